@@ -122,7 +122,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
 
 
 def reviews_count(context: EventContext, rule: ClusterRule) -> bool:
-    """Whether the trust rules accept reviews for any gate, and the bot can sign attestations."""
+    """Return whether the trust rules accept reviews for any gate, and the bot can sign attestations."""
     if context.bot.approval_publisher is None or not context.forge.features.reviews:
         return False
     return bool(context.position(rule).reviews_open(rule.environment))

@@ -246,7 +246,7 @@ def set_labels(
 
 
 def takes_commands(context: EventContext) -> bool:
-    """Whether comments on requests may give commands."""
+    """Return whether comments on requests may give commands."""
     return context.forge.features.permissions and context.forge.features.reactions
 
 
@@ -513,7 +513,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
 
 
 def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
-    """Whether the last report that was kept says the same, and people could see it."""
+    """Return whether the last report that was kept says the same, and people could see it."""
     return kept is not None and kept.shown and kept.report_digest == again.report_digest
 
 

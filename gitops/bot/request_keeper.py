@@ -30,7 +30,7 @@ class RequestKeeper(RequestBook, Forge, Protocol):
 
 
 def is_topic(context: EventContext, ref: str) -> bool:
-    """Whether a ref is a branch that can be the source of a change request."""
+    """Return whether a ref is a branch that can be the source of a change request."""
     return ref.startswith(HEADS) and not ref.startswith(BRANCHES) and not context.rules_for(ref)
 
 

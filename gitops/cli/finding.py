@@ -175,12 +175,12 @@ def own_repository(options: argparse.Namespace, what: str = "change requests") -
 
 
 def is_bare(folder: str) -> bool:
-    """Whether a folder looks like a bare repository."""
+    """Return whether a folder looks like a bare repository."""
     return Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()
 
 
 def keeps_branch_ledgers(repository: Repository) -> bool:
-    """Whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
+    """Return whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
     config = repository.config()
     if config.ledger.store == "branch":
         return True

@@ -47,7 +47,7 @@ _collecting: list[list[Mapping[str, Any]]] = []
 
 
 def in_ci() -> bool:
-    """Whether this is a job of a CI system."""
+    """Return whether this is a job of a CI system."""
     return os.environ.get("CI", "").lower() in ("1", "true")
 
 
@@ -293,7 +293,7 @@ def say(text: str, *, flush: bool = False) -> None:
 
 
 def shows_progress(options: argparse.Namespace) -> bool:
-    """Whether a command may show on standard error how far it is."""
+    """Return whether a command may show on standard error how far it is."""
     return not (options.json or options.quiet)
 
 

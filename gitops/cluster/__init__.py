@@ -1,6 +1,8 @@
-"""One cluster, from its folder to its ledger: configuration, plan, approvals, apply, audit. It knows the database and git.
+"""One cluster, from its folder to its ledger: configuration, plan, approvals, apply, audit.
 
-Its rooms form the order `config -> desired -> plan -> execution graph -> changeset -> ledger`. A verb takes a
-`Workspace` (`session.workspace`) and returns an outcome (`model.outcome`). It knows nothing about forges, the bot or other
+It imports the database and git packages.
+
+Its packages form the order `config -> desired -> plan -> execution graph -> changeset -> ledger`. A verb takes a
+`Workspace` (`session.workspace`) and returns an outcome (`model.outcome`). It does not import forges, the bot or other
 clusters.
 """

@@ -1,4 +1,5 @@
-"""The graph database: files and objects, the schema and query languages, and graphs on Lance. It knows the core, and no cluster.
+"""The graph database: files and objects, the schema and query languages, and graphs on Lance. It knows only the core.
 
-Front doors are `database.graph` for what is done to graphs, `database.language` for texts, and `database.storage` for places.
+The public packages are `database.graph` for operations on graphs, `database.language` for texts, and `database.storage`
+for storage locations.
 """

@@ -113,7 +113,7 @@ class AttackReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every attack was stopped or skipped; an attack that could not be carried out proves nothing."""
+        """Return whether every attack was stopped or skipped; an attack that could not be carried out proves nothing."""
         return all(result.defence in (Defence.HELD, Defence.SKIPPED) for result in self.results)
 
 

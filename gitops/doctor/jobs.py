@@ -81,7 +81,7 @@ def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes
 
 
 def answers_queue(files: Mapping[str, bytes]) -> bool:
-    """Whether a job of these workflow files (path to content) verifies merge groups."""
+    """Return whether a job of these workflow files (path to content) verifies merge groups."""
     jobs = (job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form))
     return any(job.verb == "verify" and "merge_group" in job.triggers for job in jobs)
 

@@ -178,11 +178,11 @@ def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, 
 def server_finding(
     trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool, install: str
 ) -> DoctorFinding:
-    """Whether a server of one's own gives commits an origin: the pusher, or at least their own signatures.
+    """Return whether a server of one's own gives commits an origin: the pusher, or at least their own signatures.
 
-    `newest` is the signature of the newest commit of the target branch. `certificates` says whether the server takes push
-    certificates, `recorded` whether it has recorded a push by a known account or key. `install` is the command that installs its
-    hooks.
+    `newest` is the signature of the newest commit of the target branch. `certificates` says whether the server takes
+    push certificates, `recorded` whether it has recorded a push by a known account or key. `install` is the command
+    that installs its hooks.
     """
     signed = newest.good and newest.namespace == "git" and person_of_key(trust, newest.key, now) is not None
     listed = any(account.startswith("local:") for account, _ in trust.accounts)
@@ -206,7 +206,7 @@ def server_finding(
 
 
 def account_findings(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFinding]:
-    """Whether the rules list an account of each approver on the forge in use, if it is a hosted one."""
+    """Return whether the rules list an account of each approver on the forge in use, if it is a hosted one."""
     if forge not in HOSTED:
         return
     able = {name for signer in trust.signers if (name := trust.principal(signer.key, at=now)) is not None}

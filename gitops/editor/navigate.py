@@ -45,7 +45,7 @@ class FileOccurrence(NamedTuple):
 
 
 def is_cluster_file(path: str) -> bool:
-    """Whether this is a `cluster.yaml`."""
+    """Return whether this is a `cluster.yaml`."""
     return path.rpartition("/")[2] == CONFIG_FILE
 
 

@@ -61,7 +61,7 @@ class PathSpan(NamedTuple):
 
 
 def is_local(symbol: Symbol) -> bool:
-    """Whether the name is known in one query only."""
+    """Return whether the name is known in one query only."""
     return symbol.kind in (SymbolKind.PARAMETER, SymbolKind.VARIABLE, SymbolKind.EDGE_VARIABLE, SymbolKind.ALIAS)
 
 

@@ -168,7 +168,7 @@ def word_start(data: bytes, offset: int) -> int:
 
 
 def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:
-    """Whether the end of `before`, whose tokens these are, is inside a comment or a string."""
+    """Return whether the end of `before`, whose tokens these are, is inside a comment or a string."""
     if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
         text = tokens[-1].text
         return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')

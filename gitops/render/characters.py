@@ -18,7 +18,7 @@ _RUNNER_COMMAND = re.compile(r"##(?=\[|vso\[)")
 
 
 def is_plain(text: str) -> bool:
-    """Whether every character of `text` shows itself and nothing in it commands a CI runner."""
+    """Return whether every character of `text` shows itself and nothing in it commands a CI runner."""
     return text.isprintable() and _HIDDEN.search(text) is None and _RUNNER_COMMAND.search(text) is None
 
 

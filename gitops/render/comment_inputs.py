@@ -81,7 +81,7 @@ class ApprovalState:
 
     @property
     def lacking(self) -> bool:
-        """Whether more people have to approve than may."""
+        """Return whether more people have to approve than may."""
         return self.missing > len(self.may)
 
 

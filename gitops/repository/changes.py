@@ -14,7 +14,7 @@ from gitops.repository.repository import Repository
 
 
 def changes_cluster(repository: Repository, rule: ClusterRule, target: str | None, head: str) -> bool:
-    """Whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.
+    """Return whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.
 
     True as well if the two have no common history: then anything may have changed.
     """
@@ -24,13 +24,13 @@ def changes_cluster(repository: Repository, rule: ClusterRule, target: str | Non
 
 
 def commit_changes(repository: Repository, rule: ClusterRule, commit: Commit) -> bool:
-    """Whether a commit of a branch changed the cluster folder or a trust file, compared with its first parent."""
+    """Return whether a commit of a branch changed the cluster folder or a trust file, compared with its first parent."""
     store = repository.git
     return not commit.parents or trees_differ(repository, rule, commit.tree, store.commit(commit.parents[0]).tree)
 
 
 def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: str) -> bool:
-    """Whether two root trees differ in the cluster folder or in a trust file."""
+    """Return whether two root trees differ in the cluster folder or in a trust file."""
     store = repository.git
     if store.subtree(ours, rule.path) != store.subtree(theirs, rule.path):
         return True
@@ -41,10 +41,9 @@ def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: s
 
 
 def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bool:
-    """Whether a commit of the cluster's branch has nothing that a changeset would bring in, if none is recorded for it.
+    """Return whether a commit of the cluster's branch changes nothing that a changeset would apply.
 
-    1. Its folder, keys and rules are those that were applied last, or those of the merge that was tried last: another merge made
-    them so. 2. It is part of what is applied, and changed none of them, or nothing of the cluster waits. Raises GitopsError.
+    Called if no changeset is recorded for it.
     """
     store, position = repository.git, repository.position(rule)
     if store.resolve(commit) is None:
@@ -86,7 +85,7 @@ def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | Non
 
 
 def is_merged_by(repository: Repository, request: ChangeRequest, update: RefUpdate) -> bool:
-    """Whether a push merged a request: its head is in the branch, or merging it would change nothing (squash, rebase)."""
+    """True if a push merged a request: its head is in the branch, or merging it would change nothing (squash, rebase)."""
     store = repository.git
     if not repository.has_head(request):
         return False

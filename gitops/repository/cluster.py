@@ -71,7 +71,7 @@ class LedgerPosition:
 
     @property
     def needs_forge_verdict(self) -> bool:
-        """Whether the forge itself has to call a change request approved."""
+        """Return whether the forge itself has to call a change request approved."""
         return self.trust is not None and self.trust.forge_verdict
 
 

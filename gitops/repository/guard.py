@@ -60,7 +60,7 @@ _MAX_NEW_ENTRIES = 1000
 
 
 def is_governed(reader: GitReader, default_ref: str) -> bool:
-    """Whether a repository has a `gitops.yaml` on its default branch, or a ledger from when it had one."""
+    """Return whether a repository has a `gitops.yaml` on its default branch, or a ledger from when it had one."""
     head = reader.resolve(default_ref)
     named = head is not None and reader.read(reader.commit(head).tree, CONFIG_FILE) is not None
     return named or bool(reader.refs(LEDGERS.rstrip("/")))

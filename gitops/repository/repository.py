@@ -215,7 +215,10 @@ class Repository(ABC):
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
-        """Whether a cluster is declared elsewhere than its ledger records it, on its branch as it is now. Raises GitopsError."""
+        """Return whether a cluster is declared elsewhere than its ledger records it, on its branch as it is now.
+
+        Raises GitopsError.
+        """
         store, scope, applied = self.git, position.scope, position.applied
         commit = self.head_of(rule.ref) or applied
         if scope is None or applied is None or commit is None:
@@ -252,11 +255,11 @@ class Repository(ABC):
                     self.remote.fetch([ref])
 
     def has_head(self, request: ChangeRequest) -> bool:
-        """Whether the head of a request is here."""
+        """Return whether the head of a request is here."""
         return self.git.resolve(request.head) is not None
 
     def has_moved(self, request: ChangeRequest, *also: str) -> bool:
-        """Whether the remote has another head of a request now; False where it no longer has the ref.
+        """Return whether the remote has another head of a request now; False where it no longer has the ref.
 
         `also` are refs that the caller needs next: one conversation lists all.
         """
@@ -481,12 +484,12 @@ class ClusterAt:
         return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
 
     def knows_origins(self) -> bool:
-        """Whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
+        """Return whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
         repository = self.repository
         return bool(repository.forge_kind) or any(map(repository.remote.refs, (PUSHES, "refs/gitops/requests")))
 
     def touched(self) -> bool:
-        """Whether a commit since the newest entry changes the cluster, even if another takes it back."""
+        """Return whether a commit since the newest entry changes the cluster, even if another takes it back."""
         return self.origins is not None and self.origins.touched()
 
     def changed_files(self, tree: str) -> tuple[str, ...]:

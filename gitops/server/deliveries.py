@@ -86,7 +86,7 @@ class DeliveryReceiver:
         self._refusals = RefusalLog(context, "deliveries")
 
     def accepts(self, kind: str) -> bool:
-        """Whether deliveries of a kind of forge are accepted at all."""
+        """Return whether deliveries of a kind of forge are accepted at all."""
         return kind in self._formats
 
     def receive(self, kind: str, headers: Mapping[str, str], body: bytes, sender: str = "") -> HttpAnswer:

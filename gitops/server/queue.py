@@ -394,7 +394,7 @@ class EventQueue(Database):
         return tuple(ListedEvent(n, name, subject, EventState(state), *rest) for n, name, subject, state, *rest in rows)
 
     def has_room(self) -> bool:
-        """Whether it can take another event now."""
+        """Return whether it can take another event now."""
         return self.counts()[EventState.WAITING] < self._most
 
     def counts(self) -> Mapping[EventState, int]:

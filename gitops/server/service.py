@@ -91,7 +91,7 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Whether all threads run."""
+        """Return whether all threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
     def stop(self, grace: timedelta) -> bool:

@@ -385,7 +385,7 @@ _NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on the same machine reach a host; of names only `localhost` is known."""
+    """Return whether only programs on the same machine reach a host; of names only `localhost` is known."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -322,7 +322,10 @@ def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPar
 
 
 def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str | None) -> bool:
-    """Whether the client has the cell already. Raises ProblemError 412 where it is not the one that the client is after."""
+    """Return whether the client has the cell already.
+
+    Raises ProblemError 412 where it is not the one that the client is after.
+    """
     if if_match is not None and not _names(if_match, cell.tag):
         message = f'the blob is another one now: its tag is "{cell.tag}", not {if_match[:200]}'
         raise ProblemError(ApiProblem(412, ApiCode.CONFLICT, message))

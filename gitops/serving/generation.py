@@ -91,7 +91,7 @@ class AppliedRevision:
 
     @property
     def guarded(self) -> bool:
-        """Whether a policy is bound to the server or to an applied graph."""
+        """Return whether a policy is bound to the server or to an applied graph."""
         return any(policy.scopes for policy in self.policies)
 
     @property

@@ -171,7 +171,7 @@ class Cluster:
 
     @property
     def locked(self) -> bool:
-        """Whether a lock lies there."""
+        """Return whether a lock lies there."""
         return self.stored(LOCK) is not None
 
     def uri(self, graph: str) -> str:

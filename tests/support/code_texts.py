@@ -41,7 +41,7 @@ def modules() -> tuple[tuple[str, ast.Module], ...]:
 
 @cache
 def is_text_of_the_program(text: str) -> bool:
-    """Whether a message is one that the program writes, or several joined; two words may stand for any value."""
+    """Return whether a message is one that the program writes, or several joined; two words may stand for any value."""
     text = text.removesuffix(")") if "(" not in text else text
     if len(text.split()) < _FEW_WORDS or text in _OF_THE_SYSTEM or _OF_OTHERS.fullmatch(text):
         return True
@@ -64,7 +64,9 @@ def makers(code: str, others: Iterable[str] = ()) -> frozenset[str]:
 
 
 def is_text_of(text: str, names: Iterable[str]) -> bool:
-    """Whether a text of one of these modules is in a message, or the message is wholly of the system or of another program."""
+    """True if a text of one of these modules is in a message, or the message is wholly of the system or of another
+    program.
+    """
     ends = [text, *(text[found.end() :] for found in re.finditer(": ", text))]
     if len(text.split()) < _FEW_WORDS or any(end in _OF_THE_SYSTEM or _OF_OTHERS.fullmatch(end) for end in ends):
         return True

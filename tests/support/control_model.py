@@ -37,7 +37,7 @@ def composite(resources: Mapping[str, str], graph: str) -> str:
 
 
 def supported(live: bytes, wanted: bytes) -> bool:
-    """Whether a graph can be migrated."""
+    """Return whether a graph can be migrated."""
     return plan_migration(accept_schema(live), accept_schema(wanted)).supported
 
 
@@ -56,7 +56,7 @@ class Seen:
 
     @property
     def locked(self) -> bool:
-        """Whether a lock lies there."""
+        """Return whether a lock lies there."""
         return LOCK in self.files
 
     @property

@@ -150,5 +150,5 @@ def unlisted(life: Life) -> Iterator[None]:
 
 
 def deleted(outcome: ApplyOutcome) -> bool:
-    """Whether a run deleted graph.legacy."""
+    """Return whether a run deleted graph.legacy."""
     return any(c.address == "graph.legacy" and c.disposition == "applied" for c in outcome.changes)

@@ -201,7 +201,7 @@ class HeldCluster:
         return all(list(r.applies_to or ()) == entries[t].get("applies_to", []) for t, r in wanted.items())
 
     def plans_nothing(self) -> bool:
-        """Whether the plan is empty."""
+        """Return whether the plan is empty."""
         planned = self.bench.plan().plan
         return planned is not None and not planned.changes
 

@@ -96,7 +96,7 @@ class MemoryEngine:
         }
 
     def exists(self, uri: str) -> Existence:
-        """Whether there is a root."""
+        """Return whether there is a root."""
         self.calls["exists"] += 1
         if uri in self._unknown:
             return Existence.UNKNOWN

@@ -153,7 +153,7 @@ def _yaml(path: Path) -> Any:
 
 
 def same_result(answer: Answer, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows are a right result of the answered query.
+    """Return whether rows are a right result of the answered query.
 
     Rows of one sort key may change places; a limit may keep any of those that share the last key.
     """
@@ -169,7 +169,7 @@ def same_result(answer: Answer, rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def same_bag(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the rows are the same, in any order."""
+    """Return whether the rows are the same, in any order."""
     return Counter(map(plain, one)) == Counter(map(plain, other))
 
 
@@ -203,7 +203,7 @@ def contents(schema: Schema, graph: Graph) -> dict[str, Counter[str]]:
 
 
 def made_up(key: str) -> bool:
-    """Whether an id is one that the reference or the engine made."""
+    """Return whether an id is one that the reference or the engine made."""
     return key.startswith(("new-", "loaded-")) or (len(key) == 26 and key.isalnum() and key.isupper())
 
 

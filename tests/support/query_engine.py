@@ -153,6 +153,6 @@ def outcome(call: Callable[[], T]) -> T | Refused | GitopsError:
 
 
 def refused_alike(why: str, error: object) -> bool:
-    """Whether the engine refuses for the reason of the reference, in its own words."""
+    """Return whether the engine refuses for the reason of the reference, in its own words."""
     codes, words = REFUSALS[why]
     return isinstance(error, GitopsError) and error.code in codes and words in str(error)

@@ -98,7 +98,7 @@ class Memory(pygit2.OdbBackend):
         return oid
 
     def exists_cb(self, oid: object) -> bool:
-        """Whether it is here."""
+        """Return whether it is here."""
         return str(oid) in self.objects
 
     def write_cb(self, oid: object, data: bytes, kind: int) -> None:
@@ -243,7 +243,7 @@ class Drawn:
         ]
 
     def is_usable(self) -> bool:
-        """Whether a run takes what comes next: a folder without links, whose declaration can be read and names files."""
+        """True if a run takes what comes next: a folder without links, whose declaration can be read and names files."""
         reader = self.history.repository
         for name in (FOLDER, MOVED):
             folder = reader.subtree(self.tree, name)
@@ -300,7 +300,7 @@ class Drawn:
         return frozenset[str]().union(*(self.by[each] for each in commits))
 
     def has_unnamed(self, address: Address) -> bool:
-        """Whether nothing names somebody of those who made what came since the address was settled."""
+        """Return whether nothing names somebody of those who made what came since the address was settled."""
         return any("?" in self.by[each] for each in self.signers.new(self.settled(address), self.head))
 
     def seen_in(self, clone: Path) -> Drawn:

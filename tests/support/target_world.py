@@ -159,7 +159,7 @@ class TargetWorld:
 
     @property
     def settled(self) -> bool:
-        """Whether every replica is hydrated."""
+        """Return whether every replica is hydrated."""
         return all(replica.ticks_left == 0 for each in self.clusters.values() for replica in each.replicas.values())
 
     def fail_next(self, fault: Fault, *, after: int = 0) -> None:

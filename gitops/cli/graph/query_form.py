@@ -58,7 +58,7 @@ def read_parameters(file: str | None) -> Any:
 
 
 def is_textual(kind: PropType) -> bool:
-    """Whether a value of this type is written as it is, and not as JSON."""
+    """Return whether a value of this type is written as it is, and not as JSON."""
     from gitops.database.language.schema import Scalar
 
     return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list

@@ -42,9 +42,9 @@ def _find_former(current: Session) -> FormerLedger | None:
 def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
     """Return the traces of an earlier ledger that an import follows; None for a fresh start.
 
-    Without `adopt`, an earlier ledger makes it refuse the import. With `adopt`, the keys and rules of the target branch must
-    be those of the earlier ledger, so that its people approve. Raises GitopsError `ledger_adopt_required`, and as the ledger
-    does.
+    Without `adopt`, an earlier ledger prevents the import. With `adopt`, the keys and rules of the target branch must
+    be those of the earlier ledger, so that its people approve. Raises GitopsError `ledger_adopt_required`, and as the
+    ledger does.
     """
     governance = current.workspace.governance
     former = None if governance is None else _find_former(current)

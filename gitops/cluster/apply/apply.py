@@ -101,7 +101,7 @@ def may_apply(current: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a plan that a run carries out: its number of `of`; 0 if unknown yet."""
+    """Number of the part of a plan that this run applies, and the total `of` parts (0 while unknown)."""
 
     number: int = 1
     of: int = 0
@@ -190,9 +190,9 @@ def make_run(
 
 
 def may_begin(current: Session, planned: Planned, moving: Collection[str] | None) -> bool:
-    """Report what prevents a run of a plan from starting. Return False if there are errors after the earlier problems.
+    """Report the reasons why a run of a plan cannot start. Return False if there are errors after the earlier problems.
 
-    `moving` are the ids of graphs whose drift does not count; None if none counts, because the run has begun before.
+    `moving` are the ids of graphs whose drift is ignored; None if all drift is, because the run has already begun.
     """
     whole, swept = planned.whole, planned.swept
     current.problems.extend(whole.diagnostics)
@@ -213,7 +213,7 @@ def may_begin(current: Session, planned: Planned, moving: Collection[str] | None
 
 
 def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: bool) -> tuple[Plan, Part]:
-    """The part of a plan that is carried out: of several the first, unless an interrupted run had another one."""
+    """Return the part of a plan to apply: the first one, unless an interrupted run was applying a different part."""
     if not atomic:
         return whole, Part(1, 1)
     graphs = graphs_of_parts(whole)
@@ -225,7 +225,7 @@ def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: boo
 
 
 def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
-    """The graph of a plan with the classes that its changeset has: a migration that is done has no steps any longer."""
+    """Return the graph of a plan with the classes in its changeset: a completed migration has no steps left."""
     members: Mapping[Address, Member] = {member.address: member for member in resumed.record.members}
     classed = {
         node.id: replace(node, effect=members[node.address].effect, expanded=members[node.address].expanded)
@@ -319,7 +319,7 @@ def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -
 
 
 def republished_of(current: Session, plan: Plan) -> frozenset[Address]:
-    """Return the queries of a plan that are only republished, by the catalog before the plan."""
+    """Return the queries of a plan that are only republished, according to the catalog before the plan."""
 
     def read(query: Address, digest: str) -> bytes | None:
         declared = current.desired.resources[query]

@@ -70,7 +70,7 @@ def carry_out(
 
     `act` carries out a node, by default with the provider. `results` gets the result of each node when it has ended,
     `at_barrier` is what `run_graph` does with barriers, `armed` are operations whose intents are already durable, and
-    `sound` is the outcome of a target check that finds no problem.
+    `sound` is the outcome that a target check returns if it finds no problem.
     """
     current, workspace = run.session, run.session.workspace
     act = act or ClusterProvider(current, run.intents, armed).apply
@@ -269,9 +269,10 @@ class _Barriers:
             raise
 
     def _may_repeat(self, error: ConflictError) -> bool:
-        """After a lost race: whether the winner left the applied state as this changeset found it; the run goes on from there.
+        """Return True if the winner of a lost race left the applied state as this changeset found it.
 
-        Raises ConflictError `state_conflict` where the applied state has moved, or the changeset was ended.
+        The run can then continue. Raises ConflictError `state_conflict` if the applied state has moved or the changeset
+        has ended.
         """
         run, current, ledger = self._run, self._run.session, self._run.session.opened.ledger
         journal, mine = run.journal, run.journal.record
@@ -331,14 +332,14 @@ class _Barriers:
 
 
 def _with_finished(run: Run, results: Mapping[str, NodeResult]) -> LedgerState:
-    """The state with what was seen of graphs after their drops; the commit recorded how they were before."""
+    """Return the state with the observations of graphs after their drops; the commit recorded them before the drops."""
     current, finishing = run.session, (node for node in run.graph.nodes if node.effect is Effect.FINISH)
     facts = {node.address: results[node.id].facts for node in finishing if results[node.id].outcome.succeeded}
     return with_seen(current.state, current.desired, facts, at=current.workspace.stamp())
 
 
 def _require_gates(run: Run) -> None:
-    """Verify the approvals of changes that are about to be repeated, because one may be revoked or expired by now.
+    """Verify the approvals of changes that are about to be repeated, because one may have been revoked or expired.
 
     Raises GitopsError.
     """
@@ -364,7 +365,7 @@ def _require_gates(run: Run) -> None:
 
 
 def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
-    """Record the error, take back the staged changes, and end the changeset. The next run repeats what fails here."""
+    """Record the error, roll back the staged changes, and end the changeset. The next run retries the failed change."""
     current, journal = run.session, run.journal
     try:
         if _pivot_may_be_done(run, results):
@@ -500,7 +501,10 @@ def _record(run: Run, results: Sequence[NodeResult], settled: Settlement, revisi
 
 
 def _as_settled(result: NodeResult, landed: Mapping[Address, object]) -> NodeResult:
-    """The result, or that it did not land: its node was carried out, and something that it belongs to failed."""
+    """Return the settled result of a node.
+
+    It is not applied if the node was carried out but something else that belongs to it failed.
+    """
     done = result.outcome.succeeded
     return replace(result, outcome=NodeOutcome.SKIPPED) if done and Address(result.node_id) not in landed else result
 

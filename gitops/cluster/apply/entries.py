@@ -113,7 +113,10 @@ def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerSta
 def _source(
     kind: EntryKind, governance: Governance, last: LedgerEntry | None, config_digest: str | None
 ) -> tuple[SourceRevision, str | None]:
-    """The source of an entry. One that applies nothing names what was applied last: later commits still need their authors."""
+    """Return the source of an entry.
+
+    If the entry applies nothing, it is the last applied source, because later commits still need authors.
+    """
     if kind in _APPLIES_NOTHING and last is not None and last.source is not None:
         return last.source, last.config_digest
     return governance.source, config_digest

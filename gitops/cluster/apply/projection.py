@@ -1,6 +1,6 @@
 """Keeps the strategy rows on targets in sync with the ledger, after the commit of an apply and at each tick.
 
-1. The state records which rows on a target are ours, with the commit that applies or removes a strategy.
+1. The state records which rows on a target belong to this cluster, with the commit that applies or removes a strategy.
 2. Under the target's lock, the rows are compared with the applied strategies, written and deleted. All of this can be
    repeated. A compute cluster that belongs to another cluster folder is not touched.
 3. The resulting rows are recorded. If a run crashes before that, the next one does step 2 again, as it does if the target
@@ -112,7 +112,10 @@ def _carry_out(current: Session, target: StrategyTarget, changes: RowChanges) ->
 
 
 def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
-    """Record which rows on a target are ours, if this differs from the last record. Raises GitopsError of the ledger."""
+    """Record which rows on a target belong to this cluster, if this differs from the last record.
+
+    Raises GitopsError of the ledger.
+    """
     state, rows = current.state, dict[Address, list[OwnedRow]]()
     recorded = owned_rows(state.observations)
     for row in (*(each for each in recorded if each.target.name != name), *owned):
@@ -145,7 +148,10 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
 
 
 def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome, atomic: bool) -> NodeResult:
-    """Check the target of a node, by the table of this module. `sound` is the outcome if there is no problem."""
+    """Check the target of a node, by the table of this module.
+
+    `sound` is the outcome to return if there is no problem.
+    """
     from gitops.cluster.plan.strategies import applied_rules, declared_rules  # late, since few runs change strategies
 
     problems, refused = Diagnostics(), list[str]()

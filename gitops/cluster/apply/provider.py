@@ -33,7 +33,7 @@ _UNSEEN = "unseen"
 
 
 class _InjectedCrashError(Exception):
-    """A fault after the effect: the run must end as if the process had died here."""
+    """Injected fault after the effect: the run must end as if the process had crashed here."""
 
 
 class ClusterProvider:
@@ -155,7 +155,7 @@ class ClusterProvider:
             raise
 
     def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
-        """Restore a graph, all or nothing: after an error nothing has happened, unless the storage did not answer."""
+        """Restore a graph atomically: after an error nothing has happened, unless the storage did not answer."""
         workspace, stores = self._workspace, self._stores
         intent, graph = self._intents[node.id], change.address.name
         order = restore_order(self._resources[change.address])
@@ -178,7 +178,10 @@ class ClusterProvider:
         self._fault_after("cluster_apply.after_graph_restore")
 
     def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
-        """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""
+        """Read the schema text again.
+
+        If it changed or vanished, nothing has happened yet, so the intent is disarmed.
+        """
         resource = self._resources[schema_address(graph)]
         try:
             source = self._workspace.tree.read(resource.path or "")
@@ -220,7 +223,7 @@ class ClusterProvider:
 
 
 def _expanded(preview: MigrationPreview, intent: Intent) -> bytes:
-    """The text of the schema that a migration leads to first. Raises GitopsError if it is not the one that was announced."""
+    """Return the intermediate schema text of a migration. Raises GitopsError if it differs from the announced one."""
     if preview.expanded is None or digest(preview.expanded) != intent.desired_schema_digest:
         detail = "the live schema is not the one that it was planned from"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
@@ -238,7 +241,7 @@ def _publish(prepared: PreparedVersion, facts: dict[str, object]) -> int:
 
 @contextmanager
 def _acting(facts: dict[str, object]) -> Iterator[None]:
-    """The effect itself: a storage that does not answer may hide that it happened."""
+    """Carry out the effect itself. If the storage does not answer, the effect may have happened."""
     try:
         yield
     except RemoteError:

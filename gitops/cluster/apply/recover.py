@@ -142,7 +142,7 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
     """Settle open changesets. `fence` is the number of this run.
 
     Returns the changeset that this run continues, if there is one, and the events of a failed one that applied nothing,
-    which are written with the first events of this run. Raises GitopsError if something else has to be done before an apply.
+    which are written with the first events of this run. Raises GitopsError if an apply is not possible yet.
     """
     listing = current.opened.ledger.changesets()
     if listing.problem is not None:
@@ -205,7 +205,9 @@ def take_back(
     fence: int,
     versions: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Orphan, ...]:
-    """Roll back the nodes of `staged` in reverse order, given the current state of each graph. Return what is left behind.
+    """Roll back the nodes of `staged` in reverse order, given the current state of each graph.
+
+    Return the orphans that remain.
 
     A node without an intent was never started. `fence` is the number of this run, and `versions` are those that its
     migrations gave the graphs, if known.
@@ -257,7 +259,7 @@ def _why_left(result: NodeResult) -> str:
 
 
 def _carry_out(current: Session, found: Interrupted, address: Address, fence: int, version: object = None) -> None:
-    """Carry out what `step_of` gives for an address. Raises GitopsError where its graph has to stay as it is."""
+    """Apply the step that `step_of` returns for an address. Raises GitopsError if the graph must not be changed."""
     engine, uri, actor = current.opened.engine, current.opened.graph_uri(address.name), current.workspace.actor
     match step_of(current, found, address, version):
         case DeleteGraph(order):

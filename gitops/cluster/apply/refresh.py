@@ -66,7 +66,7 @@ def _record_observations(current: Session, operation: str, former: FormerLedger 
 
 
 def _observe_and_write(current: Session, operation: str, former: FormerLedger | None) -> LedgerState | None:
-    """Observe and write the ledger; what an import observed is returned where it is not written."""
+    """Observe the graphs and write the ledger. If an import cannot write, return its observations."""
     workspace, stores, problems = current.workspace, current.opened, current.problems
     if operation == "import" and workspace.governance is not None:
         try:
@@ -122,7 +122,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
 
 
 def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, graph: str) -> None:
-    """Record that an applied graph is gone: it stays recorded, so that what becomes of it needs an approval."""
+    """Record that an applied graph is gone. Its record is kept, so that any decision about it needs an approval."""
     address, why = graph_address(graph), VANISHED
     last = recorded_data(state, address)
     observation = graph_observation(

@@ -64,7 +64,7 @@ class Run:
 
     @property
     def announced(self) -> Mapping[str, tuple[Intent, ...]]:
-        """Every intent of the changeset by node id, including those of an interrupted run of it."""
+        """Return every intent of the changeset by node id, including intents of an earlier, interrupted run."""
         names = {**self.earlier, **self.intents}
         own = {name: (intent,) for name, intent in self.intents.items()}
         return {name: (*self.earlier.get(name, ()), *own.get(name, ())) for name in names}
@@ -112,9 +112,10 @@ class Run:
 
     @cached_property
     def _waiting_origins(self) -> tuple[Origin, ...]:
-        """The origins of what is not applied yet: later entries have to name authors of commits after this one alone.
+        """Return the origins of the unapplied changes.
 
-        A change of this run may fail, so none counts as applied before the entry that says so.
+        They are recorded so that later entries only have to name authors of later commits. A change of this run may
+        fail, so none counts as applied until an entry records it.
         """
         return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 

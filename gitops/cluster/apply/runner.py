@@ -126,7 +126,7 @@ def run_graph(
 
 
 class _Work(NamedTuple):
-    """A node at work: its worker, the number of it in events, when it began, and when it reaches its time limit."""
+    """A running node: its worker with the worker's number in events, its start time, and its time limit."""
 
     node: ExecNode
     worker: Worker | None
@@ -281,7 +281,7 @@ class _Coordinator:
             worker.give(node)
 
     def _wait(self) -> None:
-        """Wait for one answer or a wake-up, or give up a node that has run too long."""
+        """Wait for one result or a wake-up, or give up a node that has run too long."""
         # They stand in the order of their starts, so the first that is ever given up is given up first.
         end = next(filter(None, map(self._end_of, self._running.values())), None)
         wait = None if end is None else max(0.0, (end - self._now()).total_seconds())
@@ -330,7 +330,7 @@ class _Coordinator:
                 work.worker.dismiss()
 
     def _end(self, result: NodeResult, note: Callable[[str, NodeResult], Progress]) -> None:
-        """Record how a started node ended, and what follows."""
+        """Record the result of a started node, and its consequences."""
         name, now, work = result.node_id, self._now(), self._running.pop(result.node_id)
         if work.worker is not None:
             heappush(self._slots, work.slot)
@@ -389,7 +389,7 @@ class WorkResult(NamedTuple):
 
 
 class Worker:
-    """A thread that carries out the nodes that it is given, one after another."""
+    """A thread that runs the nodes in its queue one after another."""
 
     def __init__(self, execute: Callable[[ExecNode], NodeResult], answer: Callable[[WorkResult], None]) -> None:
         """`answer` is called in the thread, once for each node."""
@@ -400,11 +400,11 @@ class Worker:
         self.thread.start()
 
     def give(self, node: ExecNode) -> None:
-        """Carry out a node after the previously given ones."""
+        """Queue a node to run after the earlier ones."""
         self._inbox.put(node)
 
     def dismiss(self) -> None:
-        """End the thread once it has carried out its nodes."""
+        """End the thread after the queued nodes."""
         self._inbox.put(None)
 
     def _work(self) -> None:
@@ -433,9 +433,9 @@ def _checked(node: ExecNode, result: object) -> NodeResult:
 
 
 def _failure(node: ExecNode, error: Exception) -> NodeResult:
-    """A raised exception as the failure of its node.
+    """Convert an exception to the failure of its node.
 
-    The text of a foreign exception may hold anything, secrets included, so only its type and place are reported.
+    The text of a foreign exception may contain secrets, so only its type and place are reported.
     """
     problems = Diagnostics()
     if isinstance(error, GitopsError) and error.code in REGISTRY:

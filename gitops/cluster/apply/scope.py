@@ -73,7 +73,7 @@ def _apply_scope(current: Session, *, dry_run: bool) -> ApplyOutcome:
 
 
 def _may_move(current: Session, plan: Plan, accepted: AcceptedApprovals, scope: ScopeChange) -> bool:
-    """Steps 2 and 3; what prevents the change is reported."""
+    """Check steps 2 and 3 and report every reason that prevents the change."""
     problems = current.problems
     if current.opened.ledger.intents().intents:
         detail = "an interrupted operation is not settled; until then the cluster stays where it is"

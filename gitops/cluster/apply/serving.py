@@ -59,7 +59,7 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
 
 
 def _report_refusal(server: Replica, applied: RevisionIdentity, problems: Diagnostics) -> None:
-    """Say why a server refuses a revision, and what to do about the first reason that this release knows."""
+    """Report why a server refuses a revision, with a remedy for the first reason that this release recognises."""
     report, known = server.report, {code.value: code for code in REGISTRY}
     codes = ", ".join(report.codes)
     detail = f"{report.replica} refuses revision {_number(applied)} ({codes}), and serves {_number(report.accepted)}"

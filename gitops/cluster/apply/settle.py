@@ -94,7 +94,7 @@ def _demote(
     desired: DesiredState,
     state: LedgerState,
 ) -> tuple[Change, ...]:
-    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked."""
+    """Mark changes as blocked if they, or a graph operation that they depend on, were not carried out."""
     graphs = {address.graph for address in failures if address.graph is not None}
     near = edges_near(desired.dependencies, graphs)
     bound = {edge.source for edge in near if edge.source.kind is Kind.POLICY and edge.target.graph in graphs}
@@ -118,11 +118,12 @@ def _torn(
     desired: DesiredState,
     state: LedgerState,
 ) -> frozenset[str | None]:
-    """The compute clusters of which no strategy is applied.
+    """Return the compute clusters of which no strategy can be applied.
 
-    The strategies of a compute cluster are applied together or not at all: the text of each also says what is declared of it and
-    of its target, and those of some texts would contradict the others. If strategies that are left out are recorded, the others
-    wait too, unless an unchanged one of their target shows that the declaration of the target is unchanged.
+    The strategies of a compute cluster are applied atomically, because the text of each one repeats the declaration of
+    the cluster and its target, so a partial update would contradict itself. If recorded strategies are left out, the
+    others wait too, unless an unchanged strategy of the same target shows that the declaration of the target is
+    unchanged.
     """
     refused: set[str] = set()
     for result in results.values():
@@ -170,7 +171,7 @@ def with_seen(
 
 
 def _observe(draft: StateDraft, desired: DesiredState, address: Address, facts: Mapping[str, object], at: str) -> None:
-    """Record what was seen of a graph after it was created or migrated."""
+    """Record the observation of a graph after it was created or migrated."""
     seen, live, uri = facts.get("seen"), facts.get("schema_digest"), facts.get("graph_uri")
     if isinstance(seen, Seen) and isinstance(live, str) and isinstance(uri, str):
         declared = desired.resources.get(schema_address(address.name))

@@ -96,12 +96,12 @@ class CountedCommits:
         any_base: bool = False,
         later_decides: bool = False,
     ) -> None:
-        """`paths` are the folders where the cluster is and where it is declared, mostly the same one.
+        """`paths` are the folder of the cluster and the folder that declares it, which are usually the same.
 
-        `rule_files` are the files of keys and rules at the head. `open_tree` reads a folder, given the id of its tree and
-        its path. With `any_base` a merge is compared with one of several best common ancestors, as for entries before
-        version 4. With `later_decides` the later of two commits that change the same lines decides, as for entries before
-        version 5.
+        `rule_files` are the files of keys and rules at the head. `open_tree` reads a folder, given the id of its tree
+        and its path. With `any_base` a merge is compared with one of several best common ancestors, as for entries
+        before version 4. With `later_decides` the later of two commits that change the same lines decides, as for
+        entries before version 5.
         """
         self.reader = reader
         self._later_decides = later_decides
@@ -160,9 +160,9 @@ class CountedCommits:
         return False
 
     def _replay(self, commits: Sequence[Commit], tree: str) -> tuple[str | None, frozenset[str]]:
-        """The root tree after what each commit changed, and the paths where a later one decided.
+        """Replay the commits and return the resulting root tree, and the paths where a later commit decided a conflict.
 
-        The tree is None if it cannot be computed, or would take long.
+        The tree is None if it cannot be computed or would take too long.
         """
         decided = set[str]()
         if sum(len(commit.parents) > 1 for commit in commits) > _MOST_MERGED:
@@ -184,7 +184,10 @@ class CountedCommits:
         return given, frozenset(decided)
 
     def _merging(self, merge: Commit) -> str | None:
-        """The root tree that merging the two parents of a commit gives, with one side of each conflict; None for other merges."""
+        """Return the root tree of a clean merge of a commit's two parents, with one side of each conflict.
+
+        None for other merges.
+        """
         if len(merge.parents) != 2:  # noqa: PLR2004 - the sides of a merge
             return None
         merged, parted = self.reader.merge(*merge.parents).tree, self.reader.only_merge_base(*merge.parents)
@@ -264,7 +267,10 @@ class CountedCommits:
         return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
 
     def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
-        """The files of keys and rules in a root tree: those that it names, and those of the head; None if it cannot be read."""
+        """Return the files of keys and rules in a root tree: the ones that it names, plus the ones at the head.
+
+        None if unreadable.
+        """
         if tree not in self._rules:
             source = self.reader.read(tree, CONFIG_FILE)
             named = frozenset[str]() if source is None else self._paths_in(source)
@@ -331,7 +337,7 @@ def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator
 
 
 def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:
-    """Return True if merging `head` into the commit `base` gives exactly the tree of `commit`."""
+    """Return True if merging `head` into the commit `base` produces exactly the tree of `commit`."""
     try:
         return reader.merge(base, head).tree == reader.commit(commit).tree
     except GitopsError:
@@ -340,7 +346,10 @@ def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:
 
 
 def _rebased(reader: GitReader, line: Sequence[Commit], head: str) -> tuple[Commit, ...]:
-    """The newest commits of the branch if each is what applying the next commit of a request gives; else nothing."""
+    """Return the newest commits of the branch if each one results from applying the next commit of a request.
+
+    Otherwise return nothing.
+    """
     try:
         fork = reader.merge_base(line[-1].id, head)
         own = reader.commits_between(fork, head, most=len(line) + 1)

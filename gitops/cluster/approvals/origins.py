@@ -179,7 +179,10 @@ class Origins:
         return counting if explained else self._commits
 
     def _oldest_first(self, some: Sequence[Commit]) -> Sequence[Commit]:
-        """Some commits, each after its ancestors, in an order that they and the history alone decide: an audit has it, too."""
+        """Sort commits so that each one follows its ancestors.
+
+        The order depends only on the history, so an audit gets the same one.
+        """
         bits = {commit.id: 1 << number for number, commit in enumerate(some)}
         before: dict[str, int] = {}
         for commit in self._parents_first if len(some) > 1 else ():
@@ -200,7 +203,7 @@ class Origins:
 
     @cached_property
     def _merged(self) -> Mapping[str, str]:
-        """The commits of rule 2 (e). A commit of the request itself never stands for the request."""
+        """Return the commits of rule 2 (e). A commit of the request itself never represents the request."""
         reader, known = self._reader, self._known.merged
         return {
             commit: head

@@ -123,7 +123,10 @@ class RecordedPushes:
         return self._folders[folder].get(commit[2:], [])
 
     def _signed_record(self, path: str) -> bool:
-        """Rule 1, for the newest commit of the chain that changed this file; no more of the chain is read than that takes."""
+        """Check rule 1 for the newest commit of the chain that changed this file.
+
+        No more of the chain is read than necessary.
+        """
         reader = self._reader
         while path not in self._signed and self._unread is not None:
             found = reader.commit(self._unread)

@@ -68,7 +68,7 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
 
 
 def _who(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
-    """Yield the differences in who can approve, whether or not a rule lists them."""
+    """Yield the differences in who can approve, including people that no rule lists."""
     if bool(before.approvers) != bool(after.approvers):
         said = [_EVERYONE if not root.approvers else "those listed" for root in (before, after)]
         yield "who may approve", said[0], said[1], not after.approvers
@@ -121,7 +121,7 @@ def _issuers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
 
 
 def _approvers(root: TrustRoot) -> frozenset[str]:
-    """Return the people who may approve, also if no rule lists them."""
+    """Return the people who may approve, including people that no rule lists."""
     speaking = {signer.principals[0] for signer in root.signers if signer.key not in root.revoked}
     return frozenset(root.approvers or speaking) - root.ledger_signers
 
@@ -132,7 +132,7 @@ def _names(trusted: Trusted, old: frozenset[str], new: frozenset[str]) -> Iterat
 
 
 def _lines(signers: Iterable[Signer]) -> Mapping[str, str]:
-    """For each key what its lines say: its people, its purposes and its validity."""
+    """Return the lines of each key: its people, purposes and validity."""
     found: dict[str, list[str]] = {}
     for signer in signers:
         parts = [f"{signer.key_type} of {', '.join(signer.principals)}"]

@@ -112,7 +112,7 @@ class ApprovalVerification:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Evidence, with what the steps compare it to."""
+    """Evidence, with the values that the steps compare it to."""
 
     evidence: ApprovalEvidence
     need: ApprovalNeed
@@ -150,7 +150,10 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
 
 
 def _form(case: _Case) -> _Refusal | None:
-    """One parent, an entry of this ledger and the head that it names; exactly one added document, which the message repeats."""
+    """Check the form of an approval commit.
+
+    Its one parent is the named ledger entry, and the message repeats the one added document.
+    """
     evidence, approval, statement = case.evidence, case.evidence.approval, case.evidence.statement
     if evidence.problem:
         return Code.APPROVAL_MALFORMED, evidence.problem
@@ -199,9 +202,9 @@ def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) 
 
 
 def _signer(case: _Case) -> _Refusal | None:
-    """The owner of the key at this ledger position is the principal that the document names.
+    """Check that the owner of the key at this ledger position is the principal in the document.
 
-    An attestation is signed by a ledger signer instead, and the document names the principal that owns the account.
+    An attestation is signed by a ledger signer instead, and its document has the principal that owns the account.
     """
     signature, approval, trust = case.evidence.signature, case.approval, case.trust
     principal = trust.principal(signature.key, at=case.need.at)
@@ -241,7 +244,7 @@ _BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is 
 
 
 def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Code, str] | None:
-    """Why a person may not permit a change alone in an emergency: code and reason. None if they may."""
+    """Return code and reason if a person may not permit a change alone in an emergency; None if they may."""
     if not rules_of(change.address).in_folder:
         return _BY_SIGNATURE
     if not trust.may_act_alone(principal):
@@ -252,10 +255,10 @@ def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Cod
 def person_refusal(
     principal: str, names: frozenset[str], need: ApprovalNeed, trust: TrustRoot
 ) -> tuple[Code, str] | None:
-    """Return code and reason if step 4 does not let a person approve a change together with others, otherwise None.
+    """Return code and reason if step 4 rejects a person as one of several approvers of a change, otherwise None.
 
-    All authors of the change must be known (`approvals.origins`) and be other people, under any name or account. On a hosted
-    forge, the rules must list the principal's account there. `names` are all names of the person, in lower case.
+    All authors of the change must be known (`approvals.origins`) and be other people, under any name or account. On a
+    hosted forge, the rules must list the principal's account there. `names` are all names of the person, in lower case.
     """
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
@@ -274,7 +277,7 @@ def person_refusal(
 
 
 def _target(case: _Case) -> _Refusal | None:
-    """Every part of the place is the same."""
+    """Check that every part of the place matches."""
     for part in fields(ClusterTarget):
         approved, needed = getattr(case.statement.target, part.name), getattr(case.need.target, part.name)
         if approved != needed:
@@ -283,7 +286,7 @@ def _target(case: _Case) -> _Refusal | None:
 
 
 def _validity(case: _Case) -> _Refusal | None:
-    """By the ids that were revoked or consumed, and by its dates."""
+    """Check the revoked and consumed ids, and the dates."""
     identity = case.approval.approval_id
     if not case.need.revoked.isdisjoint({(identity, case.approval.approved_by), (identity, None)}):
         return Code.APPROVAL_REVOKED, f"{identity} was revoked"
@@ -294,9 +297,9 @@ def _validity(case: _Case) -> _Refusal | None:
 
 
 def _coverage(case: _Case) -> _Refusal | None:
-    """The digests of folder, config, change and policy are the same; what was reviewed on a forge is that folder.
+    """Check that the digests of folder, config, change and policy match, and that a forge review covered this folder.
 
-    No entry after the one that it names has changed the resource.
+    Also checks that no entry after the one in the approval has changed the resource.
     """
     grant, seen = case.statement.grant, case.evidence.reviewed_tree
     if grant is not None and seen not in (None, grant.tree):

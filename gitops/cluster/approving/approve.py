@@ -161,7 +161,7 @@ def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = N
 
 
 def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
-    """The gated change of a plan that has the digest of the one that was seen; None where there is a problem."""
+    """Return the gated change of a plan with the reviewed digest; None if there is a problem."""
     found: list[GatedChange] = []
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -257,9 +257,8 @@ def read_gated_change(
 ) -> GatedChange:
     """Return the gated change of `address` in a new plan, whose graph the approver was shown with `rows`.
 
-    `check` refuses an approver before anything else is asked of them. Raises GitopsError `approval_not_required`,
-    `ledger_missing`; if it is not known here what the approval would cover, `approval_data_unknown`,
-    `schema_preview_unavailable`.
+    `check` rejects an approver before the first prompt. Raises GitopsError `approval_not_required`, `ledger_missing`,
+    and, if the covered data is unknown here, `approval_data_unknown`, `schema_preview_unavailable`.
     """
     graph = address.graph_address
     shown = {} if rows is None or graph is None else {graph: rows}

@@ -199,7 +199,7 @@ def countersign(
 def _find_approval(
     context: DecisionContext, view: LedgerView, approval_id: str
 ) -> tuple[ApprovalListing, list[ApprovalEvidence], DecisionSubject]:
-    """All approvals, those with this id, and what a revocation of that id is about.
+    """Return all approvals, the ones with this id, and the subject of a revocation of that id.
 
     Raises GitopsError `approval_spent`, `approval_not_found`, `approval_read_error`.
     """
@@ -268,7 +268,10 @@ def _decided(outcome: DecisionOutcome, decide: Callable[[Diagnostics], DecisionO
 def _lone_revocation(
     context: DecisionContext, view: LedgerView, listing: ApprovalListing, approval_id: str
 ) -> DecisionEvidence | None:
-    """A revocation of an approval that is not at hand: one that the ledger records, or that counts by its signature alone."""
+    """Return a revocation whose approval is not available here.
+
+    The ledger records it, or its signature alone makes it count.
+    """
     records = {} if view.state is None else view.state.decided
     taken_in = next((commit for commit, record in records.items() if record.get("revokes") == approval_id), None)
     if taken_in is not None:
@@ -301,7 +304,7 @@ def _retired(
 
 
 def _signer(context: DecisionContext, commit: str, trust: TrustRoot, at: datetime) -> str | None:
-    """The person whose key signed the commit of a decision, by the rules at that time."""
+    """Return the person whose key signed the commit of a decision, by the rules at that time."""
     return trust.principal(context.publisher.store.signature(commit).key, at=at)
 
 

@@ -1,1 +1,1 @@
-"""Verification of a ledger by anyone with a clone: the walk, its rules, statements."""
+"""Verification of a ledger by anyone with a clone: the chain of entries, the rules, the attested statements."""

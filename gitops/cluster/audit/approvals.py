@@ -96,7 +96,10 @@ def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
 
 
 def _note_data(walk: Walk, found: VerifiedEntry, verification: ApprovalVerification) -> None:
-    """Note an approval of data that was used for another version than its approver saw: no audit can compare their rows."""
+    """Add a note about an approval of data that was used for a different version from the approver's.
+
+    No audit can compare their rows.
+    """
     statement, approval = verification.evidence.statement, verification.evidence.approval
     listed = next((c for c in found.entry.changes if approval is not None and c.resource == approval.resource), None)
     if listed is None or not _is_applied(listed) or found.entry.kind is not EntryKind.APPLY:
@@ -126,10 +129,10 @@ def _situation(found: VerifiedEntry) -> Situation:
 
 
 def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
-    """The gates that a change meets, by what the entry lists of it; step 9 says whether these are all.
+    """Return the gates that a change meets according to its entry; step 9 checks that the list is complete.
 
-    Entries before version 5 list no gates: there the gates follow from the rules of the kind where these need no texts, else from
-    the tier.
+    Entries before version 5 list no gates. Their gates follow from the rules of the kind if these need no texts,
+    otherwise from the tier.
     """
     if found.entry.version >= WITH_GATES:
         return listed.gates
@@ -169,7 +172,10 @@ def _is_applied(listed: EntryChange) -> bool:
 
 
 def _check_revocation(walk: Walk, found: VerifiedEntry, consumed: ConsumedApproval, evidence: DecisionEvidence) -> None:
-    """Part 2. An accepted revocation that names an entry before the first use came first: revoking takes the lock."""
+    """Check part 2.
+
+    An accepted revocation that refers to an entry before the first use came first, because revoking takes the lock.
+    """
     verification, at = consumed.verification, parse_timestamp(found.entry.at)
     decision, approval = evidence.decision, verification.evidence.approval
     if decision is None or approval is None or at is None:
@@ -331,7 +337,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
 
 
 def _check_drift(walk: Walk, found: VerifiedEntry, applied: Sequence[EntryChange]) -> None:
-    """Rule 6. `walk.state` is the state before the entry."""
+    """Check rule 6. `walk.state` is the state before the entry."""
     if found.before.on_drift != "block" or found.entry.kind is not EntryKind.APPLY or not applied:
         return
     drifted = {each.graph or each for each in walk.state.drifted}
@@ -370,7 +376,7 @@ def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
 
 
 def _migration(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> MigrationPreview | None:
-    """The steps between the two texts, None where a text is not at hand or cannot be read by this release."""
+    """Return the steps between the two texts; None if a text is unavailable or cannot be read by this release."""
     texts = [_text(walk, found, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
     # The language of schemas is large to import: few entries change a schema.
     from gitops.database.language.schema import compile_schema
@@ -384,7 +390,10 @@ def _migration(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Migrati
 
 
 def _text(walk: Walk, found: VerifiedEntry, graph: str, digest: str) -> bytes | None:
-    """A schema text that a source of the entry or of one before declares: a run may complete what an earlier one declared."""
+    """Return a schema text declared by a source of this entry or of an earlier one.
+
+    A run may complete the work of an earlier one.
+    """
     reader, previous = walk.reader, None if walk.previous is None else walk.previous.commit.id
     texts = (
         recorded_schema(reader, head, graph, digest, lambda at, tree, _: walk.open_tree(at, tree))
@@ -394,7 +403,7 @@ def _text(walk: Walk, found: VerifiedEntry, graph: str, digest: str) -> bytes | 
 
 
 def _widened(walk: Walk, found: VerifiedEntry, state: LedgerState, changes: Sequence[Change]) -> Mapping[Address, str]:
-    """The policies among changes that give a gain which the rules in force before an entry gate, with what they give."""
+    """Return the changed policies that grant a permission gated by the rules before an entry, with these permissions."""
     policies = [change for change in changes if change.address.kind is Kind.POLICY]
     if not policies or not found.before.widening or walk.previous is None:
         return {}

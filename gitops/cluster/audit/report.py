@@ -62,7 +62,7 @@ class LogRecord:
 
     @property
     def is_step(self) -> bool:
-        """True for a sound entry that only records a step of a run: its announcement, or an event of its changeset."""
+        """True for a valid entry that only records a step of a run: its announcement, or an event of its changeset."""
         kinds = (EntryKind.INTENT, EntryKind.CHANGESET)
         entry = self.entry
         return self.ok and entry is not None and entry.kind in kinds and not (entry.revoked or entry.quarantined)

@@ -79,7 +79,7 @@ def _declared(walk: Walk, tree: str) -> DesiredState | None:
 
 
 def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """New keys and rules are those of the source commit."""
+    """Check that new keys and rules are those of the source commit."""
     reader, root = walk.reader, walk.reader.commit(source.commit).tree
     held = {path: reader.read(root, path) for path in trust_files(reader, found.commit.id)}
     files = {path: content for path, content in held.items() if content is not None}
@@ -88,7 +88,7 @@ def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> No
 
 
 def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """No author is missing. Pushers and signers that an entry of the first release names are not checked."""
+    """Check that no author is missing. Pushers and signers in an entry of the first release are not checked."""
     if walk.previous is None:
         return
     entry, before = found.entry, walk.previous.entry
@@ -171,9 +171,9 @@ def _recomputed(
     explained: bool,
     later_decides: bool,
 ) -> Origins:
-    """The origins by git, with the pushes and requests that the entry records.
+    """Return the origins computed from git, with the pushes and requests that the entry records.
 
-    With `explained` they are those by the rules since version 4, and with `later_decides` by those before version 5.
+    With `explained`, the rules since version 4 apply, and with `later_decides` those before version 5.
     """
     entry, reader = found.entry, walk.reader
     claims = {each.commit: Pushed(each.how, each.by, each.by) for each in entry.origins if each.how in _RECORDED}
@@ -222,7 +222,10 @@ def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Ad
 
 
 def _check_merges(walk: Walk, origins: Sequence[Origin], source: SourceRevision) -> None:
-    """Part 5. Of a request that was rebased, an entry records only the commits that count: the whole series is looked for."""
+    """Check part 5.
+
+    For a rebased request, an entry records only the commits that count, so the whole series is searched for.
+    """
     reader = walk.reader
     for origin in origins:
         if (
@@ -238,9 +241,10 @@ def _check_merges(walk: Walk, origins: Sequence[Origin], source: SourceRevision)
 
 
 def _note_self_approvals(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """By the rules since version 5, an earlier entry may have taken the approval of an author.
+    """Add a note for an earlier entry that accepted the approval of an author, which the rules forbid since version 5.
 
-    What it applied may have waited through several entries, so all commits count since the last one that left nothing.
+    The applied changes may have waited through several entries, so all commits since the last entry that left nothing
+    count.
     """
     base = walk.settled_at
     if base is None or walk.reader.resolve(base) is None or not walk.reader.is_ancestor(base, source.commit):
@@ -319,5 +323,5 @@ def _merges(reader: GitReader, one: str, other: str, path: str) -> tuple[str | b
 
 
 def _at(reader: GitReader, tree: str, path: str) -> str | bytes | None:
-    """The folder, by its id, or the content of the file at `path`."""
+    """Return the folder with this id, or the content of the file at `path`."""
     return reader.subtree(tree, path) or reader.read(tree, path)

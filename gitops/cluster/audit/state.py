@@ -123,7 +123,7 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
 
 
 def _state_after(transition: StateTransition, completed: tuple[AnnouncedOperation, ...]) -> LedgerState:
-    """The state before the entry with the interrupted operations completed that it says it completed."""
+    """Return the state before the entry, with the interrupted operations that it lists as completed."""
     draft = StateDraft(transition.before)
     for known in completed:
         intent, graph = known.intent, known.intent.graph_id
@@ -148,7 +148,7 @@ def _unapproved(address: Address) -> IntegrityError:
 
 
 def _listed(entry: LedgerEntry) -> dict[Address, EntryChange]:
-    """The changes of an entry that were applied, by address."""
+    """Return the applied changes of an entry, by address."""
     listed: dict[Address, EntryChange] = {}
     for change in entry.changes:
         if change.resource in listed:
@@ -177,7 +177,7 @@ def _check_listed(transition: StateTransition, start: LedgerState, listed: Mappi
 def _check_resource(
     transition: StateTransition, start: LedgerState, address: Address, change: EntryChange | None
 ) -> None:
-    """One resource changed only as listed, or as observed."""
+    """Check that a resource changed only as listed, or as observed."""
     old, new = start.resources.get(address), transition.after.resources.get(address)
     if address.kind is Kind.GRAPH and new is None and transition.entry.kind not in _RECORDING:
         if address not in transition.approved or change is None:

@@ -133,7 +133,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse repeated fields: two readers could see two payloads."""
+    """Refuse repeated fields, because two readers could see two payloads."""
     form = dict(pairs)
     if len(form) != len(pairs):
         raise ValueError("a field is given twice")
@@ -215,7 +215,7 @@ def check_envelope(
 def _signers(
     envelope: Envelope, trust: TrustRoot, now: datetime, verify: Callable[[bytes, str], CommitSignature]
 ) -> tuple[str, ...]:
-    """Step 2: the owners of all good signatures; the other signatures are ignored if there is a good one."""
+    """Check step 2 and return the owners of all valid signatures; invalid ones are ignored if there is a valid one."""
     covered = pae(envelope.payload_type, envelope.payload)
     found, problems = set[str](), list[str]()
     for signature in envelope.signatures:

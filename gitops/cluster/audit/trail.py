@@ -88,7 +88,7 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
 
 
 def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> frozenset[Address]:
-    """The queries that an entry publishes again with their own text, by the catalog of that entry."""
+    """Return the queries that an entry publishes again with unchanged text, according to the entry's catalog."""
 
     def read(query: Address, digest: str) -> bytes | None:
         key = layout.blob_key(query, digest)

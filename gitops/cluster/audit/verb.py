@@ -82,7 +82,7 @@ _FIRST_RELEASE = (
 
 
 def _no_anchor(first: VerifiedEntry) -> None:
-    """The first entry of the cluster is not known, so a chain that does not join the ledger at hand proves nothing."""
+    """Report that the first entry of the cluster is unknown, so an unrelated chain proves nothing about this ledger."""
     raise IntegrityError(Code.LEDGER_DIVERGED, f"{first.commit.id[:12]} has no anchor")
 
 
@@ -105,8 +105,8 @@ def audit(
 ) -> AuditReport:
     """Verify the ledger branch that ends in `head`. Never raises, no matter what the repository contains or lacks.
 
-    A chain that cannot be walked to its first entry, or that has no entry `since`, gives a finding with number 0 at `head`.
-    Exceptions from `scope.verified` are passed on.
+    A chain that cannot be read back to its first entry, or that has no entry `since`, produces a finding with number 0
+    at `head`. Exceptions from `scope.verified` are passed on.
     """
     scope = scope or AuditScope()
     try:
@@ -143,7 +143,7 @@ def audit(
 
 
 def _start(walk: Walk, scope: AuditScope, head: str) -> tuple[list[AuditFinding], int]:
-    """The number of the entry after which the walk starts, and the findings that prevent it."""
+    """Return the number of the entry after which the audit starts, and the findings that prevent it."""
     if scope.since is None:
         return [], 0
     number = walk.numbers.get(scope.since)
@@ -203,7 +203,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
 
 
 def _note_vanished(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Graphs that an observation found gone are in its entry and in the state after it; each is a note."""
+    """Add a note for each graph that an observation found missing, from its entry and the state after it."""
     entry = found.entry
     if entry.kind is EntryKind.REFRESH and entry.version >= WITH_ORIGINS and set(entry.vanished) != state.vanished:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry does not list the graphs that vanished")

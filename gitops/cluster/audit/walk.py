@@ -33,7 +33,7 @@ class SourceRules:
     """Cached keys and rules of source commits. Nearly all commits have the same ones, and reading them is expensive."""
 
     def __init__(self, reader: GitReader) -> None:
-        """With an empty cache."""
+        """Start with an empty cache."""
         self._reader = reader
         self._paths: dict[bytes, tuple[str, ...]] = {}
         self._found: dict[tuple[tuple[str, bytes], ...], TrustRoot] = {}
@@ -102,7 +102,7 @@ class Walk:
             self.settled_at = entry.source.commit
 
     def moved_since(self, entry: str, resource: str) -> bool:
-        """Return True if, as far as they were walked, an entry after the given one changed a resource."""
+        """Return True if an entry after the given one changed a resource, among the entries read so far."""
         return self.moved.get(resource, 0) > self.numbers.get(entry, 0)
 
 
@@ -138,7 +138,7 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
     """Set `walk` to its state after entry `since`, which is trusted and not checked again.
 
     Operations in progress there were announced by that entry or by the ones just before it; `approvals_of` returns the
-    addresses that these had approvals for. Raises IntegrityError for an entry that cannot be read.
+    addresses for which these entries had approvals. Raises IntegrityError for an entry that cannot be read.
     """
     found = read_verified_entry(walk.reader, since, walk.known)
     state = state_of(walk.reader, since)

@@ -156,7 +156,7 @@ def unfinished(record: Changeset) -> tuple[Address, ...]:
 
 
 def _going_on(record: Changeset | None, event: ChangesetEvent) -> Changeset:
-    """The record, if something may happen to it."""
+    """Return the record if it accepts further events."""
     if record is None or record.key != event.changeset:
         raise ConflictError(Code.CHANGESET_STATE_INVALID, "its first event does not create it", path=event.changeset)
     if record.ended:
@@ -196,7 +196,7 @@ def _member(record: Changeset, members: Mapping[Address, Member], address: Addre
 
 
 def _check_runtime(record: Changeset, member: Member, state: RuntimeState) -> None:
-    """Refuse what a member may not become now."""
+    """Refuse a transition that is not allowed for a member now."""
     waits = member.effect is Effect.FINISH and record.state in BLOCKING
     allowed = frozenset({RuntimeState.SKIPPED}) if waits else _ALLOWED[record.state]
     left = member.runtime.state in _LEFT and record.state not in BLOCKING and not member.finishes
@@ -215,7 +215,10 @@ def _before_commit(record: Changeset) -> list[Member]:
 
 
 def _complete(record: Changeset, members: Iterable[Member], wanted: RuntimeState) -> None:
-    """Refuse to go on unless all of these members are as wanted; one that is not atomic leaves failed ones behind."""
+    """Refuse the next boundary unless all of these members have the required state.
+
+    A best-effort changeset may leave failed members.
+    """
     accepted = {wanted} if record.atomic else {wanted, *_LEFT}
     open_ones = [member.address for member in members if member.runtime.state not in accepted]
     if open_ones:
@@ -263,7 +266,7 @@ def _refusal(record: Changeset, why: str) -> ConflictError:
 
 
 class Journal:
-    """The record of one changeset as its run knows it, with the events that are not in the ledger yet."""
+    """In-memory record of one changeset for its run, with the events that are not in the ledger yet."""
 
     def __init__(
         self, now: Callable[[], str], stored: Changeset | None = None, others: Sequence[EventDraft] = ()

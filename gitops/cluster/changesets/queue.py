@@ -88,5 +88,5 @@ def _stands(commit: WaitingCommit, newest: WaitingCommit, differs: Callable[[str
 
 
 def _covered(line: Sequence[WaitingCommit]) -> tuple[str, ...]:
-    """Return the commits that touch the cluster, and the last one, which stands for the merge that it completes."""
+    """Return the commits that touch the cluster, and the last one, which represents the merge that it completes."""
     return tuple(each.id for number, each in enumerate(line, start=1) if each.touches or number == len(line))

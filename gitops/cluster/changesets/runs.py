@@ -15,7 +15,7 @@ class RunLog:
     """An observer that keeps the record of a run, or of the newest of several runs."""
 
     def __init__(self) -> None:
-        """No run has begun."""
+        """Start without a run."""
         self._workers = 1
         self._nodes: list[RunNode] = []
 

@@ -63,10 +63,12 @@ class StreamItem:
 def pull(
     reading: StreamReading, after: int | None, keys: Collection[str] | None = None, *, first: bool = False
 ) -> tuple[StreamItem, ...]:
-    """Return the items for a reader at position `after`, None without one. Its next position is `reading.seq`.
+    """Return the items for a reader at position `after` (None if it has no position).
 
-    `reading.events` are those after its position, of all changesets; `keys` selects those of some. `first` is true for the
-    reader's first request.
+    Its next position is `reading.seq`.
+
+    `reading.events` are the events after its position, of all changesets; `keys` selects changesets. `first` is true
+    for the reader's first request.
     """
     if after is None or not _continues(reading, after):
         return (StreamItem(reading.seq, reading.at, reading.cluster, None, reading.state),)

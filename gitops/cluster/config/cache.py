@@ -69,11 +69,11 @@ class MemoryCache:
 
 
 class SoundPairs:
-    """Query files that are known to parse and to check against a schema, by the digests of both.
+    """Cache of query files that parse and check against a schema, keyed by the digests of both.
 
-    A schema alone is a pair with the empty text, a policy one with the kinds of its bindings. Only validity is stored, never
-    a problem, so every load finds problems again. A pair is addressed only by content, so it is valid in every folder,
-    commit and clone.
+    A pair with the empty text stands for a schema alone, a pair with the binding kinds for a policy. Only validity is
+    stored, never a problem, so every load finds problems again. A pair is addressed only by content, so it is valid in
+    every folder, commit and clone.
     """
 
     def __init__(self, cache: CompileCache) -> None:
@@ -101,7 +101,7 @@ class SoundPairs:
             self._cache.save(f"units {name}", json.dumps(dict(newest), separators=(",", ":")).encode())
 
     def _group(self, key: str) -> dict[str, list[str]]:
-        """The pairs that share an entry with a key; an entry of another form holds none."""
+        """Return the pairs that share an entry with a key; an entry in an unknown format contains none."""
         name = key[:2]
         if name not in self._groups:
             data = self._cache.load(f"units {name}")

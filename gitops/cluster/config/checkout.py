@@ -1,4 +1,4 @@
-"""`gitops.yaml` beside the files that it names: what is wrong with the rules of a checkout, or of any other root tree."""
+"""Checks `gitops.yaml` of a checkout, or of any other root tree, together with the files that it refers to."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gitops.database.language.yaml import parse_yaml
 
 
 def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CONFIG_FILE) -> Diagnostics:
-    """The problems of `gitops.yaml` in a root tree, each at its place in `file`; none where the tree does not have it.
+    """Return the problems of `gitops.yaml` in a root tree, each with its place in `file`.
 
-    The folders of its clusters and the files of keys that it names are looked up in the tree. `source` is its text, if that is
-    not the one of the tree.
+    None if the tree has no such file. The cluster folders and key files that it names are looked up in the tree.
+    `source` replaces the text in the tree.
     """
     found = Diagnostics()
     try:
@@ -52,7 +52,7 @@ def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CO
 
 
 def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
-    """Why the folder of a cluster cannot be read in a root tree: it, or its `cluster.yaml`, does not exist."""
+    """Explain why the folder of a cluster cannot be read in a root tree: it, or its `cluster.yaml`, does not exist."""
     above, _, name = rule.path.rpartition("/")
     if tree.kind(f"{rule.path}/{CLUSTER_FILE}".removeprefix("./")) is PathKind.FILE:
         return None
@@ -68,7 +68,7 @@ def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
 
 
 def _keys(tree: SourceTree, text: bytes, config: BotConfig) -> Iterator[tuple[Code, Place, str, str | None]]:
-    """What is wrong with the keys of people: their files, and people of the rules who have none."""
+    """Return the problems with people's keys: their files, and people in the rules who have no key."""
     files, rules = {CONFIG_FILE: text}, config.approvals
     for path in trust_paths(config)[1:]:
         with suppress(SourceError):

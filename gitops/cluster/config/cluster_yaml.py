@@ -100,7 +100,7 @@ def declared_storage(cluster: DeclaredCluster) -> str | None:
 def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
     """Parse the bytes of `cluster.yaml`.
 
-    Returns None with every finding: first repeated and reserved keys, and only without those the structure
+    Returns None with every finding: first repeated and reserved keys and, if there are none, the structure
     (`invalid_cluster_yaml`, one for each place).
     """
     cluster, found = _parsed(data)
@@ -135,12 +135,12 @@ def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]
 
 @lru_cache
 def _keys(shape: str) -> tuple[str, ...]:
-    """The keys that may stand below one of the table."""
+    """Return the keys that are allowed below a key of the table."""
     return tuple(keys_below(tuple(filter(None, shape.split("."))), CLUSTER_KEYS))
 
 
 def required_keys(shape: str) -> tuple[str, ...]:
-    """The keys that must stand below one of the table, all of them in a section of a kind."""
+    """Return the required keys below a key of the table; in a section of a kind, all keys are required."""
     if shape.removesuffix(".*") in SECTIONS:
         return _keys(shape)
     return tuple(key for key in _keys(shape) if (f"{shape}.{key}" if shape else key) in REQUIRED_KEYS)
@@ -282,9 +282,9 @@ class _ClusterReader:
     def _entries(
         self, node: YamlNode | None, path: str, first: str = "NAME"
     ) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
-        """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported.
+        """Return the entries of a mapping, empty for a missing value; None for anything else, which is reported.
 
-        `first` is a key that may stand in it.
+        `first` is a valid key for messages.
         """
         if isinstance(node, YamlMap):
             return node.entries
@@ -297,9 +297,9 @@ class _ClusterReader:
         return None
 
     def _named(self, node: YamlNode | None, path: str) -> list[tuple[YamlScalar, YamlNode]]:
-        """The entries under names of the user's, by name.
+        """Return the entries under user-chosen names, by name.
 
-        Names that differ in case only are reported: graphs and applied texts have folders of their names.
+        Names that differ only in case are reported, because graphs and applied texts have folders with these names.
         """
         entries = sorted(self._entries(node, path) or (), key=lambda entry: entry[0].text)
         first: dict[str, str] = {}
@@ -323,9 +323,9 @@ class _ClusterReader:
         *,
         name: YamlScalar | None = None,
     ) -> dict[str, YamlNode]:
-        """The known fields of a mapping: those below `shape` in the table of keys.
+        """Return the known fields of a mapping: the keys below `shape` in the table of keys.
 
-        One that is nothing at all is reported at the `name` that it stands under.
+        If the mapping is empty, the problem is reported at its `name`.
         """
         allowed = _keys(shape)
         entries = self._entries(node, path, allowed[0])
@@ -368,7 +368,10 @@ class _ClusterReader:
         return None if node is None or _is_null(node) else self._text(node, path)
 
     def _text(self, node: YamlNode | None, path: str) -> Text:
-        """Text, or any other plain scalar as its text; null is refused. The absence of a required key is reported already."""
+        """Return a text, or any other plain scalar as its text; null is refused.
+
+        A missing required key is already reported.
+        """
         if node is None:
             return Text("", 0, 0)
         if not isinstance(node, YamlScalar) or _is_null(node):
@@ -378,7 +381,7 @@ class _ClusterReader:
         return _text(node)
 
     def _strict_text(self, node: YamlNode, path: str) -> Text:
-        """Text only: other scalars are refused, as inside `queries`."""
+        """Read a text; refuse other scalars, as inside `queries`."""
         if isinstance(node, YamlScalar) and node.type not in (ScalarType.TEXT, ScalarType.NULL):
             self._wrong(node, path, f"expected text, got {_what(node)}; put it in quotes")
             return Text("", node.line, node.column)
@@ -426,7 +429,10 @@ def promoted_config(source: bytes, target: bytes) -> bytes | None:
 
 
 def _parts(data: bytes) -> dict[str, str] | None:
-    """The text of each top-level key with the comments above it, and under an empty key what precedes the first one."""
+    """Return the text of each top-level key with the comments above it.
+
+    An empty key maps to everything before the first key.
+    """
     root = parse_yaml(data)
     if not isinstance(root, YamlMap) or any(key.column != 1 for key, _ in root.entries):
         return None

@@ -96,7 +96,7 @@ class LanguageCompiler:
 def _once(
     results: dict[str, T | LanguageError], file: SourceFile, compile_text: Callable[[bytes], T]
 ) -> T | LanguageError:
-    """Compile a text once for all files with the same content, and return the result or the error."""
+    """Compile a text once for all files with the same content and return the result or the error."""
     if file.digest not in results:
         try:
             results[file.digest] = compile_text(file.data)

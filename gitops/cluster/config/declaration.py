@@ -193,7 +193,7 @@ def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> st
 
 
 class _TextOfForm(Text):
-    """A text of the JSON form, which has no places: the document is asked when one is needed."""
+    """A text of the JSON form. The form has no places, so the document is parsed when a place is needed."""
 
     def __init__(self, value: str, position: int, document: Callable[[], Sequence[Text]]) -> None:
         super().__init__(value, 0, 0)

@@ -69,7 +69,7 @@ class Differences:
         return found if readable and not problems.has_errors else None
 
     def users(self, tree: SourceTree, paths: Collection[str]) -> frozenset[str] | None:
-        """Return the names of the graphs and texts that name one of these files; None if `cluster.yaml` cannot be read."""
+        """Return the names of the graphs and texts that use one of these files; None if `cluster.yaml` cannot be read."""
         cluster = self._cluster(tree)
         if cluster is None:
             return None
@@ -109,7 +109,7 @@ class Differences:
 
 
 def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
-    """Every declaration by kind or section and name, without places."""
+    """Return every declaration by kind or section and name, without places."""
     form = config_form(cluster)
     forms: dict[tuple[str, str], object] = {("graph", name): graph for name, graph in form["graphs"].items()}
     for section in SECTIONS:

@@ -80,7 +80,10 @@ class DiskCache:
         return hashlib.sha256(f"{self._edition}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()
 
     def _open(self, *, make: bool = False) -> int:
-        """A descriptor of the folder. Raises OSError if there is none, or it is not the user's alone."""
+        """Return a descriptor of the folder.
+
+        Raises OSError if the folder is missing, or other users have access to it.
+        """
         if make and not os.path.lexists(self._folder):
             os.makedirs(os.path.dirname(os.path.abspath(self._folder)), mode=0o700, exist_ok=True)  # noqa: PTH100, PTH103, PTH120
             with contextlib.suppress(FileExistsError):
@@ -114,7 +117,7 @@ def _head(key: str, data: bytes) -> bytes:
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Put a file in its place in one step. A crash leaves a file with another name, which is swept like the rest."""
+    """Write a file atomically. A crash leaves a file under a temporary name, which is swept like the rest."""
     temporary = f"{_TEMPORARY}{os.urandom(8).hex()}"
     descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
     try:

@@ -149,7 +149,10 @@ class FolderTree:
 
     @contextmanager
     def _parent(self, place: str) -> Iterator[tuple[int, str | None]]:
-        """A descriptor of the folder that holds the last name of `place`, and that name; None for the start itself."""
+        """Return a descriptor of the folder with the last component of `place`, and that component.
+
+        None for the root itself.
+        """
         parts = [p for p in place.split("/") if p not in ("", ".")]
         start = "/" if place.startswith("/") else self._folder
         try:
@@ -192,7 +195,7 @@ def _stamp(start: int, place: str, expected: int, settled_ns: int) -> str | None
 def _refuse_submodule(folder: int, marker: str, place: str) -> None:
     """Refuse a folder that is a separate repository, because a commit of this one has only a reference to it.
 
-    Outside the cluster folder other repositories are to be expected.
+    Other repositories outside the cluster folder are expected.
     """
     if place.startswith(("/", "../")):
         return

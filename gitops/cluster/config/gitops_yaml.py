@@ -636,7 +636,7 @@ def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
 
 
 def _idle_numbers(config: BotConfig) -> Iterator[tuple[Place, str]]:
-    """Numbers that no change could need: of an environment without clusters, and of a gate without classes."""
+    """Return numbers that no change could need: of an environment without clusters, and of a gate without classes."""
     rule, known = config.approvals, sorted({cluster.environment for cluster in config.clusters})
     for environment in rule.environments:
         if environment not in known:

@@ -1,7 +1,8 @@
 """JSON Schemas of `cluster.yaml`, `gitops.yaml`, policies and their tests, for editors and validators.
 
-They are made from the keys and forms that the readers use. What a reader accepts fits its schema. A schema covers keys and types
-only: the readers check the rest, such as names that must be declared. To a schema, a written null is the same as no value.
+They are made from the keys and forms that the readers use. Every document that a reader accepts matches its schema. A
+schema covers keys and types only: the readers check the rest, such as names that must be declared. To a schema, a
+written null is the same as no value.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _value(path: str) -> _Schema:
 
 
 def _explained(schema: _Schema, path: str) -> _Schema:
-    """A schema of forms with the words of the table of keys, at every level of its mappings."""
+    """Return a schema of forms with the descriptions of the table of keys, at every level of its mappings."""
     found = dict(schema)
     if "properties" in schema:
         found["properties"] = {

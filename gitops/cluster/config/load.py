@@ -261,7 +261,10 @@ _WORTH_RECORDING = 64
 
 
 class _Load:
-    """Steps 6 to 8: graphs are `kept` as the index records them, are listed as checked, or go to the loader."""
+    """Steps 6 to 8.
+
+    Graphs that the index records are `kept`, graphs listed as checked are skipped, and the rest are loaded.
+    """
 
     def __init__(
         self,
@@ -271,7 +274,7 @@ class _Load:
         recorded: RecordedTree | None,
         vouched: VouchedGraphs | None,
     ) -> None:
-        """`reopen` gives the tree again, to compile what was not compiled."""
+        """`reopen` opens the tree again, to compile the remaining texts."""
         self._config = config
         self._loader = loader
         self._reader = loader.reader
@@ -287,7 +290,7 @@ class _Load:
         self._judgement = Judgement()
 
     def resolve(self) -> None:
-        """Steps 6 and 7: all graphs, then all texts, in the order of their names: that of the problems."""
+        """Run steps 6 and 7: all graphs, then all texts, in the order of their names, as the problems are."""
         if self._recorded is not None:
             self._recorded.compare_files(self._reader)
         form = self._config.form
@@ -432,7 +435,7 @@ class _Load:
         return dict(sorted(found.items()))
 
     def _near(self, graphs: Collection[str]) -> Iterator[Address]:
-        """The addresses of all that is bound to graphs, and of what belongs to the graphs."""
+        """Return the addresses of everything that is bound to graphs or belongs to them."""
         for address in self._loader.resources:
             if rules_of(address).binds or address.graph in graphs:
                 yield address
@@ -464,7 +467,10 @@ class _Load:
         return Resource(address, expected, path, content)
 
     def _load_again(self, graph: str) -> ResourceLoader:
-        """A graph that was not read, or not compiled. Raises SourceMovedError if it is not what the load was based on."""
+        """Load a graph that was not read, or not compiled.
+
+        Raises SourceMovedError if it differs from what the load used.
+        """
         found = Diagnostics()
         loader = ResourceLoader(SourceReader(self._reopen(), found))
         loader.graph(self._config.graph(graph))

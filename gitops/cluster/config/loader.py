@@ -82,7 +82,7 @@ class LoadedPolicy(NamedTuple):
 
     @property
     def at(self) -> str:
-        """Its path in `cluster.yaml`."""
+        """Path of the policy in `cluster.yaml`."""
         return f"policies.{shown(self.declared.name.value)}"
 
 
@@ -197,9 +197,9 @@ class ResourceLoader:
 
 
 class _QueryFile:
-    """The queries that a file declares, by name in its order.
+    """Queries of a file by name, in file order.
 
-    A file that is known to be `sound` is parsed when a place in it is needed, else it is parsed already.
+    A file that is known to be `sound` is parsed only if a place in it is needed; any other file is parsed already.
     """
 
     def __init__(self, file: SourceFile, names: Sequence[str], parsed: Sequence[Query] | None) -> None:
@@ -230,11 +230,12 @@ class _Candidate(NamedTuple):
 class _GraphLoading:
     """One graph while it is being loaded. `files` and `listings` have the meaning they have in LoadedGraph.
 
-    `skipped` says that a query was not compiled because it is known to be sound, `needs_schema` that the schema was not yet.
+    `skipped` means that a query was not compiled because it is known to be valid, `needs_schema` that the schema is
+    still to be compiled.
     """
 
     def __init__(self, loader: ResourceLoader, at: str, schema: SourceFile | None) -> None:
-        """Compile the schema, unless it is known to be sound."""
+        """Compile the schema, unless it is known to be valid."""
         self._loader = loader
         self._reader = loader.reader
         self._found = loader.reader.found
@@ -320,7 +321,7 @@ class _GraphLoading:
             yield _Candidate(name, path, file, entry.name, declared, positions[0])
 
     def _discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
-        """The other forms: every declaration of every file, the first of each name."""
+        """Return the queries of the other forms: every declaration of every file, the first of each name."""
         first: dict[str, _Candidate] = {}
         folded: dict[str, str] = {}
         for item in sources.items:
@@ -349,7 +350,10 @@ class _GraphLoading:
         yield from first.values()
 
     def _check(self, candidate: _Candidate) -> CheckedQuery | None:
-        """Return the checked query. None if it has a problem, which is reported, or if it is known to be sound."""
+        """Return the checked query.
+
+        None if it has a problem, which is reported, or if it is already known to be valid.
+        """
         declared = candidate.declared
         if declared is None:
             return None
@@ -388,7 +392,7 @@ class _GraphLoading:
         return self._declared[file.path]
 
     def _expand(self, item: Text) -> Iterator[str]:
-        """The files that one entry stands for, spelled from the entry as written."""
+        """Return the files that one entry stands for, spelled as in the entry."""
         tree, written = self._reader.tree, item.value
         try:
             place = normalize(written, confined=True)

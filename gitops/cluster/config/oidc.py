@@ -1,6 +1,9 @@
-"""The section `oidc` of `gitops.yaml`: whose tokens the servers take. A file of the operator has the same form.
+"""Section `oidc` of `gitops.yaml`: the identity providers whose tokens servers accept.
 
-Every issuer can sign anything about anyone, and some sign tokens for everybody: a rule for one of these has to say whose.
+An operator's file has the same form.
+
+An issuer can sign any claim about anyone, and some issue tokens to everybody, so a rule for one of these must restrict
+the holders.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ _LONGEST, _MOST_TOLERANCE = 500, timedelta(minutes=5)
 
 
 def is_address(address: str) -> bool:
-    """Whether keys may be read from an address: by HTTPS, or plainly from this machine; without a user, and with no fragment."""
+    """True if keys may be read from an address.
+
+    That is an HTTPS address, or a plain one on this machine, without a user and a fragment.
+    """
     if not (address.isprintable() and address.isascii() and len(address) <= _LONGEST and " " not in address):
         return False
     try:
@@ -67,7 +73,7 @@ def is_address(address: str) -> bool:
 
 
 def is_here(address: str) -> bool:
-    """Whether an address is on this machine."""
+    """Return whether an address is on this machine."""
     return urlsplit(address).hostname in _LOOPBACK
 
 
@@ -201,7 +207,7 @@ _ISSUER = mapping(
 
 @dataclass(frozen=True, slots=True)
 class OidcRule:
-    """The identity providers whose tokens the servers take."""
+    """The identity providers whose tokens the servers accept."""
 
     issuers: tuple[TokenIssuer, ...] = rule(
         listed(_ISSUER),
@@ -218,7 +224,7 @@ OIDC_FORM = mapping(OidcRule)
 
 
 def issuer_problems(section: OidcRule, below: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield what is wrong with issuers together, and with rules for issuers that sign tokens for everybody."""
+    """Yield problems with issuers as a set, and with rules for issuers that issue tokens to everybody."""
     if len(section.issuers) > _MOST_ISSUERS:
         yield (*below, "issuers"), f"expected at most {_MOST_ISSUERS} of them"
     seen: set[str] = set()

@@ -101,8 +101,8 @@ class SourceReader:
     def read(self, path: str) -> SourceFile | SourceError:
         """Return the file at a declared path regardless of its content, or the error that explains why there is none.
 
-        A declared path never leads out of the folder, whatever the tree would read. Otherwise another person's folder could
-        make a message quote any file of this machine.
+        A declared path cannot leave the folder, whatever the tree would read. Otherwise a hostile folder could make a
+        message quote any file of this machine.
         """
         try:
             place = normalize(path, confined=True)
@@ -169,7 +169,10 @@ class SourceReader:
 
 
 def _own_bytes(tree: SourceTree, place: str) -> bytes:
-    """The bytes of a file. Raises SourceError, also for a pointer of Git LFS: what counts is what git has."""
+    """Return the bytes of a file.
+
+    Raises SourceError, also for a Git LFS pointer, because only the content in git counts.
+    """
     data = tree.read(place)
     if data.startswith(_LFS):
         raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a Git LFS pointer, and not the text itself", path=place)

@@ -159,7 +159,7 @@ def _known(form: Form[Any]) -> KnownForm[Any]:
 
 
 def schema_of(form: Form[Any]) -> dict[str, Any]:
-    """The JSON Schema of the values that a form takes."""
+    """Return the JSON Schema of the values that a form accepts."""
     return _known(form).shape()
 
 
@@ -350,9 +350,9 @@ def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
 class Trusted(NamedTuple):
     """Marks a trust rule, which takes effect with the ledger entry that records it and whose changes need approval.
 
-    `words` describe a change to it for people. `widens` decides whether a change from one value to another permits something
-    new; for a set, it is called for each name with whether the name is in it. `member` is the attribute of `TrustRoot` with
-    the value, if its name differs from the key.
+    `words` describe a change to it for people. `widens` decides whether a change from an old to a new value permits
+    something new; for a set, it is called for each name with whether the name is in it. `member` is the attribute of
+    `TrustRoot` with the value, if its name differs from the key.
     """
 
     words: str
@@ -422,7 +422,7 @@ def rule(
     more: str = "",
     unset: str = "",
 ) -> Any:
-    """Return a dataclass field that defines a rule. Without a default it is required; that of a mapping is none."""
+    """Return a dataclass field that defines a rule. Without a default it is required; a mapping has none by default."""
     row = Row(form, words, trusted, more, unset)
     if isinstance(default, dict):
         return field(default_factory=lambda: MappingProxyType(default), metadata={_ROW: row})

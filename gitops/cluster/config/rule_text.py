@@ -1,4 +1,4 @@
-"""The text of `gitops.yaml`: where a key is, and the same text with a key that it does not set yet."""
+"""Edits the text of `gitops.yaml`: finds a key, and adds a key that is not set yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sets(source: bytes, key: str) -> bool:
 def with_rule(source: bytes, key: str, value: str) -> bytes:
     """Return the text with a dotted key set to a plain value; nothing else changes.
 
-    Raises GitopsError `bot_config_invalid` if the text sets it already, or has a form that a person has to change.
+    Raises GitopsError `bot_config_invalid` if the key is already set, or the text has to be edited by hand.
     """
     root, text = parse_yaml(source), source.decode()
     parent, inside, left = _left(root, key)
@@ -63,7 +63,7 @@ def _by_hand(key: str, value: str) -> GitopsError:
 
 
 def _left(root: YamlNode, key: str) -> tuple[YamlScalar | None, YamlNode | None, list[str]]:
-    """The innermost key on the way to a dotted one that a text has, its value, and the names that are missing."""
+    """Return the innermost existing key on the path to a dotted key, its value, and the missing names."""
     at: YamlScalar | None = None
     node: YamlNode | None = root
     left = key.split(".")

@@ -202,7 +202,7 @@ class VouchedGraphs:
 
 
 def _places(form: Mapping[str, Any]) -> Iterator[str | None]:
-    """The normalized paths that the declaration of a graph names; None for one that is refused."""
+    """Return the normalized paths in the declaration of a graph; None if one is refused."""
     listed = form["queries"]
     if isinstance(listed, dict):
         listed = [query["file"] for query in listed.values()]
@@ -214,7 +214,7 @@ def _places(form: Mapping[str, Any]) -> Iterator[str | None]:
 
 
 def _basis(graphs: Mapping[str, SoundGraph], recorded: Digests, tree: ContentTree) -> str:
-    """One digest of a record's graphs, of the recorded resources, and of the limit by which files are read."""
+    """Return a digest of a record's graphs, the recorded resources, and the file size limit."""
     made_of = (
         str(tree.limits.file_bytes),
         *graphs,
@@ -226,7 +226,7 @@ def _basis(graphs: Mapping[str, SoundGraph], recorded: Digests, tree: ContentTre
 
 
 def _composite(graph: str, digests: Mapping[Address, str]) -> str | None:
-    """The digest of a graph among those of its resources, None if it is not theirs."""
+    """Return the digest of a graph in these resources; None if it does not match them."""
     queries = {address.name: value for address, value in digests.items() if address.kind is Kind.QUERY}
     found = graph_composite(graph, digests.get(schema_address(graph), ""), queries)
     return found if digests.get(graph_address(graph)) == found else None
@@ -247,9 +247,9 @@ _LISTING = SourceLimits(files=1_000_000)
 def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder | None = None) -> ComparedFolder:
     """Refuse a cluster folder that contains a link, a submodule or an unsafe name, even at paths that nothing declares.
 
-    None of them is ever followed. But reviewers, and programs in a checkout, would see different bytes from those that an
-    approval covers. Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns
-    the folder, and its differences from the known one, if that is still here.
+    None of them is ever followed. But reviewers, and programs in a checkout, would not see the bytes that an approval
+    covers. Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns the
+    folder, and its differences from the known one, if that one is still available.
 
     Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
     """
@@ -265,7 +265,7 @@ def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder |
 
 
 def _require_plain(store: GitReader, folder: str, path: str, known: PlainFolder | None) -> ComparedFolder:
-    """Look at all that `known` does not have at the same place."""
+    """Check everything that `known` does not have at the same place."""
     pending, seen = [("", folder, None if known is None else known.tree)], {folder}
     places, whole = set[str](), set[str]()
     while pending:

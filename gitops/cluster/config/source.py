@@ -3,7 +3,7 @@
 Rules for every tree, proven by one contract suite:
 
 1. Paths are POSIX paths relative to the cluster folder. `.` and `..` are resolved as text, never on disk.
-2. A confined tree refuses absolute paths and paths that lead out of it.
+2. A confined tree refuses absolute paths and paths that leave it.
 3. No symbolic link and no submodule is read or passed through.
 4. A name is refused if a checkout on some system would mistake it for another one: see `_require_safe`.
 5. The size of a file, the number of files and the total size are limited.
@@ -224,7 +224,8 @@ def _require_safe(name: str, path: str) -> None:
     """Raise SourceError `source_name_unsafe` if a file must not have this name.
 
     Refused are invisible and control characters, backslash and colon (separators elsewhere), every spelling that some
-    file system takes for `.git`, and names over 255 bytes. Shell metacharacters are fine: no name ever reaches a shell.
+    file system treats as `.git`, and names over 255 bytes. Shell metacharacters are fine, because no name ever reaches
+    a shell.
     """
     if not name.isprintable():
         reason = "it contains control or invisible characters"

@@ -97,7 +97,7 @@ def _bad(number: int, why: str) -> GitopsError:
 
 
 def _lines(text: bytes) -> Iterator[tuple[int, str]]:
-    """Lines that say something, counted from 1."""
+    """Yield the non-blank lines, counted from 1."""
     if len(text) > _MAX_BYTES:
         raise _bad(1, f"the file has more than {_MAX_BYTES} bytes")
     for number, raw in enumerate(text.split(b"\n"), start=1):
@@ -112,7 +112,7 @@ def _lines(text: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _options(number: int, field: str) -> dict[str, str]:
-    """The options of a line; names are compared without case, as ssh-keygen does."""
+    """Parse the options of a line; names are compared case-insensitively, as ssh-keygen does."""
     options: dict[str, str] = {}
     for given, value in _OPTION.findall(field):
         name = given.lower()
@@ -127,7 +127,7 @@ def _options(number: int, field: str) -> dict[str, str]:
 
 
 def _key(number: int, fields: list[str]) -> tuple[str, str]:
-    """Key type and key; the blob must be canonical base64 and name the same type."""
+    """Parse key type and key; the blob must be canonical base64 of the same type."""
     if len(fields) < 2:  # noqa: PLR2004 - type and key
         raise _bad(number, "a key type and a key are expected")
     key_type, key = fields[:2]
@@ -168,8 +168,8 @@ def trust_paths(config: BotConfig) -> tuple[str, ...]:
 def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     """Return keys and rules from their files in a repository or a ledger entry.
 
-    The digest covers meaning, not bytes: comments, order and settings that have nothing to do with trust do not change it.
-    It covers keys, approvals, the id of the repository, the store and the signers of ledgers, and which forge can give which
+    The digest covers meaning, not bytes: comments, order and settings unrelated to trust do not change it. It covers
+    keys, approvals, the id of the repository, the store and the signers of ledgers, and which forge can send which
     commands. Raises GitopsError `bot_config_invalid`, `trust_missing`, `trust_invalid`.
     """
 
@@ -205,7 +205,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
 
 
 def _members(config: BotConfig) -> dict[str, Any]:
-    """The attributes of `TrustRoot` that say the rules of trust of a file; those that gates name are in its `limits`."""
+    """Map the attributes of `TrustRoot` to the trust rules of a file; the numbers that gates read are in its `limits`."""
     found: dict[str, Any] = {}
     limits: dict[str, int] = {}
     for key, trusted, value in trust_rules(config):
@@ -266,7 +266,7 @@ def _said(value: object) -> object:
 
 
 def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
-    """The digest of the first release, which its entries and approvals hold."""
+    """Return the digest as the first release computed it, for its entries and approvals."""
     rule = config.approvals
     form: dict[str, object] = {
         "signers": _signer_forms(signers),

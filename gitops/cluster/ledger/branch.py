@@ -114,7 +114,7 @@ class BranchReader(ChangesetReader):
 
     @property
     def state_path(self) -> str:
-        """The place of the state document for people, as an argument for `git show`."""
+        """Path of the state document for people, as an argument for `git show`."""
         return f"{self._ref.removeprefix('refs/heads/')}:{layout.STATE}"
 
     def view(self) -> LedgerView:
@@ -207,7 +207,7 @@ class BranchReader(ChangesetReader):
         return self._kept(replace(view, head=found.commit.id, entry=found.entry, trust=found.after), found)
 
     def _kept(self, view: LedgerView, found: VerifiedEntry) -> LedgerView:
-        """The view of an entry that was read or written here, kept for the next one that opens the ledger."""
+        """Return the view of an entry that was read or written here, cached for the next open of the ledger."""
         _VIEWS.pop(place := (self._store, found.commit.tree), None)
         _VIEWS[place] = view
         for oldest in list(_VIEWS)[:-_MOST_VIEWS]:
@@ -215,7 +215,7 @@ class BranchReader(ChangesetReader):
         return view
 
     def _head(self) -> str | None:
-        """The verified head that reads come from: that of the last view, or of one taken now. Raises GitopsError."""
+        """Return the verified head for reads: that of the last view, or of a new view. Raises GitopsError."""
         view = self._last or self.view()
         if view.found and view.entry is None:
             problem = view.problems[0]
@@ -229,7 +229,7 @@ class BranchReader(ChangesetReader):
         return self._changesets_at(self._head())
 
     def _changesets_at(self, head: str | None) -> ChangesetRecords:
-        """The changesets of an entry, which a run asks for again and again."""
+        """Return the changesets of an entry; cached, because a run requests them repeatedly."""
         if self._records is None or self._records[0] != head:
             tree = None if head is None else self._store.commit(head).tree
             self._records = (
@@ -426,7 +426,7 @@ class BranchLedger(BranchReader):
         return _Draft(found, staged, recorded)
 
     def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
-        """Push a signed entry on top of `view`; what was `written`, else what stays as it was, is not read again.
+        """Push a signed entry on top of `view`. Files that were `written`, or did not change, are not read again.
 
         Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable`.
         """

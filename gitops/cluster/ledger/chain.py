@@ -176,7 +176,7 @@ def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | N
 def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntry:
     """Verify the chain back to `seen`, or to the first entry, by rules 1 to 4, and return the entry at `head`.
 
-    `seen` was verified before. Raises IntegrityError `ledger_diverged` if the chain of `head` does not lead to `seen`,
+    `seen` was verified before. Raises IntegrityError `ledger_diverged` if `seen` is not in the chain of `head`,
     otherwise as `read_verified_entry`.
     """
     known: TrustCache = {}
@@ -301,7 +301,7 @@ ANCHOR_KEY = "__cluster/anchor.json"
 
 @dataclass(frozen=True, slots=True)
 class StorageAnchor:
-    """The ledger that the graphs belong to. `genesis` is its first entry; `head` is entry `number`.
+    """Anchor of the ledger that owns the graphs. `genesis` is its first entry; `head` is entry `number`.
 
     `trust_digest` identifies the keys and rules in force after `head`.
     """

@@ -227,7 +227,7 @@ class FolderChangesets:
             in_parallel(write, paths, self._store.parallel)
 
     def _publish(self, index: ChangesetIndex, events: Iterable[ChangesetEvent]) -> bool:
-        """Replace the index that was read or written last by one with these events; False if another one did."""
+        """Replace the last read or written index by one with these events; False if another writer was faster."""
         lines, expected = write_events(events), self._index
         before = None if expected is None else read_index(expected).batch
         batch = digest(lines) if len(lines) > _INLINE else None

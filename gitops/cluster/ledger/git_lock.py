@@ -178,7 +178,7 @@ class GitLock:
                 return
 
     def _create_where_it_can_be_deleted(self, place: str, oid: str) -> None:
-        """Push the new ref and delete another one of its kind, both or none. Raises as `push` does."""
+        """Push the new ref and delete another one of its kind atomically. Raises as `push` does."""
         other = f"{place}{_TRIAL}"
         # It may be there from an attempt that was refused.
         left = self._remote.refs(other).get(other)

@@ -220,9 +220,11 @@ class Heads:
         self.remember(seen, head)
 
     def accept(self, head: str) -> None:
-        """Remember a head regardless of earlier ones, after a ledger was deliberately started again. The caller has verified it.
+        """Remember a head regardless of earlier ones, after a ledger was deliberately started again.
 
-        Raises ConflictError `git_ref_conflict` if another process remembers another head at the same time.
+        The caller has verified it.
+
+        Raises ConflictError `git_ref_conflict` if another process remembers a different head at the same time.
         """
         known = self.known()
         updates = [RefUpdate(self.seen_ref, known.seen or ZERO, head)] if known.seen != head else []

@@ -85,10 +85,12 @@ class ChangesetRecords:
     def __init__(
         self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
     ) -> None:
-        """`read` returns a file of the ledger. `state_cas` returns the token of its state if the store writes file by file.
+        """`read` returns a file of the ledger.
 
-        `leaving` returns the keys of the ended changesets that go to the archive. `pending` is True if the index announces
-        events and the state decides whether they count.
+        `state_cas` returns the token of its state if the store writes file by file.
+
+        `leaving` returns the keys of the ended changesets to archive. `pending` is True if the index announces events
+        and the state decides whether they count.
 
         Raises IntegrityError `changeset_invalid`, also in all methods, and what `read` raises.
         """
@@ -341,7 +343,7 @@ def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -
 
 
 def _lines(data: bytes, containing: str) -> bytes:
-    """The lines that contain a text: most of a long file is not parsed."""
+    """Return the lines that contain a text, so that most of a long file is not parsed."""
     if not containing:
         return data
     return b"".join(line for line in data.splitlines(keepends=True) if containing.encode() in line)

@@ -115,7 +115,7 @@ class ServingReports:
         self._store.write(layout.serving_key(report.replica), SERVER_REPORT.write(report))
 
     def take_back(self, report: ServerReport) -> None:
-        """Remove a report if it is the last one, because another server may have taken the name."""
+        """Remove a report if it is still this server's newest one, because a different server may use the name now."""
         key = layout.serving_key(report.replica)
         if self._store.read(key) == SERVER_REPORT.write(report):
             self._store.delete(key)
@@ -133,7 +133,7 @@ class ServingReports:
         return self._opened
 
     def _one(self, name: str) -> ServerReport | UnreadReport | None:
-        """Return the report in a file, or None if it was taken back in the meantime."""
+        """Return the report in a file, or None if it was removed in the meantime."""
         key = f"{layout.SERVING}/{name}"
         data = self._store.read(key)
         if data is None:
@@ -169,7 +169,7 @@ class _PastLedger:
         self._tree: str | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is that of the ledger."""
+        """Delegate everything else to the ledger."""
         return getattr(self._ledger, name)
 
     def intents(self) -> IntentListing:

@@ -196,7 +196,7 @@ def check_records(reader: GitReader, before: str | None, after: str) -> Recordin
 
 
 def _added_run(reader: GitReader, after: str, changed: Collection[str], key: str) -> RunRecord | None:
-    """The run of a changeset, if the entry writes one. Raises IntegrityError `changeset_mismatch`."""
+    """Return the run of a changeset if the entry writes one. Raises IntegrityError `changeset_mismatch`."""
     path = layout.run_key(key)
     data = reader.read(after, path) if path in changed else None
     try:

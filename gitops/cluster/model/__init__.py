@@ -1,1 +1,1 @@
-"""Immutable values that several rooms share: addresses, changes, plans, states, approvals, entries."""
+"""Immutable values shared by several packages: addresses, changes, plans, states, approvals, entries."""

@@ -45,12 +45,12 @@ def is_servable(graph: str) -> bool:
 
 
 class Address(str):
-    """The name of a resource. It knows the resource's kind and owner.
+    """The name of a resource. It determines the resource's kind and owner.
 
-    An address is its text: equality, hash and order (by code point, the order of every list of changes) are those of `str`,
-    so that maps are keyed by addresses at no cost and documents write them unchanged. Every text is an address; one of an
-    unknown form is of kind UNKNOWN. Readers create addresses from the texts of a document. All other code creates them with
-    the functions of this module and uses their properties; it never splits or joins their text.
+    An address is its text: equality, hash and order (by code point, the order of every list of changes) are those of
+    `str`, so that maps are keyed by addresses at no cost and documents write them unchanged. Every text is an address;
+    one of an unknown form is of kind UNKNOWN. Readers create addresses from the texts of a document. All other code
+    creates them with the functions of this module and uses their properties; it never splits or joins their text.
     """
 
     __slots__ = ()
@@ -71,7 +71,10 @@ class Address(str):
 
     @property
     def name(self) -> str:
-        """The last part: the id of a graph or schema, the name of a query, policy, strategy or cluster. All of an unknown one."""
+        """Last part of the address: the id of a graph or schema, the name of a query, policy, strategy or cluster.
+
+        For an unknown kind, the whole address.
+        """
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             return rest.partition(".")[2] or str(self)

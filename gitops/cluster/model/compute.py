@@ -256,7 +256,10 @@ _OBSERVED = "strategy"
 
 
 def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[OwnedRow, ...]:
-    """Return the target rows that a state records as ours, by address. Raises IntegrityError `strategy_record_invalid`."""
+    """Return the target rows that a state records as belonging to this cluster, by address.
+
+    Raises IntegrityError `strategy_record_invalid`.
+    """
     found: list[OwnedRow] = []
     for address, observation in sorted(observations.items()):
         if observation.get("kind") == _OBSERVED:
@@ -353,10 +356,11 @@ class WhatIfAction:
 class WhatIf:
     """Prediction for the declared strategies of one compute cluster, with its key and its name on the target.
 
-    If nothing is known, `said` is the reason, with the code of a problem if there is one, and the rest is empty. `refused`
-    lists the strategies that want more than the limits permit. An apply refuses the strategies if a new size is `unlisted`
-    on the target. `before` and `after` are the totals of the last `days`, replayed with the applied and with the declared
-    strategies; both are None if the target recorded nothing. `assumed` are the assumptions of the replay.
+    If nothing is known, `said` contains the reason, with the code of a problem if there is one, and the rest is empty.
+    `refused` lists the strategies that want more than the limits permit. An apply refuses the strategies if a new size
+    is `unlisted` on the target. `before` and `after` are the totals of the last `days`, replayed with the applied and
+    with the declared strategies; both are None if the target recorded nothing. `assumed` are the assumptions of the
+    replay.
     """
 
     key: str

@@ -1,8 +1,9 @@
-"""Who the holder of a token of an identity provider is: the rules of `oidc` in `gitops.yaml`, and what they make of claims. Pure.
+"""Maps the claims of an identity provider's token to a person, by the rules of `oidc` in `gitops.yaml`. Pure.
 
-1. The first rule of an issuer decides whose `require` the claims meet. Claims that lack what that rule uses are refused.
-2. A text with a claim in braces takes one claim, so that no two combinations of claims give the same actor.
-3. The names of actors and groups never meet: a group is a member of policies as `group:NAME`, and no actor is called that.
+1. The first rule of an issuer whose `require` matches the claims decides. Claims that lack a value that this rule uses
+are refused. 2. A text with a claim in braces uses one claim, so that no two combinations of claims produce the same
+actor. 3. Names of actors and groups cannot collide: a group is a policy member `group:NAME`, and no actor has a name of
+that form.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WHOLE = ("http://", "https://", "urn:")
 
 
 class Refusal(StrEnum):
-    """Why a token is refused, as logs and metrics have it."""
+    """Reason for refusing a token, as in logs and metrics."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
@@ -49,17 +50,20 @@ class Refusal(StrEnum):
 
 
 class TokenRefusedError(Exception):
-    """A token says nothing about who asks. The text never has a part of the token but the values of claims."""
+    """A token that does not identify its holder.
+
+    The message contains claim values at most, never any other part of the token.
+    """
 
     def __init__(self, reason: Refusal, detail: str, issuer: str | None = None) -> None:
-        """`issuer` is one of the rules, None where the token names no such issuer."""
+        """Create the error; `issuer` is one of the rules, None if the token's issuer is unknown."""
         # JSON can have halves of characters, which no answer can.
         self.reason, self.detail, self.issuer = reason, detail.encode("utf-8", "replace").decode(), issuer
         super().__init__(self.detail)
 
 
 class Grant(StrEnum):
-    """What a token may be used for: the query server, reading the API of the bot, or also changing things there."""
+    """Permitted uses of a token: the query server, reading the bot's API, or also changing things through it."""
 
     QUERY = "query"
     BOT_READ = "bot_read"
@@ -68,7 +72,7 @@ class Grant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks: an actor, and the groups that the identity provider says, as members of policies (`group:NAME`)."""
+    """Holder of a token: an actor, and the groups from the identity provider, as policy members (`group:NAME`)."""
 
     actor: str
     groups: tuple[str, ...] = ()
@@ -78,10 +82,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """What the claims of a token have to be, and who its holder is then.
+    """Required claims of a token, and the actor and groups that they map to.
 
-    `require` has the values of which a claim must have one. `actor` and each of `groups` are texts with at most one claim in
-    braces; a claim that is a list makes a group of each of its values.
+    `require` lists, by claim, the values of which one must match. `actor` and each of `groups` are texts with at most
+    one claim in braces; a claim that is a list produces a group for each of its values.
     """
 
     actor: str
@@ -91,7 +95,7 @@ class ClaimRule:
 
     @property
     def form(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the rule as JSON."""
         return {
             "actor": self.actor,
             "require": {claim: list(values) for claim, values in self.require},
@@ -100,7 +104,7 @@ class ClaimRule:
         }
 
     def meets(self, claims: Mapping[str, Any]) -> bool:
-        """Whether the claims are what this rule requires. A claim that is a list has each of its values."""
+        """Return whether the claims satisfy this rule. A list claim matches if one of its items does."""
         return all(
             any(_same(value, wanted) for value in _listed(claim_of(claims, claim)) for wanted in values)
             for claim, values in self.require
@@ -108,7 +112,7 @@ class ClaimRule:
 
 
 class KeysNeededError(Exception):
-    """The keys of an issuer have to be read first, which takes as long as that takes to answer."""
+    """Raised if the keys of an issuer have to be fetched first, which takes as long as the issuer's response."""
 
     def __init__(self, issuer: TokenIssuer) -> None:
         super().__init__(issuer.issuer)
@@ -117,10 +121,10 @@ class KeysNeededError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenIssuer:
-    """An identity provider: whose tokens are taken, for which audience, under which keys, and what they say.
+    """An accepted identity provider: its audience, its keys, and the rules for its claims.
 
-    `jwks` is the address of its keys, None where its discovery document names it. `clock_tolerance` is how far its clock may be
-    away from that of the server.
+    `jwks` is the address of its keys, None to read it from the discovery document. `clock_tolerance` is the permitted
+    difference between its clock and the server's.
     """
 
     issuer: str
@@ -132,7 +136,7 @@ class TokenIssuer:
 
     @property
     def form(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the issuer as JSON."""
         return {
             "issuer": self.issuer,
             "audience": list(self.audience),
@@ -144,7 +148,7 @@ class TokenIssuer:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> TokenIssuer:
-        """What `form` was made of."""
+        """Return the issuer from the JSON that `form` produced."""
         rules = tuple(
             ClaimRule(
                 each["actor"],
@@ -158,7 +162,7 @@ class TokenIssuer:
         return cls(form["issuer"], tuple(form["audience"]), rules, tuple(form["algorithms"]), form["jwks"], tolerance)
 
     def identify(self, claims: Mapping[str, Any]) -> Identity:
-        """Who the holder of a verified token is. Raises TokenRefusedError."""
+        """Return the identity of a verified token's holder. Raises TokenRefusedError."""
         rule = next((each for each in self.rules if each.meets(claims)), None)
         if rule is None:
             wanted = " or ".join(" and ".join(claim for claim, _ in each.require) for each in self.rules)
@@ -175,7 +179,7 @@ class TokenIssuer:
         return Identity(actor, members, frozenset(map(Grant, rule.grants)), self.issuer)
 
     def _filled(self, key: str, text: str, claims: Mapping[str, Any]) -> list[str]:
-        """The names that a text gives with a claim filled in; none for a list that is empty."""
+        """Return the names that result from filling a claim into a text; none for an empty list."""
         hole = _HOLE.search(text)
         if hole is None:
             return [text]
@@ -200,7 +204,7 @@ class TokenIssuer:
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> Any:
-    """The value of a claim, None without one. `a.b` is `b` in the object `a`; a name that is an address is taken whole."""
+    """Return the value of a claim, None if it is missing. `a.b` is `b` in the object `a`; a URL is used as one name."""
     value: Any = claims
     for part in [name] if name.startswith(_WHOLE) else name.split("."):
         if not isinstance(value, Mapping):
@@ -210,12 +214,12 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def is_claim(name: str) -> bool:
-    """Whether a text can name a claim."""
+    """Return whether a text is a valid claim name."""
     return _CLAIM.match(name) is not None and (name.startswith(_WHOLE) or all(name.split(".")))
 
 
 def holes(text: str) -> Iterator[str]:
-    """The claims in the braces of a text. Raises ValueError for braces that do not match."""
+    """Return the claims in the braces of a text. Raises ValueError for unmatched braces."""
     rest = _HOLE.sub("", text)
     if "{" in rest or "}" in rest:
         raise ValueError("the braces do not match")
@@ -223,7 +227,7 @@ def holes(text: str) -> Iterator[str]:
 
 
 def describe(issuer: TokenIssuer) -> str:
-    """All of an issuer in one line, for an approver of a change."""
+    """Describe an issuer completely in one line, for an approver of a change."""
     return json.dumps({k: v for k, v in issuer.form.items() if k != "issuer"}, ensure_ascii=False, sort_keys=True)
 
 

@@ -137,10 +137,11 @@ class Situation:
         return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
     def stays(self, policy: Address) -> bool:
-        """Return True if a policy must not change: it guards a graph, waits for an approval, or takes an unreleased scope.
+        """Return True if a policy must not change.
 
-        It also must not change if it would release a scope to a policy that waits for an approval, because nothing would
-        guard the scope until the approval comes.
+        That is the case if it guards a graph, waits for an approval, or claims an unreleased scope. It also must not
+        change if it would release a scope to a policy that waits for an approval, because nothing would guard the scope
+        until the approval comes.
         """
         if any(policy in givers and self.is_shut(taker) for taker, givers in self.givers.items()):
             return True
@@ -518,7 +519,7 @@ class _RuleKind(ResourceKind):
     in_folder = False
 
     def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - one class for all
-        """With the commit."""
+        """Return COMMIT."""
         return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
 
 

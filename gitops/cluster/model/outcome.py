@@ -189,7 +189,7 @@ class ApprovalSubject:
 class ApproveOutcome(VerbOutcome):
     """Outcome of `approve`: the approval that was written. `commit` is its commit id in a branch ledger.
 
-    `about` is what the approver has to see, None if no such change was found.
+    `about` is the information that the approver has to see, None if no such change was found.
     """
 
     approval: Approval | None = None
@@ -218,9 +218,9 @@ class DecisionSubject:
 class DecisionOutcome(VerbOutcome):
     """Outcome of `revoke` and `countersign`: the decision about an approval, its signer and its commit.
 
-    `resource` is the approved resource. `commit` is None if the command failed. `about` is what its signer has to see. For a
-    revocation, `recorded` is true if a ledger entry has it, `deleted` are the approval branches that were deleted with it,
-    and `kept` is the reason why they were not.
+    `resource` is the approved resource. `commit` is None if the command failed. `about` is the information that its
+    signer has to see. For a revocation, `recorded` is true if a ledger entry has it, `deleted` are the approval
+    branches that were deleted with it, and `kept` is the reason why they were not.
     """
 
     operation: str
@@ -299,8 +299,8 @@ class OfferedGraph:
 class ReadyOutcome(VerbOutcome):
     """Outcome of `ready`: the content that a server would serve of the applied revision; empty if there is any problem.
 
-    A server that checks itself also says which identity providers it takes tokens of, whether their keys can be read, and who the
-    holder of a given token is.
+    A server that checks itself also returns the identity providers whose tokens it accepts, whether their keys can be
+    read, and the holder of a given token.
     """
 
     observations: StateObservations
@@ -314,7 +314,7 @@ class ReadyOutcome(VerbOutcome):
 class RefreshOutcome(VerbOutcome):
     """Outcome of `refresh` and `import`: the resulting ledger, None if there is none.
 
-    `unwritten` are the observations of an import that could not observe everything and therefore wrote nothing.
+    `unwritten` are the observations of an import that was incomplete and therefore wrote nothing.
     """
 
     operation: str

@@ -394,7 +394,7 @@ class Plan:
 
     @property
     def widens(self) -> frozenset[Address]:
-        """The changes that permit more than before: of keys and rules, and of policies."""
+        """The changes that permit more than before, in keys and rules and in policies."""
         rules = {rule.address for rule in self.rule_changes if rule.widens}
         gains = () if self.access is None else self.access.widenings
         return frozenset(rules | {policy_address(row.policy) for row in gains if row.policy is not None})

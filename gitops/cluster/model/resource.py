@@ -50,7 +50,7 @@ class OnDemand(Mapping[K, V]):
     __slots__ = ("_make", "known")
 
     def __init__(self, known: Mapping[K, Any], make: Callable[[K], V]) -> None:
-        """`make` gives the value of any key of `known`."""
+        """Create the map; `make` returns the value for a key of `known`."""
         self.known = known
         self._make = make
 

@@ -174,7 +174,7 @@ class TrustRoot:
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
 
     def keyless(self) -> frozenset[str]:
-        """The approvers, those of emergencies too, and the signers of the ledger whom no valid key speaks for."""
+        """Return the approvers (including emergency ones) and ledger signers without a valid key."""
         speaking = {signer.principals[0] for signer in self.signers if signer.key not in self.revoked}
         return (self.approvers | self.break_glass | self.ledger_signers) - speaking
 

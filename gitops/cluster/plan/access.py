@@ -220,17 +220,17 @@ def _bundles(sides: Iterable[AccessSource], names: Collection[str]) -> dict[str,
 
 
 class _Effects:
-    """Tells by text whether a stored query writes. Each text is parsed once, and an unreadable one counts as a read."""
+    """Cache that determines from the text whether a stored query writes. An unreadable text counts as a read."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}
 
     def of(self, side: AccessSource, graph: str) -> dict[str, bool]:
-        """Of each query of a graph whether it writes."""
+        """Return, for each query of a graph, whether it writes."""
         return {name: name in self._writing(side, graph, name, digest) for name, digest in side.queries[graph].items()}
 
     def _writing(self, side: AccessSource, graph: str, name: str, digest: str) -> frozenset[str]:
-        """The queries of a text that write."""
+        """Return the queries of a text that write."""
         from gitops.database.language.query import parse_queries
         from gitops.database.language.text import LanguageError
 

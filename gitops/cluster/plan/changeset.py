@@ -103,9 +103,10 @@ def _carried_out(plan: Plan) -> Iterable[Change]:
 
 
 def _members(plan: Plan, graph: ExecutionGraph, *, atomic: bool) -> tuple[Member, ...]:
-    """Every change but deletes; the effect is that of the node, which may be later than that of the change alone.
+    """Return every change except deletes, with the effect of its node.
 
-    A run that is not atomic has no barrier for a migration to finish behind.
+    That effect may be later than the effect of the change alone. A best-effort run has no barrier behind which a
+    migration could finish.
     """
     nodes, effects = {node.id: node for node in graph.nodes}, effects_of(plan.changes)
     found = []

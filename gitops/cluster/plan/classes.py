@@ -103,7 +103,7 @@ def _only_binds(before: ExecNode, after: ExecNode) -> bool:
 
 
 def _lift(graph: ExecutionGraph) -> list[ExecNode]:
-    """The nodes, in the order of the graph, none of them in an earlier phase than one that it needs."""
+    """Return the nodes in graph order, moving each one to the phase of its latest dependency or later."""
     before = neighbours(graph)[1]
     found = {node.id: node for node in graph.nodes}
     for name in serial_order(graph):
@@ -118,7 +118,7 @@ def _lift(graph: ExecutionGraph) -> list[ExecNode]:
 
 
 def _rest(node: ExecNode) -> ExecNode:
-    """The node that drops after the commit what a staged migration has left."""
+    """Return the node that drops, after the commit, the remaining parts of a staged migration."""
     name = Address(f"drops.{node.address.name}")
     return replace(node, id=name, effect=Effect.FINISH, lifted=False, expanded=None, of=node.id)
 

@@ -1,12 +1,11 @@
-"""Drift: differences between what the ledger records and the live graphs and texts; and which of them keep a merge waiting.
+"""Drift: differences between the ledger's records and the live graphs and texts, and the drift that blocks a merge.
 
-With `apply.on_drift: block`, nothing of a merge is applied while drift of its cluster is open:
+With `apply.on_drift: block`, no part of a merge is applied while drift of its cluster is open:
 
-1. All drift of the cluster counts, also that of graphs which the merge does not touch: whoever changed a graph by hand may
-   depend on everything else.
-2. Drift that is not recorded yet is open, unless the merge declares just what is live: then its apply accepts it.
-3. Drift that a refresh recorded is open while the plan would leave it: its change waits for an approval or something else.
-4. A plan without changes waits for nothing.
+1. All drift of the cluster counts, including graphs that the merge does not touch, because whoever changed a graph by
+hand may depend on everything else. 2. Unrecorded drift is open, unless the merge declares exactly the live state: then
+its apply accepts it. 3. Drift that a refresh recorded is open while the plan would leave it, because its change waits
+for an approval or something else. 4. A plan without changes is never blocked.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ class DriftItem:
 def find_drift(
     current: Session, state: LedgerState, problems: Diagnostics, *, moving: Collection[str] = (), files: bool = False
 ) -> Iterator[DriftItem]:
-    """Yield what differs from a state, except in the graphs `moving`, and report what cannot be read as errors.
+    """Yield the differences from a state, except in the graphs `moving`, and report unreadable items as errors.
 
-    With `files`, a graph that lacks a data file is one that cannot be read.
+    With `files`, a graph that lacks a data file counts as unreadable.
     """
     yield from _schema_drift(current, state, problems, moving, files=files)
     found = Diagnostics()

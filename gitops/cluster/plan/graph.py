@@ -167,7 +167,7 @@ def _references(dependencies: Iterable[Dependency]) -> References:
 
 
 def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list[ExecEdge]:
-    """Edges that the references of one change give, by the table of this module."""
+    """Return the edges that result from the references of one change, by the table of this module."""
     edges: list[ExecEdge] = []
     name, deleted = change.address, change.action is Action.DELETE
     found = {} if deleted else reached(name, plan.desired, plan.active)
@@ -199,7 +199,10 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
 def _edge(
     before: Change, after: Change, reference: tuple[Address, Address], found: Mapping[Address, Address]
 ) -> ExecEdge:
-    """An edge whose reason is the reference from the first address to the second, by way of what was `found` unchanged."""
+    """Return an edge whose reason is the reference from the first address to the second.
+
+    `found` are the unchanged resources between them.
+    """
     source, target = reference
     way = between(found, source, target)
     if way:
@@ -221,7 +224,7 @@ def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
 
 
 def _handovers(plan: _Plan, bindings: Mapping[Address, PolicyBindings], edges: Iterable[ExecEdge]) -> set[ExecEdge]:
-    """The edges from policies that let go of a scope to policies that take it."""
+    """Return the edges from policies that release a scope to policies that claim it."""
     guarding = {edge.after for edge in edges if edge.reason == "policy_guard"}
     made = {name for name, change in plan.active.items() if name.kind is Kind.GRAPH and change.action is Action.CREATE}
     found = {
@@ -242,7 +245,7 @@ def _handovers(plan: _Plan, bindings: Mapping[Address, PolicyBindings], edges: I
 
 
 def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
-    """Return the nodes after the barrier: graph deletes, dependent removals, and everything that has to wait for those."""
+    """Return the nodes after the barrier: graph deletes, dependent removals, and everything that depends on these."""
     deleted = {name for name, change in plan.active.items() if change.action is Action.DELETE}
     gone = {name.graph for name in deleted if name.kind is Kind.GRAPH}
     late: set[str] = {name for name in deleted if name.graph in gone}
@@ -275,7 +278,7 @@ def _nodes(plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[Lock
 
 
 def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
-    """Place in the plan order: stage, graph, place beside that graph, address."""
+    """Return the sort key in plan order: stage, graph, place beside that graph, address."""
     address, graph = change.address, change.address.graph or ""
     if late:
         beside = {Kind.SCHEMA: 1, Kind.GRAPH: 2}

@@ -137,7 +137,10 @@ def _impact_of(
 
 
 def _uses_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
-    """A cheap test with what the checker noted: nodes and edges, and names and uses, are not distinguished."""
+    """Cheaply test whether the checker noted any of these names.
+
+    Nodes and edges are not distinguished, nor are names and uses.
+    """
     types = {access.type_name for access in (*query.reads, *query.writes)}
     return any(
         (s.type_name, s.property_name) in query.uses if s.property_name else s.type_name in types for s in subjects
@@ -174,7 +177,7 @@ def _results(
 
 
 class _QueryFiles:
-    """Query files as recorded and as declared, each parsed once however many queries it holds."""
+    """Query files as recorded and as declared; each is parsed once, however many queries it contains."""
 
     def __init__(self, recorded: RecordedGraph, desired: DesiredState) -> None:
         self._recorded = recorded
@@ -182,7 +185,7 @@ class _QueryFiles:
         self._parsed: dict[bytes, Mapping[str, Query]] = {}
 
     def former(self, texts: Mapping[Address, bytes]) -> dict[Address, CheckedQuery]:
-        """The queries of these files as the accepted schema sees them; what it refuses is left out."""
+        """Return the queries of these files checked against the accepted schema, without the ones that it rejects."""
         found: dict[Address, CheckedQuery] = {}
         for text in sorted(texts):
             query = self._query(text, texts[text])
@@ -360,7 +363,7 @@ def query_facts(
 
 
 def _parsed(files: dict[bytes, Mapping[str, Query]], content: bytes) -> Mapping[str, Query]:
-    """The queries of a file by name, each file parsed once; none of one that does not parse."""
+    """Return the queries of a file by name, parsing each file once; none if it does not parse."""
     if content not in files:
         files[content] = {}
         with suppress(LanguageError):

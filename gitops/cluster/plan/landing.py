@@ -209,7 +209,7 @@ def _check_create(current: Session, change: Change) -> None:
 
 
 def _check_delete(current: Session, change: Change, plan: Plan) -> None:
-    """Ask the engine about the order that the run would give it."""
+    """Ask the engine whether it accepts the delete order of the run."""
     stores, seen = current.opened, change.seen
     granted = [a for r in plan.approvals_required if r.resource == change.address for a in r.spent]
     rows = current.data_growth.covered(a.seen for a in granted)

@@ -158,7 +158,7 @@ def look_at(current: Session, record: Changeset) -> Interrupted:
 def _done(
     current: Session, record: Changeset, member: Member, announced: Sequence[Intent]
 ) -> Mapping[str, object] | None:
-    """Return the facts about a graph that is as the changeset wants it, for its node; None if it is not."""
+    """Return the facts about a graph for its node if it matches the changeset; otherwise None."""
     graph = member.address.name
     reading = read_now(current, graph)
     if reading is None:
@@ -332,9 +332,9 @@ _NOT_PERMITTED = frozenset(
 
 
 def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteGraph | None:
-    """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any.
+    """Delete the data of a graph that was removed from the cluster, as its approvals permit.
 
-    Raises GitopsError where that is not permitted.
+    Raises GitopsError if that is not permitted.
     """
     if graph.kind is not Kind.GRAPH:
         return None
@@ -360,7 +360,10 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
 
 @contextmanager
 def out_of_cluster(uri: str) -> Iterator[None]:
-    """Delete a graph that left the cluster. No plan asks for another approval, so a refusal contains a remedy instead."""
+    """Delete a graph that was removed from the cluster.
+
+    No plan can request a further approval, so a refusal contains a remedy.
+    """
     try:
         yield
     except GitopsError as error:
@@ -371,9 +374,12 @@ def out_of_cluster(uri: str) -> Iterator[None]:
 
 
 def _contraction(current: Session, member: Member) -> MigrateGraph | None:
-    """Drop from a graph what its new schema does not have; None where it has no more, is gone, or the drop is void.
+    """Return the step that drops from a graph what its new schema lacks.
 
-    Raises GitopsError `schema_apply_failed` where the graph has another schema than the commit left, or that text is not at hand.
+    None if nothing is left to drop, or the drop is void.
+
+    Raises GitopsError `schema_apply_failed` if the graph has a different schema from the one that the commit left, or
+    if that text is not available.
     """
     graph, wanted = member.address.name, member.after or ""
     reading = read_now(current, graph)
@@ -520,7 +526,7 @@ def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
 
 
 def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
-    """Add what becomes of one changeset. Raises GitopsError where the apply ends there."""
+    """Predict the result for one changeset. Raises GitopsError if the apply would end there."""
     match course_of(current, record):
         case Course.CLOSED:
             settled.changesets.append(OpenChangeset(record.key, Course.CLOSED))

@@ -192,7 +192,10 @@ def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
 
 
 def _not_admitted(current: Session) -> GitopsError | None:
-    """Return why no commit is applied to this ledger: its cluster was removed, or its first rules are in force nowhere else."""
+    """Return why no commit can be applied to this ledger.
+
+    Either its cluster was removed, or its first rules are in force nowhere else.
+    """
     governance, view = current.workspace.governance, current.view
     closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
     # What is on a ledger branch is applied by its bot, wherever the graphs are: this machine need not have them.
@@ -255,7 +258,7 @@ def _inputs(
     explain: bool,
     live: bool,
 ) -> PlanInputs:
-    """Return the inputs for describing the changes: all but the approvals. A waiting adoption is the only change."""
+    """Return the inputs for describing the changes, without the approvals. A waiting adoption is the only change."""
     desired, governance = current.desired, current.workspace.governance
     rules = current.view.trust or (None if governance is None else governance.trust)
     trust, scope = _governed_changes(current)
@@ -289,7 +292,10 @@ def _inputs(
 
 
 def _environment(current: Session) -> str:
-    """The environment in force, whose numbers of people count: never one that a change only declares."""
+    """Return the environment in force, which selects the required numbers of approvers.
+
+    A merely declared environment never counts.
+    """
     governance, entry = current.workspace.governance, current.view.entry
     if governance is not None or entry is None:
         return "" if governance is None else governance.target.environment
@@ -321,11 +327,12 @@ def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange
 def _seen_data(
     current: Session, changes: Sequence[Change], state: LedgerState, shown: Mapping[Address, int], *, live: bool
 ) -> dict[Address, Seen]:
-    """The graph of each change of data, by the address of the change, where it is known.
+    """Return the graph of each data change, by the address of the change, if known.
 
-    It is read from the graph if that is at hand. A graph that vanished is as the ledger recorded it last, and for the bot one
-    that its plans do not read, as in a bucket. A clone has what the bot's plan says, and the rows `shown` of a graph if these are
-    more; what the ledger recorded counts there with these rows alone, because rows that were loaded since are in no entry.
+    It is read from the graph if that is accessible. For a vanished graph, and in the bot for a graph that plans do not
+    read (such as one in a bucket), the ledger's last record counts. A clone uses the data in the bot's plan, and the
+    `shown` rows of a graph if there are more of them; the ledger's record counts there only together with `shown`,
+    because no entry contains rows that were loaded since.
     """
     found: dict[Address, Seen] = {}
     governance, stores = current.workspace.governance, current.opened
@@ -390,10 +397,10 @@ def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
 def _preview_migrations(
     current: Session, changes: Sequence[Change], *, report: bool
 ) -> dict[Address, tuple[MigrationPreview, Schema | None]]:
-    """The preview of each schema update by address, and the schema that it starts from, where that was read for it.
+    """Return the preview of each schema update by address, and the schema that it starts from, if that was read for it.
 
-    It is planned from the recorded schema, where git has its text, else from the live graph. A missing one is a warning of the
-    session, if it is to `report` them.
+    It is planned from the recorded schema if git has its text, otherwise from the live graph. With `report`, a missing
+    preview is a warning of the session.
     """
     found: dict[Address, tuple[MigrationPreview, Schema | None]] = {}
     for change in changes:

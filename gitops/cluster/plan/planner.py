@@ -215,7 +215,7 @@ def describe(inputs: PlanInputs) -> Described:
 
 
 def _with_data(change: Change, inputs: PlanInputs) -> Change:
-    """A change with the graph that it is about, as it was seen, and what is done to that."""
+    """Return a change with the observed graph that it affects, and the operation on that graph."""
     address = change.address
     if not rules_of(address).is_about_data(change):
         return change
@@ -336,8 +336,8 @@ def _ruled(
 ) -> tuple[Change, ...]:
     """Classify the changes with their approvals.
 
-    Of the changes beyond a limit of the rules, none is applied before all can be: otherwise those that are applied first
-    would bring the others below the limit.
+    If the changes exceed a limit of the rules, none of them is applied until all can be. Otherwise the first ones would
+    bring the rest below the limit.
     """
     approved = frozenset(need.resource for need in required if need.satisfied)
     limited = (need for need in required if any(gate.limit for gate in need.gates))
@@ -386,7 +386,7 @@ def recorded_dependencies(changes: Sequence[Change], state: LedgerState) -> tupl
 
 
 def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
-    """The dependencies that lead on from any of the changes, in their order."""
+    """Return the dependencies reachable from any of the changes, in order."""
     sources: set[Address] = set()
     pending = {change.address for change in changes}
     while pending:
@@ -399,10 +399,10 @@ def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) ->
 def _requirements(
     changes: Sequence[Change], gates: Mapping[Address, Gate], inputs: PlanInputs
 ) -> tuple[ApprovalRequirement, ...]:
-    """The gates of the changes, each with the approvals that it uses, in order of their ids.
+    """Return the required approvals of the changes, each with the approvals that it uses, ordered by id.
 
-    One per person, and no more than needed, open the gate; every other one that is good is spent with them, so that none is left
-    for a later change of the same form. An emergency is used only where people are missing.
+    One approval per person, and only as many as needed, opens the gate. All further valid ones are consumed with them,
+    so that none remains for a later change of the same form. An emergency is used only if people are missing.
     """
 
     def valid(approvals: Iterable[Approval], change: Change) -> list[Approval]:
@@ -452,7 +452,7 @@ def pending_adoption(view: LedgerView) -> Change | None:
 
 
 def adoption_change(entry: LedgerEntry, commit: str, former: FormerLedger) -> Change:
-    """Return the change to approve: that exactly this first entry replaces the earlier ledger."""
+    """Return the change to approve: exactly this first entry replaces the earlier ledger."""
     found = {"genesis": former.genesis, "head": former.head, "found": former.found, "trust_digest": former.trust_digest}
     details = (
         f"gives up an earlier ledger: {former.found}",

@@ -115,7 +115,7 @@ def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[Intent
 
 
 def _observe(draft: StateDraft, intent: Intent, seen: GraphProbe, at: str) -> None:
-    """Record what was seen of a graph whose create, migration or restore is rolled forward."""
+    """Record the observation of a graph whose create, migration or restore is rolled forward."""
     if seen.reading is not None and seen.live is not None:
         found = Seen(seen.reading.incarnation, seen.reading.rows, seen.reading.manifest_version)
         wanted = intent.desired_schema_digest or seen.live
@@ -160,7 +160,7 @@ def _schema_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gra
 
 
 def _restore_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
-    """The row of a restore; what is not known of it is reported."""
+    """Return the row of a restore, and report missing information."""
     graph = graph_address(intent.graph_id)
     if seen.deleted or seen.existence is Existence.ABSENT:  # R0
         return _Row.RETIRE

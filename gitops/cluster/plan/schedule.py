@@ -96,7 +96,7 @@ class Schedule:
     def __init__(
         self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False, keep_going: bool = False
     ) -> None:
-        """Nothing runs yet.
+        """Start with no running node.
 
         Raises UsageError for less than one worker, BugError for a graph that `validate` refuses.
         """
@@ -254,7 +254,10 @@ class Schedule:
         self._results[node_id] = result
 
     def _fail(self, failed: str, shut: Iterable[str] = ()) -> tuple[Skip, ...]:
-        """Rules 4 and 5: end what the failure keeps from starting; `shut` are those whose locks it keeps."""
+        """Apply rules 4 and 5: end the nodes that the failure prevents from starting.
+
+        `shut` are the nodes whose locks it keeps.
+        """
         # A graph that refuses its change says nothing about the others.
         alone = self._keep_going and not self._results[failed].concerns_group
         group = "" if alone else self._nodes[failed].group
@@ -299,7 +302,7 @@ class Schedule:
         self._parked.leave(name, self._claims[name])
 
     def _wake(self, name: str) -> None:
-        """Look again at the nodes that wait for locks that this node held or was to hold."""
+        """Reconsider the nodes that wait for locks that this node held or was about to hold."""
         for claim in self._claims[name]:
             for woken in self._parked.next_in_line(claim.key):
                 self._parked.leave(woken, self._claims[woken])
@@ -311,7 +314,7 @@ class Schedule:
         return LockWait(name, keys, self._ordered({holder for key in keys for holder in taken[key]}))
 
     def _way_to_commit(self) -> frozenset[str]:
-        """The commit and all that it waits for, if a pivot has begun."""
+        """Return the commit and all its dependencies, if a pivot has begun."""
         begun = self._running | {name for name, result in self._results.items() if result.outcome.succeeded}
         if COMMITTED not in self._pending or not any(self._nodes[name].effect is Effect.PIVOT for name in begun):
             return frozenset()

@@ -47,7 +47,7 @@ def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
 
 
 def _by_text(changes: Iterable[Change]) -> list[list[Change]]:
-    """Changes of the same text together: a file of queries is the text of each of them."""
+    """Group changes of the same text, because a query file is the text of each of its queries."""
     ours = sorted((c for c in changes if c.address.kind in _KINDS), key=lambda c: _KINDS.index(c.address.kind))
     # A query that comes or goes is part of a file that stays, if the other queries of the file change with it.
     stays = [c for c in ours if c.action is Action.UPDATE]
@@ -66,7 +66,7 @@ def _by_text(changes: Iterable[Change]) -> list[list[Change]]:
 
 
 def _recorded(current: Session, change: Change) -> bytes | None:
-    """The text that the ledger records for a resource; None if it cannot be read."""
+    """Return the recorded text of a resource; None if it cannot be read."""
     address, digest = change.address, change.before or ""
     with suppress(GitopsError):
         if address.kind is not Kind.SCHEMA:
@@ -124,7 +124,7 @@ def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) ->
 def _query_texts(
     current: Session, changes: Sequence[Change], migrated: Mapping[Address, object]
 ) -> dict[Address, dict[Address, bytes]]:
-    """The recorded texts of queries that change, by schema; of a file with many queries one is read."""
+    """Return the recorded texts of changed queries, by schema. A file with many queries is read once."""
     read: dict[tuple[Address, str], bytes | None] = {}
     texts: dict[Address, dict[Address, bytes]] = {}
     for change in changes:

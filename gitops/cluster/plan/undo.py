@@ -129,7 +129,7 @@ def _added(step: Mapping[str, object]) -> str | None:
 
 
 def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
-    """Something that is added again, empty; nothing where no version ever had data of it."""
+    """Describe a part that is added again, empty; nothing if no version had data for it."""
     name = added.partition(":")[2]
     what = f"{'property' if '.' in name else 'type'} `{name}` comes back empty"
     if kept is None:
@@ -150,7 +150,7 @@ def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
 
 
 def _going(name: str, data: str, kept: KeptData | None) -> Iterator[UndonePart]:
-    """A type that is dropped with its rows, or a property with its values; nothing if there are none."""
+    """Describe a type that is dropped with its rows, or a property with its values; nothing if there are none."""
     kind, unit, of_it = ("property", "value", "") if "." in name else ("type", "row", " of it")
     what, rows = f"{kind} `{name}`", None if kept is None else kept.rows.get(data)
     if kept is None or rows is None:

@@ -32,7 +32,10 @@ _OTHERS = {
 
 
 def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
-    """Return the class of an action on a branch that is protected before or after, or on another. None for running a query."""
+    """Return the class of an action on a branch that is protected before or after, or on other branches.
+
+    None for running a query.
+    """
     if action is None:
         return AccessClass.RUN
     if action in _WRITES:

@@ -107,7 +107,7 @@ class _ScopeRows:
         *,
         gain: bool,
     ) -> None:
-        """Note what a combination of groups gains or loses, by cause and rule."""
+        """Record which permissions a combination of groups gains or loses, by cause and rule."""
         if not flipped:
             return
         view = self._change.after if gain else self._change.before
@@ -199,7 +199,7 @@ _SEVERAL = AccessCause(CauseKind.SEVERAL, "several changes")
 
 
 class View(NamedTuple):
-    """The permissions on a scope: its policy, what follows from it, and whether the scope is served at all."""
+    """Permissions on a scope: its policy, the derived permissions, and whether the scope is served at all."""
 
     policy: Side
     derived: Derived
@@ -211,10 +211,10 @@ class View(NamedTuple):
 
 
 class _PartOfChange(NamedTuple):
-    """A part of a change, taken back: what is permitted then.
+    """Permissions after one part of a change is reverted.
 
-    It matters to those who are in one of the groups `touched`, None for everybody, or in one of `member` and not in the other,
-    of which the second is then taken or given. `only` are the cells that it is about.
+    It affects members of one of the groups `touched` (None for everybody), or members of one group in `member` but not
+    the other, whose permissions the second group then loses or gains. `only` are the affected cells.
     """
 
     cause: AccessCause
@@ -281,7 +281,10 @@ class PolicyScopeChange:
         self.combinations, self.members = tuple(combined), tuple(combined.values())
 
     def group_sets(self, *, gain: bool) -> dict[str, int]:
-        """Return each group's combinations by name, as afterwards, or for a loss as before; then other groups."""
+        """Return the combinations of each group by name, then the remaining groups.
+
+        They are as afterwards, or for a loss as before.
+        """
         texts = [state.policy(self.scope) for state in (reversed(self._states) if gain else self._states)]
         bits: dict[str, int] = {}
         for text in texts:
@@ -291,7 +294,7 @@ class PolicyScopeChange:
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
-        """The combinations of each group, by its bit."""
+        """Return the combinations of each group, by its bit."""
         size = (len(self.combinations) + 7) // 8
         masks: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(size))
         for place, groups in enumerate(self.combinations):
@@ -375,7 +378,7 @@ class PolicyScopeChange:
             yield _PartOfChange(AccessCause(CauseKind.PROTECTED_BRANCHES, f"protected_branches: {words}"), view)
 
     def _without(self, bundle: Bundle, old: Rule | None, new: Rule | None) -> dict[int, int]:
-        """The masks of the groups of a rule, as if it were as before."""
+        """Return the masks of a rule's groups with the rule as it was before."""
         bits, instead = self._bits[id(bundle)], dict[int, int]()
         for group in {rule.group for rule in (old, new) if rule is not None and rule.group in bits}:
             rules = [each for each in bundle.rules if each.group == group and each is not new]
@@ -679,7 +682,7 @@ class ActorSets:
         return found
 
     def _words(self, wanted: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The groups that a set is the union of, and those that are left out of it, the fewest first."""
+        """Describe a set as the union of groups minus other groups, using as few as possible."""
         if wanted == self._all:
             return (ALL,), ()
         inside = {name: mask for name, mask in self._groups.items() if not mask & ~wanted}
@@ -697,7 +700,7 @@ class ActorSets:
         return (), ()
 
     def _bases(self, wanted: int, number: int) -> Iterator[tuple[str, ...]]:
-        """Unions of so many groups that have all of a set, and more."""
+        """Yield unions of this number of groups that contain the whole set and more."""
         if number == 1:
             yield (ALL,)
         yield from _covers(wanted, self._groups, number)
@@ -710,7 +713,7 @@ class ActorSets:
 
 
 def _covers(wanted: int, groups: Mapping[str, int], number: int) -> Iterator[tuple[str, ...]]:
-    """Each way to cover a set by so many of the groups: one of them has its first member."""
+    """Yield each way to cover a set with this number of groups, one of which contains its first member."""
     first = wanted & -wanted
     for name, mask in groups.items():
         if not mask & first:

@@ -51,7 +51,7 @@ def kind_of(scope: str) -> EngineKind:
 
 
 def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, ...]]:
-    """Map each scope that several policies are bound to to their names, in order. `scopes` are those of each policy."""
+    """Map each scope with several bound policies to their names, in order. `scopes` are those of each policy."""
     bound: dict[str, list[str]] = {}
     for name, of_policy in sorted(scopes.items()):
         for scope in of_policy:

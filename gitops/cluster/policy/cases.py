@@ -158,7 +158,7 @@ class _CaseReader:
         )
 
     def _require(self, node: YamlNode, at: str, fields: Mapping[str, YamlNode]) -> None:
-        """Report what a case lacks: a thing to do, and either actors and a decision, or who and exactly whom."""
+        """Report what a case lacks: an action, and either actors and a decision, or who and exactly whom."""
         if fields.keys().isdisjoint(("action", "actions", "query")):
             self._nodes.wrong(node, at, "the case has no action and no query")
         if "who" in fields and "exactly" not in fields:
@@ -219,7 +219,7 @@ def _scope(case: Case, action: PolicyAction | None, guarded: Guarded) -> str | N
 
 
 def _unexpected(case: Case, action: PolicyAction | None, scope: str, guarded: Guarded) -> Iterator[str]:
-    """In words, each difference between what a case expects of one action and what is decided."""
+    """Describe each difference between the expected and the actual decision for one action."""
     place = guarded.enforced.get(scope)
     wanted = f"run {case.query}" if action is None else action
     if case.exactly is not None:

@@ -117,7 +117,10 @@ def _entity(kind: str, name: str) -> dict[str, str]:
 
 
 def _schema() -> dict[str, Any]:
-    """Actors are in groups; graphs and the server have nothing; each action says what it is about."""
+    """Return the Cedar schema.
+
+    Actors are in groups, graphs and the server have no attributes, and each action lists its subject.
+    """
     entities: dict[str, Any] = {kind: {} for kind in ("Group", "Graph", "Server")}
     entities["Actor"] = {"memberOfTypes": ["Group"]}
     actions = {
@@ -134,7 +137,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _entities(bundle: Bundle, graph: str | None) -> list[dict[str, Any]]:
-    """The groups, their members, and what the bundle is enforced on."""
+    """Return the groups, their members, and the resource on which the bundle is enforced."""
     parents: dict[str, list[str]] = {actor: [] for actor in sorted(bundle.actors)}
     for name, members in bundle.groups.items():
         for actor in sorted({*members}):
@@ -163,7 +166,7 @@ def _policy(rule: Rule, action: PolicyAction, resource: dict[str, str]) -> dict[
 
 
 def _covered(key: str, scope: BranchScope | None) -> list[dict[str, Any]]:
-    """The condition on a branch of the request: that it is there, and protected or not."""
+    """Return the condition on the request's branch: it exists, and is protected or not."""
     if scope is None or scope is BranchScope.ANY:
         return []
     protected = _attribute(f"{key}_is_protected")
@@ -172,7 +175,7 @@ def _covered(key: str, scope: BranchScope | None) -> list[dict[str, Any]]:
 
 
 def _queried(queries: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The condition on the stored query: that there is one, and that it has one of the names."""
+    """Return the condition on the stored query: there is one, and it has one of the names."""
     if not queries:
         return []
     names = [_like(query) for query in queries]

@@ -24,11 +24,11 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """An actor who wants to do something. `query` is the name of a stored query that it invokes.
+    """An actor's request. `query` is the name of a stored query that it invokes.
 
-    An empty `actor` is that of a request without an identity; no policy permits it anything. A read without a branch applies
-    to `main`; the caller sets it. `groups` are further members of groups of a policy that the actor counts as, in the form
-    `group:NAME`: those that an identity provider says.
+    An empty `actor` means a request without an identity, which no policy permits anything. A read without a branch
+    applies to `main`; the caller sets it. `groups` are policy members of the form `group:NAME` that also apply to the
+    actor, from the identity provider.
     """
 
     actor: str
@@ -85,7 +85,10 @@ def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
 
 
 def decide_groups(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
-    """Decide a request of an actor with groups: what the actor or any of its groups may do. Rules only permit."""
+    """Decide a request of an actor with groups.
+
+    The actor may do anything that it or one of its groups may do, because rules only permit.
+    """
     own = decide(replace(request, groups=()))
     if own.allowed:
         return own

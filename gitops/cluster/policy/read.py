@@ -133,7 +133,7 @@ class _BundleReader:
         return groups
 
     def _rule(self, node: YamlNode, at: str, groups: Collection[str], ids: dict[str, int]) -> Rule:
-        """One rule; `ids` are those of the rules before it, with their lines."""
+        """Read one rule; `ids` maps the ids of earlier rules to their lines."""
         nodes = self._nodes
         if not self._allows(node, at):
             return Rule("", "", (), line=node.line)
@@ -151,7 +151,7 @@ class _BundleReader:
         return Rule(rule, group, actions, **scopes, queries=queries, line=node.line, column=node.column)
 
     def _allows(self, node: YamlNode, at: str) -> bool:
-        """Whether a rule has `allow`, or nothing that was written in its place; else that is reported, once."""
+        """Return True if a rule has `allow` or nothing in its place; otherwise report the problem once."""
         keys = {key.text: key for key, _ in node.entries} if isinstance(node, YamlMap) else {}
         if "allow" in keys:
             return True
@@ -170,7 +170,7 @@ class _BundleReader:
         return False
 
     def _name(self, node: YamlNode, at: str, blank: Code) -> str:
-        """A text that is not blank."""
+        """Read a text that is not blank."""
         text = self._nodes.text(node, at)
         if not text.strip():
             self._report(blank, node, at, "the text is blank")
@@ -350,7 +350,7 @@ _EXAMPLES = {"group": "GROUP", "actors": "{group: GROUP}", "actions": "[read]", 
 
 
 def _listed(node: YamlNode) -> str:
-    """How to write a value that stands alone as a list of one."""
+    """Show how to write a single value as a list of one."""
     return f"write a list: [{shown(node.text)}]" if isinstance(node, YamlScalar) else "write a list, such as [A, B]"
 
 

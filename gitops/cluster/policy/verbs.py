@@ -1,10 +1,9 @@
-"""What each request to the query server needs: one table, which is enforced, and which the documentation shows.
+"""Table of the permissions that each request needs; the server enforces it and the documentation shows it.
 
-1. A verb may ask only for what stands here, and it must have asked for everything that is not under a condition before it
-   answers: anything else is a defect, and the request fails.
-2. What copies a branch also needs what `READS` says, on the branch that it copies. The access diff reads the same `READS`.
-3. What an answer says of the rows of a branch needs `read` or `export` there. A verb that only changes a branch answers whether
-   it did, and nothing else (`TELLS`).
+1. A verb may request only permissions in this table, and must have requested all unconditional ones before it responds.
+Anything else is a defect, and the request fails. 2. Copying a branch also needs the permissions in `READS` on the
+copied branch. The access diff uses the same `READS`. 3. A response about the rows of a branch needs `read` or `export`
+there. A verb that only changes a branch returns whether it succeeded and nothing else (`TELLS`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gitops.core.dataclass import dataclass
 
 
 class Place(StrEnum):
-    """What of a request a permission is about, as the documentation names it."""
+    """Part of a request to which a permission applies, with its name in the documentation."""
 
     BRANCH = "the branch"
     COMMIT = "the branch that has the commit"

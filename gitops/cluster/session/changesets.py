@@ -1,8 +1,4 @@
-"""Changesets of a cluster for people and programs: list, find and watch them.
-
-These verbs only read. They take no lock and need no cluster folder. It is not recorded whether a merge has anything for a
-changeset to apply: the caller finds that out from git (`BringsNothing`).
-"""
+"""Return the view of a readable ledger, or of one that does not exist yet."""
 
 from __future__ import annotations
 
@@ -250,7 +246,7 @@ class Steering:
     """
 
     def __init__(self, ledger: LedgerStore, clock: Clock, ids: IdSource, actor: str | None) -> None:
-        """`actor` is who decides."""
+        """Create the actions; `actor` is the person who decides."""
         self._ledger, self._clock, self._ids, self._actor = ledger, clock, ids, actor
 
     def fail(self, key: str, error: str, *, force: bool = False) -> Changeset:
@@ -340,7 +336,7 @@ class Steering:
         return tuple(each for each in self._ledger.intents().intents if each.address in record.addresses)
 
     def _entry(self, view: LedgerView, key: str, at: str) -> LedgerEntry | None:
-        """The entry of a branch ledger: it applies nothing, and names the source that was applied last."""
+        """Return the entry for a branch ledger. It applies nothing and repeats the last applied source."""
         if view.entry is None:
             return None
         in_force = view.entry.trust_digest if view.trust is None else view.trust.digest

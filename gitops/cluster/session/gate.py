@@ -151,7 +151,10 @@ def accept_approvals(
 def _verify(
     ledger: LedgerReader, evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot, replaced: CountReplaced
 ) -> ApprovalVerification:
-    """Verify; entries and rows since are read only for approvals that count otherwise: any account can push an old commit."""
+    """Verify an approval.
+
+    Entries and rows since then are read only if it counts otherwise, because any account can push an old commit.
+    """
     found, statement = verify_approval(evidence, need, trust), evidence.statement
     if not found.accepted or statement is None:
         return found
@@ -161,7 +164,10 @@ def _verify(
 
 
 def _report_pending(governance: Governance, gated: Iterable[Change], problems: Diagnostics) -> None:
-    """Report the gated changes whose authors the forge does not say for now: an entry would record them as unknown for good."""
+    """Report the gated changes whose authors the forge does not report for now.
+
+    An entry would record these authors as unknown permanently.
+    """
     for change in gated:
         if pending := governance.authors_for(change).pending:
             problems.add(Code.PUSHERS_PENDING, change.address, pending)
@@ -179,9 +185,9 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
 def _report_refused(
     verified: Iterable[ApprovalVerification], opened: Container[Address], problems: Diagnostics
 ) -> tuple[ApprovalVerification, ...]:
-    """The refused ones, reported as warnings: the change stays blocked, and the command itself goes on.
+    """Report refused approvals as warnings: the change stays blocked, and the command continues.
 
-    Where enough others count, nothing has to be done about one that does not.
+    If enough other approvals count, a refused one needs no action.
     """
     refused = tuple(each for each in verified if not each.accepted)
     for each in refused:
@@ -200,7 +206,10 @@ def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
 def _relevant(
     listing: ApprovalListing, addresses: Container[Address], consumed: Container[str], governance: Governance
 ) -> Iterator[ApprovalEvidence]:
-    """The evidence about some resources, without what was used to move the cluster: that was for its earlier place."""
+    """Return the evidence about some resources, without approvals that were used to move the cluster.
+
+    Those were for its earlier place.
+    """
     for each in listing.evidence:
         moved = each.statement is not None and each.statement.target != governance.target
         if each.approval is None or each.approval.resource not in addresses:
@@ -215,12 +224,12 @@ _Counted = tuple[Approval, ApprovalUse, Debt | None]
 def _countable(
     verified: Iterable[ApprovalVerification], needed: Mapping[Address, int]
 ) -> tuple[list[_Counted], list[_Counted]]:
-    """The approvals that count for each address: where they come from, and the debt that each leaves; and further good ones.
+    """Return the approvals that count for each address, their sources, the debt of each, and further valid ones.
 
-    `needed` is the number of people who must approve each address.
-    One for each id: consumption is recorded by id, and anybody can push a commit with a known id. The commit on the branch of
-    that name goes first: where hooks watch, nothing else gets there. Without a quorum, the approvals that exist are given all
-    the same. Further ones are of people who are counted already; an emergency that is not needed is not among them.
+    `needed` is the number of people who must approve each address. Only one approval per id counts, because consumption
+    is recorded by id and anybody can push a commit with a known id. The commit on the branch with that name comes
+    first, because hooks allow nothing else there. Without a quorum, the existing approvals are returned anyway. Further
+    approvals come from people who are already counted; an unneeded emergency is not included.
     """
     counted, further = list[_Counted](), list[_Counted]()
     named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
@@ -258,9 +267,9 @@ def _fresh_documents(
     problems: Diagnostics,
     replaced: CountReplaced,
 ) -> tuple[Approval, ...]:
-    """The approvals of a ledger folder that count at a time: for seven days from the date in them, which may be wrong.
+    """Return the approvals of a ledger folder that count at a time: seven days from their date, which may be wrong.
 
-    Those of `changes` that have expired, or whose rows were replaced, become warnings.
+    Expired approvals of `changes`, and those whose rows were replaced, become warnings.
     """
     found = []
     for approval in unused:

@@ -131,7 +131,7 @@ def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None
 
 
 class _Declared(NamedTuple):
-    """A graph, and the value of `cluster.yaml` that names a file of it."""
+    """A graph, and the value in `cluster.yaml` that refers to one of its files."""
 
     graph: DeclaredGraph
     written: Text
@@ -201,7 +201,7 @@ class _LintRun:
             self._check_pair(schema, path)
 
     def outcome(self) -> LintOutcome:
-        """Step 4, and the whole outcome."""
+        """Run step 4 and return the whole outcome."""
         texts = {path: text for path, text in self._texts.items() if text is not None and path in self._problems}
         problems = tuple(each for path in sorted(texts) for each in _locate(path, texts[path], self._problems[path]))
         errors = Counter(each.path for each in problems)

@@ -125,7 +125,10 @@ def _applied(
 def _schema(
     workspace: Workspace, stores: Stores, state: LedgerState, graph: str, compiler: LanguageCompiler
 ) -> Schema | None:
-    """The applied schema of a graph: from git if git has it, else from the live graph. Raises GitopsError."""
+    """Return the applied schema of a graph, from git if available, otherwise from the live graph.
+
+    Raises GitopsError.
+    """
     address = schema_address(graph)
     recorded = state.resources.get(address)
     if recorded is None:
@@ -137,7 +140,7 @@ def _schema(
 
 
 def _chosen(names: Iterable[str], graph: str | None, where: str) -> list[str]:
-    """All graphs, or the one that was asked for. Raises GitopsError `graph_unknown`."""
+    """Return all graphs, or only the selected one. Raises GitopsError `graph_unknown`."""
     known = sorted(names)
     if graph is None or graph in known:
         return known if graph is None else [graph]

@@ -152,8 +152,9 @@ class RevocationContext:
 def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, ...]:
     """Record revocations that are not recorded yet, and return them. The lock is taken only if there are any.
 
-    A lock held by a revoke command does not stop it: that command is still waiting for the answer to its push and writes no
-    entry that the compare-and-swap would not stop. Raises GitopsError `state_lock_held`, and as `record_revocations`.
+    A lock held by a revoke command does not stop it: that command is still waiting for the answer to its push and
+    writes no entry that the compare-and-swap would not reject. Raises GitopsError `state_lock_held`, and as
+    `record_revocations`.
     """
     ledger = context.ledger
     if not _find(context, ledger.view()):
@@ -264,7 +265,7 @@ class Session:
 
     @property
     def blocks_on_drift(self) -> bool:
-        """As `blocks_on_drift`."""
+        """See `blocks_on_drift`."""
         return blocks_on_drift(self.workspace, self.view)
 
     def observations(self) -> StateObservations:
@@ -311,7 +312,7 @@ def reading(
 ) -> T:
     """Run `body` like `writing`, but without a lock if the ledger's reads are snapshots.
 
-    While another run holds the lock, read the ledger as it is, with a warning.
+    While a different run holds the lock, read the ledger as it is, with a warning.
     """
 
     def enter(current: Session) -> bool:
@@ -327,7 +328,10 @@ def reading(
 
 
 def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
-    """Run `body` in a session that shows what a writing one would do. It takes no lock, and warns while it is held."""
+    """Run `body` in a session that shows the effects of a writing one.
+
+    It takes no lock, and warns if the lock is held.
+    """
 
     def enter(current: Session) -> bool:
         if current.desired.lock:
@@ -342,7 +346,7 @@ def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T],
 def _in_session(
     workspace: Workspace, body: Callable[[Session], T], enter: Callable[[Session], bool], loaded: Loaded | None
 ) -> T:
-    """Load the folder unless that is done; if it turns out not to be what was believed of it, do all again."""
+    """Load the folder unless that is done. If the folder differs from the expected one, start again."""
     loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
     try:
         return _run(workspace, loaded, body, enter)
@@ -370,7 +374,7 @@ def _run(workspace: Workspace, loaded: Loaded, body: Callable[[Session], T], ent
 
 
 def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
-    """Take the lock, read the ledger, and take revocations into a branch ledger before anything else is written."""
+    """Take the lock, read the ledger, and record revocations in a branch ledger before anything else is written."""
     workspace, ledger, governance = current.workspace, current.opened.ledger, current.workspace.governance
     if current.desired.lock:
         info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)

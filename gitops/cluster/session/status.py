@@ -125,7 +125,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
 
 
 def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnostics) -> None:
-    """Report a lock that cannot be read, and one that a run left."""
+    """Report an unreadable lock, or a lock that an earlier run left."""
     if held.problem is not None:
         problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
     if held.abandoned:
@@ -134,7 +134,7 @@ def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnos
 
 
 def _warn_of_drift(workspace: Workspace, state: LedgerState, problems: Diagnostics) -> None:
-    """Report the recorded drift that keeps merges waiting, with the command that shows what has to be done about it."""
+    """Report the recorded drift that blocks merges, with the command that shows how to resolve it."""
     for address in sorted(state.drifted):
         detail = "a refresh recorded drift; nothing is applied unless the same apply settles it"
         fix = f"show what settles it: gitops plan{workspace.selected}"
@@ -174,7 +174,7 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
 
 
 def _governed(workspace: Workspace, view: LedgerView, storage: str | None) -> tuple[Address, ...]:
-    """The keys and rules, and the place of the cluster, that are merged while those of the newest entry are still in force."""
+    """Return merged keys, rules and cluster places that are not in force yet."""
     governance = workspace.governance
     if governance is None or view.entry is None:
         return ()

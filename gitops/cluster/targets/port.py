@@ -48,7 +48,7 @@ class StateRow:
 class AuditRow:
     """A row of `mz_cluster_strategy_actions`: a statement, its reason, and its result.
 
-    `created_at` is the target's own time of the row, missing for a row that is still to be written.
+    `created_at` is the target's own time of the row, missing for a row that is not written yet.
     """
 
     action_id: str
@@ -96,7 +96,7 @@ class TargetReader(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections, and so give back the lock."""
+        """Close the connections, which releases the lock."""
         ...
 
     def probe(self) -> None:
@@ -166,7 +166,7 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def create_tables(self) -> None:
-        """Create the missing ones of the three tables."""
+        """Create those of the three tables that are missing."""
         ...
 
     def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:

@@ -30,10 +30,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Changes to the rows of a target, and the rows that are ours afterwards.
+    """Changes to the rows of a target, and the rows that belong to this cluster afterwards.
 
-    `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that are kept and are not
-    ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
+    `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that are kept and
+    are not ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
     """
 
     written: tuple[StrategyRow, ...]
@@ -104,7 +104,10 @@ def row_changes(
 
 
 def _pairs(row: OwnedRow, clusters: Mapping[str, ComputeCluster]) -> list[Pair]:
-    """The pairs that a row of ours may have: one that is not known to be written has the id that its compute cluster has."""
+    """Return the possible pairs of one of our rows.
+
+    A row that may not be written has its compute cluster's current id.
+    """
     if row.cluster_id is not None:
         return [(row.cluster_id, row.strategy)]
     there = clusters.get(row.cluster)

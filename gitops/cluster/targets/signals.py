@@ -142,7 +142,7 @@ class StrategyState:
 
 
 def read_payload(version: object, payload: object) -> StrategyState | None:
-    """Read the state of a row; None if the row is of another version, or not in the form that `payload` writes.
+    """Read the state of a row; None if the row is of another version, or not in the format that `payload` writes.
 
     A time that does not parse, or has no zone, counts as missing; without `first_seen_ts` there is no state.
     """

@@ -89,7 +89,7 @@ class TargetConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection that was not lost, as far as is known."""
+        """Return whether there is a connection that was not lost, as far as is known."""
         return self._open is not None and not self._open.closed
 
     def close(self) -> None:

@@ -377,7 +377,7 @@ class Replay:
 
     @property
     def says_something(self) -> bool:
-        """Whether the target recorded anything that happened."""
+        """Return whether the target recorded anything that happened."""
         return bool(self.recorded)
 
     def under(self, rules: Sequence[StrategyRule], limits: Limits) -> Scenario:

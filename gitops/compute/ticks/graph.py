@@ -422,7 +422,7 @@ class ReplicaWork:
 
 
 def has_happened(target: TargetReader, action: TickAction) -> bool | None:
-    """Whether the effect of a statement is there now; None where the target does not say."""
+    """Return whether the effect of a statement is there now; None where the target does not say."""
     try:
         found = target.clusters()
     except GitopsError:

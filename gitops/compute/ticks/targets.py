@@ -33,7 +33,7 @@ class Selection:
     target: str | None = None
 
     def has(self, rules: ComputeRules) -> bool:
-        """Whether a compute cluster is among them."""
+        """Return whether a compute cluster is among them."""
         named = self.clusters is None or any(map(self.clusters.search, (rules.cluster, rules.key)))
         return named and self.target in (None, rules.target.name)
 

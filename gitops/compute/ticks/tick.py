@@ -100,7 +100,7 @@ class TickOutcome(VerbOutcome):
 
     @property
     def unreachable(self) -> bool:
-        """Whether the only errors are of targets that do not answer."""
+        """Return whether the only errors are of targets that do not answer."""
         codes = {each.code for each in self.diagnostics if each.severity is Severity.ERROR}
         return codes == {Code.TARGET_UNREACHABLE}
 

@@ -1,8 +1,8 @@
 """The graph database: one Lance dataset per type below a graph root, published through immutable manifests.
 
-This is the front door of the room: other rooms import these names from here, and the light nouns from `port` and `results`. A
-name is loaded when it is first used, so that a command which reads no rows starts without the Lance driver. Nothing here knows of
-the control plane.
+Other packages import these names from here, and lightweight types from `port` and `results`. A name is loaded at first
+use, so that a command that reads no rows starts without the Lance driver. This package does not depend on the control
+plane.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ancestry: which version includes which, the merge bases of two versions, and the bases that must be kept.
+"""Ancestry of versions: which version includes which, merge bases, and the bases that must be kept.
 
-A version records up to which number it includes each line, so one comparison decides whether it includes another version, even
-when the versions between them are no longer kept.
+A version records up to which number it includes each line, so one comparison decides whether it includes another
+version, even when the versions between them are no longer kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gitops.database.storage.port import ObjectStore
 
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
-    """Whether a version is part of another one, or is it."""
+    """Return whether a version is part of another one, or is it."""
     return manifest.reach.get(ref.line, 0) >= ref.n
 
 
@@ -29,9 +29,9 @@ def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
 
 
 def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Manifest, ...]:
-    """The newest versions that are part of both: one, unless merges crossed each other.
+    """Return the newest versions that are part of both: one, or several after criss-cross merges.
 
-    Raises GitopsError `graph_version_gone` when a base is no longer kept.
+    Raises GitopsError `graph_version_gone` if a base is no longer kept.
     """
     points = common_versions(one, other)
     found = {line: find_manifest(store, n, line) for line, n in points.items()}
@@ -76,7 +76,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
 
 
 def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
-    """Whether a branch has changes that a version of another one lacks, or may have them."""
+    """Return whether a branch has changes that a version of another one lacks, or may have them."""
     if includes_version(manifest, head.ref):
         return False
     try:

@@ -1,25 +1,25 @@
-"""Loads whose rows are written by many processes, on one machine or many, and published by one.
+"""Bulk loads: many processes, on one or more machines, write rows, and one process publishes them.
 
-1. `plan_bulk` reserves: it names the version that workers start from, and keeps gc away from what they write.
-2. `write_part` runs anywhere: it turns Arrow batches into data files of one table. It touches no manifest and no version.
-3. `publish_bulk` checks all parts together and makes one version of the graph, as a load does. `discard_bulk` gives up.
+1. `plan_bulk` reserves: it determines the version that workers start from, and protects their files from gc.
+2. `write_part` runs anywhere: it turns Arrow batches into data files of one table. It changes no manifest and no version.
+3. `publish_bulk` checks all parts together and makes one version of the graph, as a load does. `discard_bulk` cancels the load.
 
-What the driver and the workers exchange (plans, tasks and parts) is plain JSON:
+The driver and the workers exchange plans, tasks and parts as plain JSON:
 
 1. A plan is a lease on the version that it is made from. Until it expires, gc keeps that version, every later one of its
    tables, and the files that workers write.
 2. A plan expires after six days. The Lance driver keeps files that belong to no version for seven: so a part with a valid plan
    has its files, and gc removes files without a plan.
-3. None of them holds credentials: every process takes them from its own environment.
+3. None of them contains credentials; every process reads them from its own environment.
 
-A worker writes Arrow batches of one table to data files that belong to no version. Batches are strict like records of JSON, and
-checked column by column where that is possible. A value is accepted when it means the same in the column's type: a whole number
-that fits, a float of another width, a time with a zone. Texts are not parsed. Numbers that are not finite, nulls inside lists and
-invalid UTF-8 are refused.
+A worker writes Arrow batches of one table to data files that belong to no version. Batches are strict like records of
+JSON, and checked column by column where that is possible. A value is accepted when it means the same in the column's
+type: a whole number that fits, a float of another width, a time with a zone. Texts are not parsed. Numbers that are not
+finite, nulls inside lists and invalid UTF-8 are refused.
 
-A worker has checked each row by itself. Publishing checks what needs all rows, over all parts and the current graph: ids and
-unique groups do not clash, edges have their ends, numbers of edges are in bounds. It is the second pass of a load
-(`gitops.database.graph.load`), which reads only the keys back from the data files.
+A worker has checked each row by itself. Publishing checks the rules that need all rows, over all parts and the current
+graph: ids and unique groups do not clash, edges have both ends, cardinalities are in bounds. It is the second pass of a
+load (`gitops.database.graph.load`), which reads only the keys back from the data files.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class BulkTask(_Exchanged):
-    """What a worker needs to write rows of one table: where, which version, and the schema that the rows must fit."""
+    """Input of a worker that writes rows of one table: the graph, the version, and the schema that the rows must match."""
 
     bulk: str
     uri: str
@@ -130,7 +130,7 @@ class BulkTask(_Exchanged):
     def open(self) -> Snapshot:
         """Open the version of the task.
 
-        Raises GitopsError `graph_conflict` when the root holds another graph; and as `open_snapshot`.
+        Raises GitopsError `graph_conflict` if the root contains a different graph, and as `open_snapshot`.
         """
         snapshot = open_snapshot(self.uri, ReadTarget(self.branch, version=self.version))
         entry = snapshot.manifest.tables.get(self.key)
@@ -160,7 +160,10 @@ class BulkPlan(_Exchanged):
     expires_at: str
 
     def task(self, key: str) -> BulkTask:
-        """What a worker needs for rows of a table (`node:Person`, `edge:Knows`). Raises UsageError `usage_error`."""
+        """Return the input of a worker for rows of a table (`node:Person`, `edge:Knows`).
+
+        Raises UsageError `usage_error`.
+        """
         if key not in self.tables:
             known = ", ".join(sorted(self.tables))[:300]
             raise UsageError(Code.USAGE_ERROR, f"the graph has no table {key[:80]!r}; it has {known}")
@@ -219,7 +222,10 @@ def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> Bul
 
 
 def table_form(entry: TableEntry) -> dict[str, Any]:
-    """What must not change of a table while files are written for it: its folder, and which column is which."""
+    """Return the properties of a table that must not change while files are written for it.
+
+    These are its folder and its column ids.
+    """
     return {"path": entry.path, "fields": dict(entry.fields)}
 
 
@@ -453,7 +459,10 @@ class _RowMaker:
         return pa.nulls(len(column), cell_type(kind))
 
     def _check_rows(self, cells: Mapping[str, pa.Array], start: int) -> None:
-        """What must hold of each row by itself. Rows that may be wrong are found by columns, and looked at as records are."""
+        """Check the rules that apply to each row by itself.
+
+        Suspicious rows are found by columns and then checked like records.
+        """
         declared, suspects = self._declared, set[int]()
         bounds = {bound.property_name for bound in declared.ranges} if isinstance(declared, NodeType) else set()
         looked: dict[str, list[Any]] = {}
@@ -526,14 +535,14 @@ _PARQUET_ROWS = 1 << 16
 def publish_bulk(
     plan: BulkPlan, parts: Sequence[BulkPart], context: WriteContext, mode: LoadMode = LoadMode.MERGE
 ) -> LoadResult:
-    """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
+    """Check the parts together and publish them as one version of the plan's branch. Parts without rows are ignored.
 
-    May be called again after a failure or a crash: a plan is published once, and what it has become is found again.
+    May be called again after a failure or a crash: a plan is published only once, and its result is found again.
 
-    Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts that are not of this
-    plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was discarded, `graph_conflict`
-    when the schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also when a
-    file of a part is not as it was written.
+    Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts of a different
+    plan, or duplicates; GitopsError `graph_version_gone` if the plan has expired or was discarded, `graph_conflict` if
+    the schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also if a
+    file of a part has changed since it was written.
     """
     given = [part for part in parts if part.rows]
     staged = _read_fragments(plan, given)
@@ -563,9 +572,10 @@ def publish_bulk(
 
 
 def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
-    """Discard a bulk load: remove the plan and the files of the parts, except those that a version has.
+    """Discard a bulk load: remove the plan and the files of the parts, except files that a version uses.
 
-    Files of a worker that died before it returned its part are removed by gc after seven days. Raises as `publish_bulk`.
+    Files of a worker that crashed before it returned its part are removed by gc after seven days. Raises as
+    `publish_bulk`.
     """
     staged = _read_fragments(plan, parts)
     snapshot = open_snapshot(plan.uri, ReadTarget())
@@ -646,7 +656,7 @@ class _PartIntake(LoadIntake):
 
 
 def _distinct_texts(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
-    """Each text once, with the place where it is first."""
+    """Return each text once, with the position of its first occurrence."""
     encoded = column.combine_chunks().dictionary_encode()
     texts, places = np.unique(encoded.indices.to_numpy(), return_index=True)
     yield from zip(places.tolist(), encoded.dictionary.take(pa.array(texts)).to_pylist(), strict=True)
@@ -703,10 +713,10 @@ def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart
 
 
 def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> None:
-    """Mark the plan as being published, or find that it was marked before.
+    """Mark the plan as being published, or return the earlier mark.
 
-    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan has expired, or when it
-    was marked before and the versions that would show whether it was published are gone.
+    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` if the plan has expired, or
+    if it was marked before and the versions that would show whether it was published are gone.
     """
     store, until = snapshot.store, parse_timestamp(plan.expires_at)
     lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)

@@ -1,22 +1,22 @@
-"""Deleting a graph: exactly one incarnation, with no more rows than was permitted, and by the newest run.
+"""Deletes a graph: exactly one incarnation, with at most the permitted number of rows, and only by the newest run.
 
-1. At an absent root only what an interrupted delete of this incarnation left is removed.
-2. The root is leased, and must hold the incarnation that the order names.
-3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits, if rows
-   were replaced since the version at which its approvals were checked, or if one of its approvals deleted this incarnation
-   before: then a backup was restored.
-4. The version `delete` is published on top of the version that was looked at. This is the point of no return. A writer that
-   published in between wins, and the steps begin again; every later writer loses, and the graph does not open any more.
+1. At an absent root, only the leftovers of an interrupted delete of this incarnation are removed.
+2. The root is leased, and must contain the incarnation in the order.
+3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits,
+   if rows were replaced since the version at which its approvals were checked, or if one of its approvals deleted this
+   incarnation before: then a backup was restored.
+4. The version `delete` is published on top of the checked version. This is the point of no return. A writer that
+   published in between wins, and the steps begin again; every later writer loses, and the graph no longer opens.
 5. A marker beside the root records by which approvals the incarnation was deleted.
-6. The files are removed. A run that was cut short after step 4 is finished by the next one, from step 5.
+6. The files are removed. A run that was interrupted after step 4 is finished by the next one, from step 5.
 
 Rows of an earlier version that were replaced since are counted without reading a column:
 
 1. Tables are paired by their folder, which a renamed type keeps. One that both versions have alike is not opened.
-2. A row is known by its row id. The driver gives a new one to every row that is written, also to one that is changed.
+2. A row is identified by its row id. The driver gives a new one to every row that is written, even to an updated one.
    Compaction, indexes and migrations keep the ids: they write no row.
-3. Rows that are gone, and rows that came, make replaced rows as far as there are both: what is only deleted makes a graph
-   smaller, and what is only added is growth, which is bounded by its own rule.
+3. Pairs of removed and added rows count as replaced rows. Rows that were only deleted make a graph smaller, and rows
+   that were only added are growth, which a separate rule limits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
 
 
 def check_delete(uri: str, order: DeleteOrder) -> None:
-    """Raise what the steps 2 and 3 would refuse, but for a fence: the number of the run that deletes is not known before."""
+    """Raise the errors of steps 2 and 3, except for the fence, because the number of the deleting run is not known yet."""
     root = find_root(uri)
     if root.existence() is Existence.ABSENT:
         return
@@ -205,11 +205,12 @@ def _read_marker(root: GraphRoot, incarnation: str) -> Deletion | None:
 
 
 def replaced_rows(now: Snapshot, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-    """How many rows of version `since` were replaced, of the types that are named, or of all.
+    """Count the rows of version `since` that were replaced, for the given types or for all.
 
-    If that version has fewer than `rows`, the first later one that has so many counts: a person without the graph names the
-    version that a ledger recorded last, and the rows that were loaded since. Raises GitopsError `graph_version_unknown`,
-    `graph_version_gone`, `graph_unreadable`, `engine_unavailable`; RemoteError `storage_failed`.
+    If that version has fewer than `rows`, the first later version with that many rows counts, because a person without
+    the graph knows only the version in the ledger and the number of rows loaded since. Raises GitopsError
+    `graph_version_unknown`, `graph_version_gone`, `graph_unreadable`, `engine_unavailable`; RemoteError
+    `storage_failed`.
     """
     if since == now.manifest.n:
         return 0

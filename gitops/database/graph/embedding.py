@@ -1,9 +1,9 @@
-"""Vectors for texts: the port, a service with the widely used embeddings call, and an implementation without meaning.
+"""Embeddings of texts: the port, a client of the widely used embeddings API, and a hash implementation for tests.
 
     POST embeddings  {"model": .., "input": [text, ..], "encoding_format": "float"}
     answer           {"data": [{"index": 0, "embedding": [number, ..]}, ..]}
 
-One description of the call among many: https://docs.mistral.ai/api/#tag/embeddings
+One of many descriptions of the API: https://docs.mistral.ai/api/#tag/embeddings
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class Embedder(Protocol):
     """Makes vectors of texts."""
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
-        """One vector of `dimension` numbers for each text, in their order. `model` is what the schema names, if it does.
+        """Return one vector of `dimension` numbers for each text, in order.
 
-        Raises GitopsError `embedding_failed`; RemoteError `embedding_failed` when the service does not answer.
+        `model` comes from the schema, if it sets one.
+
+        Raises GitopsError `embedding_failed`; RemoteError `embedding_failed` if the service does not respond.
         """
         ...
 
@@ -40,8 +42,8 @@ class Embedder(Protocol):
 class HashEmbedder:
     """Vectors from a hash of the text: deterministic, and without meaning; for tests, demonstrations and dry runs.
 
-    FNV-1a-64 of the UTF-8 text seeds a xor-shift generator (13, 7, 17), whose state over 2^64-1, as a 32-bit float in -1 to 1,
-    is one component after the other; the vector is scaled to length 1.
+    FNV-1a-64 of the UTF-8 text seeds a xor-shift generator (13, 7, 17), whose state over 2^64-1, as a 32-bit float in
+    -1 to 1, provides one component after the other; the vector is scaled to length 1.
     """
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:  # noqa: ARG002
@@ -75,10 +77,9 @@ class ServiceEmbedder:
     _shortened: set[str] = field(default_factory=set)
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
-        """One vector a text, in batches.
+        """Return one vector for each text, in batches.
 
-        Raises GitopsError `embedding_failed` for an invalid answer, or vectors of another length; and what
-        `post` raises.
+        Raises GitopsError `embedding_failed` for an invalid response or vectors of the wrong length; and as `post`.
         """
         used, found = model or self.model, []
         for batch in _batches(texts):

@@ -62,7 +62,7 @@ class LanceEngine:
         self._faults = faults or NoFaults()
 
     def exists(self, uri: str) -> port.Existence:
-        """Whether anything is at the root; only a definite not-found is ABSENT."""
+        """Return whether anything exists at the root; only a definite not-found is ABSENT."""
         return existence(uri)
 
     def read(self, uri: str) -> port.GraphReading:
@@ -80,7 +80,10 @@ class LanceEngine:
             )
 
     def schema_text(self, uri: str, digest: str) -> bytes:
-        """The text of a schema that the graph has or had; garbage collection may have removed that of an old version."""
+        """Return the text of a current or earlier schema of the graph.
+
+        Garbage collection may have removed an old text.
+        """
         with _unreadable(uri):
             return open_snapshot(uri).schema_text(digest)
 
@@ -105,7 +108,7 @@ class LanceEngine:
             return deleted_by(uri, incarnation)
 
     def kept_data(self, uri: str, names: Collection[str]) -> port.KeptData:
-        """Which versions of `main` have data of these tables and columns, by their manifests."""
+        """Return which versions of `main` have data of these tables and columns, according to their manifests."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             return find_kept(snapshot, names)
@@ -115,7 +118,7 @@ class LanceEngine:
         return replaced_rows(open_snapshot(uri), since, types, rows)
 
     def preview(self, uri: str, schema_source: bytes) -> port.MigrationPreview:
-        """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
+        """Return the effects of `prepare_migration`. Raises as `read`, and for a schema text that does not compile."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
@@ -132,7 +135,7 @@ class LanceEngine:
         return sum(entry.rows for key, entry in tables.items() if entry != found[key])
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Whether a manifest says so."""
+        """Return whether a manifest says so."""
         from gitops.database.graph.restore import find_restore
 
         snapshot = open_snapshot(uri)
@@ -216,11 +219,11 @@ class LanceEngine:
         fence: int | None = None,
         allow_data_loss: bool = False,
     ) -> port.PreparedVersion:
-        """Stage the change to a new schema text; the version advances also when there is no step.
+        """Stage the change to a new schema text; the version advances even without steps.
 
-        Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the tables concerned go when the
-        new version is published. Raises GitopsError `graph_migration_unsupported` with the first unsupported step,
-        `graph_has_branches`, and as the port says.
+        Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the affected tables are
+        removed when the new version is published. Raises GitopsError `graph_migration_unsupported` with the first
+        unsupported step, `graph_has_branches`, and as the port says.
         """
         desired = accept_schema(schema_source)
         with find_root(uri).lease():
@@ -270,7 +273,7 @@ class LanceEngine:
             raise_fence(uri, fence, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def check_delete(self, uri: str, order: port.DeleteOrder) -> None:
-        """Raise what `delete` would refuse before it changes anything, but for a fence."""
+        """Raise the errors of `delete` before it changes anything, except for the fence."""
         with _storage(uri):
             check_delete(uri, order)
 
@@ -300,7 +303,10 @@ def _admit_migration(
     fence: int | None = None,
     allow_data_loss: bool = False,
 ) -> tuple[Snapshot, Migration]:
-    """The graph as it is and the steps to another schema. Raises as `prepare_migration` where they cannot be carried out."""
+    """Return the current graph and the migration steps to a new schema.
+
+    Raises as `prepare_migration` if they cannot be carried out.
+    """
     snapshot = open_snapshot(uri)
     check_fence(snapshot, fence)
     _require_incarnation(snapshot, uri, incarnation)
@@ -318,7 +324,7 @@ def _admit_migration(
 
 
 def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:
-    """Raise ConflictError `graph_replaced` for another graph than the one that a change is for."""
+    """Raise ConflictError `graph_replaced` if the graph is not the one that a change is for."""
     if incarnation is not None and snapshot.identity.graph_id != incarnation:
         detail = f"{uri} contains graph {snapshot.identity.graph_id}, and the change is for {incarnation}"
         raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
@@ -333,9 +339,9 @@ def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool =
 
 
 def _write_schema(store: ObjectStore, schema: Schema) -> None:
-    """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there.
+    """Store the text and the canonical form under their digests. Raises IntegrityError if different bytes exist there.
 
-    An existing object is written again, since gc goes by the time of the last write.
+    An existing object is written again, because gc uses the time of the last write.
     """
     objects = {
         layout.source_key(digest(schema.source)): schema.source,
@@ -375,7 +381,7 @@ def _storage(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unreadable(uri: str) -> Iterator[None]:
-    """While opening a graph, failures of its storage are what `unreadable` says."""
+    """Convert storage failures while a graph is being opened, as described at `unreadable`."""
     try:
         yield
     except RemoteError as error:

@@ -1,8 +1,8 @@
-"""Whether the files that a version of a graph needs are there, by their names alone and without the Lance driver.
+"""Checks whether the files of a graph version exist, only by name and without the Lance driver.
 
-The version of a table is a file of the driver: a Protocol Buffers message behind its length, and a footer that says where it is.
-It names the data files and the deleted rows of each fragment (https://lance.org/format/table, `table.proto`). Their content is
-not read, and indexes are not looked for: `verify` opens every table instead.
+The version of a table is a file of the driver: a Protocol Buffers message behind its length, and a footer with its
+position. It lists the data files and the deleted rows of each fragment (https://lance.org/format/table, `table.proto`).
+Their content is not read, and indexes are not checked; `verify` opens every table instead.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _named_files(version: bytes) -> Iterator[str]:
 
 
 class _Message:
-    """The members of a message by their numbers: whole numbers, 0 where there is none, and lists of bytes."""
+    """Parse the members of a message by number: integers (default 0) and lists of bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.numbers: defaultdict[int, int] = defaultdict(int)

@@ -1,6 +1,6 @@
-"""Rules over a whole graph: ids and unique groups are unique, ends of edges exist, numbers of edges are in bounds.
+"""Rules over a whole graph: ids and unique groups are unique, ends of edges exist, cardinalities are in bounds.
 
-Each violation names its row. Tables are read column by column.
+Each violation identifies its row. Tables are read column by column.
 """
 
 from __future__ import annotations
@@ -145,9 +145,10 @@ class GraphImage:
 
 
 def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
-    """Which rows have to be looked at one by one: all but those that surely keep every rule.
+    """Return the rows that have to be checked one by one: all that do not certainly satisfy every rule.
 
-    Numbers are compared by column only where the bound is of the column's own kind, and so exact.
+    Numbers are compared by column only if the bound has the column's own type, because only then is the comparison
+    exact.
     """
     mask = pa.array(np.zeros(batch.num_rows, bool))
     for name, kind in declared.properties.items():

@@ -1,4 +1,4 @@
-"""The layout of the folder of a graph.
+"""Folder layout of a graph.
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name of a listing is the newest
@@ -11,8 +11,8 @@
     nodes/<id>.lance/          one dataset per incarnation of a node type
     edges/<id>.lance/          one dataset per incarnation of an edge type
 
-A table's folder is named by an id that is made for it, so a rename moves nothing, and a type that is dropped and declared
-again starts in a folder of its own.
+The name of a table's folder is a generated id, so a rename moves nothing, and a type that is dropped and declared again
+starts in a folder of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEWEST = 10**20 - 1
 
 
 def is_line(text: str) -> bool:
-    """Whether this is the id of a line: the main line's, or that of one incarnation of a branch."""
+    """Return whether this is the id of a line: the main line, or one incarnation of a branch."""
     return text == MAIN or is_ulid(text)
 
 

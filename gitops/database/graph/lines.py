@@ -1,9 +1,9 @@
-"""The branches of a graph, and the line on which each of them publishes.
+"""Branches of a graph, and the line on which each branch publishes.
 
 Rules of this module:
 
-1. One document lists all branches; it changes only by compare-and-replace. So a branch comes and goes in one step, and a name
-   that is used again is a new line: what was staged for the old one cannot be published on the new one.
+1. One document lists all branches; it changes only by compare-and-replace. So a branch is created or deleted in one
+   step, and a reused name is a new line: work staged for the old line cannot be published on the new one.
 2. The branch `main` is not listed: it is the line `main`, and exists as long as the graph.
 3. A line records from which lines, up to which number, it inherits its older versions.
 4. Names that begin with two underscores are internal: they are not listed, and users may not use them.

@@ -59,7 +59,7 @@ Columns = str | tuple[str, ...]
 
 
 class LoadMode(StrEnum):
-    """What happens to existing rows: a row of the same id is replaced, or refused, or all rows of the table are replaced."""
+    """Handling of existing rows: replace a row with the same id, refuse it, or replace all rows of the table."""
 
     MERGE = "merge"
     APPEND = "append"
@@ -68,7 +68,7 @@ class LoadMode(StrEnum):
 
 @dataclass(slots=True)
 class TableCheck:
-    """What the checks of one table found: committed rows that are replaced, and rows of the load that a later one replaces."""
+    """Result of checking one table: committed rows that are replaced, and loaded rows that a later one replaces."""
 
     replaced: AddressSet = field(default_factory=AddressSet)
     superseded: BitSet = field(default_factory=BitSet)
@@ -183,7 +183,10 @@ class JointChecks:
                         self.intake.problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:
-        """Every source that gets an edge or loses one, also if none is left: a replaced edge may have begun elsewhere."""
+        """Check every source that gains or loses an edge, even if none is left.
+
+        A replaced edge may have had a different source.
+        """
         outcome, (low, high) = self._outcomes[key], edge.cardinality
         spill, present = table.ends["src"], self._edges_of_sources(key, table, outcome)
         for number in range(PARTS):
@@ -219,7 +222,10 @@ class JointChecks:
         return self._look_up(key, "src", sources)
 
     def _committed_keys(self, key: str, columns: Columns, wanted: Spill) -> Spill:
-        """The committed rows, as key and address, that may have one of the wanted keys; none of a table that is overwritten."""
+        """Return the committed rows, as key and address, that may have one of the wanted keys.
+
+        None for an overwritten table.
+        """
         overwritten = self.mode is LoadMode.OVERWRITE and key in self.intake.tables
         if overwritten or not self._table(key).entry.rows or not wanted.rows:
             return self._spill()
@@ -296,9 +302,9 @@ _UNCERTAIN = "the load was being published; to see whether the graph has it: git
 class LoadRequest:
     """`records` is strict NDJSON, read once.
 
-    With `base`, a `branch` that is missing is made from the newest version of the branch `base`, once the records are found
-    to be valid. `progress` is called from time to time with the numbers of records and bytes read. `embedder` makes the
-    vectors that records leave out (`@embed`); without one they are missing.
+    With `base`, a missing `branch` is created from the newest version of `base` once the records are valid. `progress`
+    is called periodically with the numbers of records and bytes read. `embedder` computes the vectors that records omit
+    (`@embed`); without one they are missing.
     """
 
     uri: str
@@ -313,15 +319,15 @@ class LoadRequest:
 def load_records(
     request: LoadRequest, context: WriteContext, pause: Callable[[int], None] = sleep_jittered
 ) -> LoadResult:
-    """Check every record, write the tables, publish once. A load of no record publishes nothing.
+    """Check every record, write the tables and publish once. A load without records publishes nothing.
 
-    The stream is read once, in bounded memory, while other writers go on; a load takes its turn only to publish. It is
-    checked against what they published during the load, and the records are not read again.
+    The stream is read once, in bounded memory, while other writers continue; a load takes its turn only to publish. It
+    is checked against versions that they published during the load, without reading the records again.
 
-    The context makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts.
-    Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
-    the records were read, or other writers published first 32 times; RemoteError `storage_failed`. A KeyboardInterrupt has a
-    note that says whether the rows may be there.
+    The context generates the ids of edges, of nodes without key, and of the transaction; `pause` waits between
+    attempts. Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` if the schema
+    changed while the records were read, or other writers published first 32 times; RemoteError `storage_failed`. A
+    KeyboardInterrupt has a note on whether the rows may have been published.
     """
     publisher: LoadPublisher | None = None
     try:
@@ -386,9 +392,9 @@ def _open_branch(request: LoadRequest) -> Snapshot:
 
 
 class LoadPublisher:
-    """The end of a load: publishes rows of `intake` that are in data files already, for the version `read_at`.
+    """Last step of a load: publishes rows of `intake`, which are in data files already, for the version `read_at`.
 
-    `begun` says that tables may have versions with the rows, `publishing` that a version of the graph may have them.
+    `begun` means that tables may have versions with the rows, `publishing` that a graph version may have them.
     """
 
     def __init__(self, context: WriteContext, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
@@ -451,7 +457,7 @@ class LoadPublisher:
 
 
 def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:
-    """The addresses of the superseded rows: the new fragments hold the rows of the load in their order."""
+    """Return the addresses of the superseded rows, because the new fragments contain the loaded rows in their order."""
     found: list[int] = []
     wanted = iter(outcome.superseded_rows)
     ordinal = next(wanted, None)

@@ -1,7 +1,7 @@
-"""A graph root as a folder of the local disk.
+"""A graph root in a folder of the local disk.
 
-A new graph is built in a hidden folder beside its root and gets the root's name in one rename: a root is absent or whole,
-never half made.
+A new graph is built in a hidden folder beside its root and renamed to the root in one step, so a root is absent or
+complete, never partial.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class LocalFolder:
         return frozenset(os.path.join(place, name) for place, _, names in walk for name in names)  # noqa: PTH118
 
     def settle(self, path: str, known: frozenset[str]) -> None:
-        """Sync the files that are not known, then each folder that holds one, and what holds a folder that is new.
+        """Sync the files that are not known, then each folder that contains one, and the parent of each new folder.
 
-        A file that vanishes during the walk is another writer's scratch file.
+        A file that vanishes meanwhile is another writer's temporary file.
         """
         dataset = self._path / path
         touched: set[str] = set()
@@ -128,7 +128,7 @@ class LocalRoot:
         return str(self._path)
 
     def existence(self) -> Existence:
-        """Whether anything is at the path, a dangling link included."""
+        """Return whether anything exists at the path, including a dangling link."""
         return path_existence(self._path)
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:
@@ -147,7 +147,7 @@ class LocalRoot:
         return read_identity(folder.store), folder
 
     def holds(self, identity: GraphIdentity) -> bool:
-        """Whether the folder has this identity."""
+        """Return whether the folder has this identity."""
         return LocalStore(self._path).read(layout.IDENTITY) == identity.to_bytes()
 
     @contextlib.contextmanager
@@ -175,7 +175,7 @@ class LocalRoot:
         return LocalStore(self._path.parent)
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """Remove the folder in one rename if it has this graph, then its files. The lease keeps it from being exchanged."""
+        """Remove the folder in one rename if it contains this graph, then its files. The lease prevents an exchange."""
         if self.existence() is not Existence.ABSENT:
             if read_identity(LocalStore(self._path)).graph_id != graph_id:
                 return
@@ -184,7 +184,10 @@ class LocalRoot:
         self.reclaim()
 
     def reclaim(self) -> None:
-        """Remove what removals set aside, and the staging folders of dead owners. A creator that lives keeps its folder."""
+        """Remove folders set aside by removals, and staging folders of crashed owners.
+
+        A running creator's folder is kept.
+        """
         remove_set_aside(self._path)
         _remove_abandoned(self._path)
 
@@ -251,7 +254,10 @@ class StagingFolder:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove the staging folders of this root whose owners are dead: those that this process can lock. Raises OSError."""
+    """Remove the staging folders of this root whose owners have crashed: those that this process can lock.
+
+    Raises OSError.
+    """
     # Every graph of the cluster is in this folder, and each create lists it: names are filtered before any further work.
     start, pattern = f".{root.name}.", re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.staging")
     try:

@@ -1,18 +1,19 @@
-"""The manifest: one immutable document per graph version, naming the schema and the version of every table.
+"""Manifest: one immutable document per graph version, with the schema and the version of every table.
 
 Rules of this module:
 
 1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
-2. The reader is strict: an unknown or missing member, a wrong type, an unsafe path or a checksum of another content refuses the
+2. The reader is strict: an unknown or missing member, a wrong type, an unsafe path or a wrong checksum refuses the
    whole document.
-3. A reader opens tables at the versions named here, never at their latest.
-4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the control
-   plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from then on. A
-   version `restore` of the control plane is found by that number again.
-5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
-   was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
+3. A reader opens tables at the versions listed here, never at their latest.
+4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the
+   control plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from
+   then on. That number also identifies a version `restore` of the control plane.
+5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version
+   that it was forked from, so a number identifies one version in the history of a branch. `txn_id` is the id of the
+   commit.
 
-The reader of all documents of a graph, and the forms that they share, are here as well.
+The reader of all documents of a graph, and the forms that they share, are also in this module.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def number(least: int) -> Form[int]:
 
 
 def matches(pattern: str) -> Callable[[str], bool]:
-    """Whether the pattern describes the whole of a text."""
+    """Return whether the pattern describes the whole of a text."""
     accepts = re.compile(pattern).fullmatch
     return lambda text: accepts(text) is not None
 
@@ -139,7 +140,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
-    """A table that a migration took out of the graph: its files and its last version are kept, unless it was `purged`.
+    """A table that a migration removed from the graph. Its files and its last version are kept, unless it was `purged`.
 
     A hard drop of a property purges its old table as well: the remaining columns are copied to another folder.
     """
@@ -167,10 +168,10 @@ class CommitRef:
 class Manifest:
     """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
 
-    `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and `message`
-    explain who made the version and how; they never decide anything but what rule 4 says. What publishes a
-    version fills in `branch`, `line`, `parent` and `lineage` from the version that it is based on. `fence` is the highest
-    number of an operation of the control plane on this graph, and `approvals` are the ids of those that permitted a delete.
+    `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and
+    `message` explain who made the version and how; they never decide anything except as in rule 4. Publishing fills in
+    `branch`, `line`, `parent` and `lineage` from the base version. `fence` is the highest number of an operation of the
+    control plane on this graph, and `approvals` are the ids of the approvals that permitted a delete.
     """
 
     n: int
@@ -202,7 +203,7 @@ class Manifest:
         return {**self.lineage, self.line: self.n}
 
     def to_bytes(self) -> bytes:
-        """The stored document: the same manifest always gives the same bytes."""
+        """Return the stored document. Equal manifests give equal bytes."""
         return MANIFEST.write(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -235,9 +236,9 @@ def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
 
 
 def publish(store: ObjectStore, manifest: Manifest) -> bool:
-    """Make the manifest the newest version of its line; False when another writer made this number.
+    """Publish the manifest as the newest version of its line; return False if another writer created this number.
 
-    Publishing the same manifest again returns True: the transaction id identifies it.
+    Publishing the same manifest again returns True: the transaction id shows that it is the same.
     """
     key, data = layout.manifest_key(manifest.n, manifest.line), manifest.to_bytes()
     return store.create(key, data) or store.read(key) == data
@@ -258,7 +259,10 @@ def find_manifest(
     line: str = layout.MAIN,
     keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
 ) -> Manifest | None:
-    """As `read_manifest`, but None when it is absent. `keep` remembers what the bytes of a manifest say, by their digest."""
+    """Read a manifest as `read_manifest` does, but return None if it is absent.
+
+    `keep` caches parsed manifests by digest.
+    """
     key = layout.manifest_key(n, line)
     data = store.read(key)
     if data is None:

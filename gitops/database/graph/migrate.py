@@ -1,15 +1,15 @@
-"""Carry out the steps of a migration on the tables of one graph; nothing becomes visible here.
+"""Carries out the steps of a migration on the tables of one graph, without making anything visible.
 
-Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped
-type keeps its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
+Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a
+dropped type keeps its files, a renamed type keeps its folder. Older versions of the graph are unaffected.
 
-A hard drop is for data that must be removed permanently. What is left of the table is copied to a folder of its own, and the
-old folder, with all older versions of the table, is removed once the new version is published.
+A hard drop is for data that must be removed permanently. The rest of the table is copied to a new folder, and the old
+folder, with all older versions of the table, is removed once the new version is published.
 
-A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds what the current schema
-no longer has, and publishes one version without it, as a hard drop would have done: the rest of a table that lost a property is
-copied to a new folder, and the old folder is removed with all its versions. Older versions of the graph stay, but the tables
-concerned can no longer be opened there.
+A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds data that the
+current schema no longer has, and publishes one version without it, as a hard drop would have done: the rest of a table
+that lost a property is copied to a new folder, and the old folder is removed with all its versions. Older versions of
+the graph stay, but the affected tables can no longer be opened there.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def migrate_tables(
 
 
 def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
-    """One version per kind of change: drops first, so that a name is free before it is used again."""
+    """Create one version per kind of change: drops first, so that a name is free before it is used again."""
     if not (plan.drops or plan.renames or plan.adds):
         return entry
     writer = TableWriter(folder, entry)
@@ -151,7 +151,7 @@ def _create_empty(folder: GraphFolder, catalog: Catalog, key: str, table_id: str
 
 
 def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
-    """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
+    """Copy the rows of a table to a new folder, batch by batch, with only the columns of the catalog."""
     fresh = _create_empty(folder, catalog, key, ids.ulid())
     if not entry.rows:
         return fresh
@@ -175,10 +175,10 @@ def _table_key(kind: TypeKind, name: str) -> str:
 
 
 def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:
-    """Remove dropped data permanently. Readers of older versions lose the tables concerned: that is the purpose.
+    """Remove dropped data permanently. Readers of older versions lose the affected tables, which is intended.
 
-    Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` when another writer published first;
-    RemoteError `storage_failed`.
+    Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` if another writer published
+    first; RemoteError `storage_failed`.
     """
     with find_root(uri).lease():
         snapshot = open_snapshot(uri)

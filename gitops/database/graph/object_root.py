@@ -1,25 +1,27 @@
-"""A graph root as a prefix of an object store.
+"""A graph root under a prefix of an object store.
 
     graph.json      the claim of a graph that is being created, then the identity of the graph
     <graph_id>/     the folder of that graph, laid out exactly like a local root
 
-An object store has no rename, so a graph becomes visible when `graph.json` names its folder. Rules of this module:
+An object store has no rename, so a graph becomes visible when `graph.json` points to its folder. Rules of this module:
 
-1. `graph.json` decides alone. It is written only by create-if-absent or by compare-and-replace of what the writer saw.
-2. Making a graph begins with a claim. A claim that is found is replaced, which fences its owner, dead or alive: what the
-   owner publishes compares with its own claim, and fails. So a dead creator does not block others, and of two creators the
-   later one wins.
-3. Publishing is one compare-and-replace, of the claim by the identity. Before it there is nothing but a claim, and a root with
-   nothing but a claim is ABSENT, whatever folders other creators left.
-4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were before. Folders that it
-   sees later may belong to the next creator, which has replaced its claim. Otherwise only rules 5 to 7 delete folders.
-5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with
-   part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
-   is not taken for a lost graph, and a deletion that was cut short is asked for again.
-6. `remove_incarnation` replaces `graph.json` of that graph by a claim without an owner, by compare-and-replace, and only then
-   deletes its folder: it cannot hit another graph, and a crash leaves an absent root.
-7. `reclaim` at a root with nothing but a claim replaces that by a claim without an owner, and deletes the folders that it saw
-   before, as in rule 4: what a crash left of a create or a removal, of a graph that is not created again.
+1. `graph.json` decides alone. It is written only by create-if-absent, or by compare-and-replace of the content that the
+   writer saw.
+2. Creating a graph begins with a claim. An existing claim is replaced, which fences its owner, running or not, because
+   the owner's publish compares with its own claim and fails. So a crashed creator does not block others, and of two
+   creators the later one wins.
+3. Publishing is one compare-and-replace, of the claim by the identity. Before that, there is only a claim, and a root
+   with only a claim is ABSENT, even if other creators left folders.
+4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were fenced earlier.
+   Folders that it sees later may belong to the next creator, which has replaced its claim. Otherwise only rules 5 to 7
+   delete folders.
+5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with part of its
+   data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json` does not
+   count as a lost graph, and an interrupted deletion is requested again.
+6. `remove_incarnation` replaces `graph.json` of that graph by a claim without an owner, by compare-and-replace, and
+   only then deletes its folder: it cannot delete a different graph, and a crash leaves an absent root.
+7. `reclaim` at a root with only a claim replaces it with a claim without an owner, and deletes the folders that it saw
+   before, as in rule 4. These are leftovers of a crashed create or removal of a graph that is not created again.
 8. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
 """
 
@@ -87,7 +89,10 @@ class ObjectFolder:
         return frozenset()
 
     def settle(self, path: str, known: frozenset[str]) -> None:
-        """Nothing: an object is durable when the service has answered its put, and the driver waits for each answer."""
+        """Do nothing.
+
+        An object is durable once the service has confirmed its put, and the driver waits for each confirmation.
+        """
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Objects below the prefix."""
@@ -162,20 +167,19 @@ class ObjectRoot:
         return identity, self.folder(identity)
 
     def holds(self, identity: GraphIdentity) -> bool:
-        """Whether `graph.json` has this identity."""
+        """Return whether `graph.json` has this identity."""
         return self._store.read(layout.IDENTITY) == identity.to_bytes()
 
     def lease(self) -> AbstractContextManager[None]:
-        """No turns are taken: writers on several hosts share nothing that the death of one frees."""
+        """Take no turns, because writers on several hosts share nothing that is freed when one of them crashes."""
         return contextlib.nullcontext()
 
     def stage(self, identity: GraphIdentity) -> ObjectStaging:
-        """Claim the root, and clear it of what other creators left.
+        """Claim the root and remove the leftovers of other creators.
 
-        1. The root must be empty, or hold a claim and folders of creators.
-        2. The claim is put there, against exactly what was seen.
-        3. Folders that were seen in step 1 are deleted. Later ones are not: they may belong to a creator that replaced this
-           claim.
+        1. The root must be empty, or contain a claim and folders of creators. 2. The claim is written by comparison
+        with exactly the content that was seen. 3. Folders that were seen in step 1 are deleted. Later ones are kept,
+        because they may belong to a creator that replaced this claim.
         """
         try:
             seen = self._marker()
@@ -222,7 +226,10 @@ class ObjectRoot:
         self._store.delete_keys(left)
 
     def tidy(self) -> None:
-        """Nothing: whether another creator is dead is unknown, and the next claim removes what it left (rule 4)."""
+        """Do nothing, because it is unknown whether another creator has crashed.
+
+        The next claim removes its leftovers (rule 4).
+        """
 
     def remove(self) -> None:
         """Delete what is listed, `graph.json` first, until nothing is listed any more."""
@@ -261,7 +268,7 @@ class ObjectRoot:
 
 
 class ObjectStaging:
-    """A graph that is being made in the folder of its own, under a claim."""
+    """A graph that is being created in a separate folder, under a claim."""
 
     def __init__(self, root: PrefixStore, folder: ObjectFolder, identity: GraphIdentity, claim: bytes) -> None:
         self._root = root
@@ -278,9 +285,9 @@ class ObjectStaging:
     def discard(self) -> None:
         """Give up the claim, then remove the folder.
 
-        The order matters when the answer of `take_root` was lost: either the claim is gone and the request cannot succeed any
-        more, or it has succeeded and nothing may be removed. A claim without owner stays behind: deleting it cannot be made
-        conditional, and would hit the claim of the next creator.
+        The order matters if the response to `take_root` was lost: either the claim is gone and the request can no
+        longer succeed, or it has succeeded and nothing may be removed. A claim without an owner remains, because it
+        cannot be deleted conditionally and the deletion could hit the claim of the next creator.
         """
         with contextlib.suppress(RemoteError):
             if not _swap(self._root, self._claim, CLAIM.write(_Claim(None))):

@@ -1,11 +1,11 @@
-"""The graph engine as the control plane needs it. A graph lives at a root, given as a path or URI.
+"""Port of the graph engine for the control plane. A graph is stored at a root, given as a path or URI.
 
-Create and migrate have two phases, so that several graphs can change together: `prepare_*` does all the work that can fail
-and shows nothing, `publish` is one atomic step, `abort` discards.
+Create and migrate have two phases, so that several graphs can change together: `prepare_*` does all the work that can
+fail and makes nothing visible, `publish` is one atomic step, `abort` discards.
 
-A graph has an incarnation: the id of its birth, which no other graph has, also not one that is created later at the same root.
-Operations of the control plane carry a fence, the number of the operation: an operation is refused where one with a higher fence
-was before it, so that a slow run whose lock was broken changes nothing any more.
+A graph has an incarnation: the id of its creation, which is unique even among graphs created later at the same root.
+Operations of the control plane carry a fence, the number of the operation: an operation is refused after one with a
+higher fence, so that a slow run whose lock was broken can no longer change anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Existence(StrEnum):
-    """Whether a graph root exists. Only a definite not-found is ABSENT; permission or transport problems are UNKNOWN."""
+    """Existence of a graph root. Only a definite not-found is ABSENT; permission or transport problems are UNKNOWN."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -30,10 +30,10 @@ class Existence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphReading:
-    """What is seen of an open graph: the accepted schema text, byte for byte, and the version of its manifest.
+    """Observation of an open graph: the accepted schema text, byte for byte, and the version of its manifest.
 
-    `incarnation` is the id of its birth. `rows` counts the rows of all types; of several branches the fullest table counts.
-    `fence` is the highest number of an operation of the control plane, 0 if there was none.
+    `incarnation` is the id of its creation. `rows` counts the rows of all types; for several branches, the largest
+    table counts. `fence` is the highest number of an operation of the control plane, 0 if there was none.
     """
 
     schema_source: bytes
@@ -56,11 +56,11 @@ class HeldData:
 
 @dataclass(frozen=True, slots=True)
 class KeptData:
-    """What the versions of a graph hold: the newest one, its rows by table (`node:Person`), and where earlier data is.
+    """Data in the versions of a graph: the newest version, its rows by table (`node:Person`), and earlier data.
 
-    Of the columns (`node:Person.nick`) that were asked for, `rows` has how many rows of the newest version have a value there,
-    None where that cannot be counted. `held` has the newest version with rows of each other table or column that was asked for
-    and found. If all versions are still kept (`complete`), what is not found never had any.
+    For each requested column (`node:Person.nick`), `rows` has the number of rows of the newest version with a value,
+    None if that cannot be counted. `held` has the newest version with rows of each other requested table or column that
+    was found. If all versions are still kept (`complete`), a table or column that was not found never had data.
     """
 
     version: int
@@ -71,11 +71,11 @@ class KeptData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOrder:
-    """What a delete must find: this incarnation, with at most `max_rows` rows, and no operation with a higher `fence`.
+    """Preconditions of a delete: this incarnation, at most `max_rows` rows, and no operation with a higher `fence`.
 
-    No row of `version`, at which the approvals were checked, may have been replaced since; None where there are no approvals.
-    `approvals` are the ids of those that permit it. They are remembered beside the root, so that none of them deletes the same
-    incarnation again after it was restored from a backup.
+    No row of `version`, at which the approvals were checked, may have been replaced since; None if there are no
+    approvals. `approvals` are the ids of the approvals that permit it. They are recorded beside the root, so that none
+    of them deletes the same incarnation again after it was restored from a backup.
     """
 
     incarnation: str
@@ -95,10 +95,12 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPreview:
-    """What a schema update will do to the live graph: plain JSON steps, `supported` false if one cannot be done.
+    """Effects of a schema update on the live graph, as plain JSON steps.
 
-    `empties` says that no node type of before is left. `expanded` is the text of the schema that it may lead to first, where it
-    adds and drops: that has what it adds, and still what it drops.
+    `supported` is false if a step is not possible.
+
+    `empties` means that none of the earlier node types is left. `expanded` is the text of an intermediate schema for a
+    migration that adds and drops: it contains both the additions and the parts to drop.
     """
 
     supported: bool
@@ -133,7 +135,7 @@ class PreparedVersion(Protocol):
         ...
 
     def abort(self) -> None:
-        """Discard it; what it wrote stays unreferenced. Not for work that was published."""
+        """Discard the prepared version; its files stay unreferenced. Not for work that was published."""
         ...
 
 
@@ -141,7 +143,7 @@ class GraphReader(Protocol):
     """The read half: needs no heavy import and writes nothing."""
 
     def exists(self, uri: str) -> Existence:
-        """Whether anything is at the root. A graph that was begun and never published does not count."""
+        """Return whether anything is at the root. A graph that was begun and never published does not count."""
         ...
 
     def read(self, uri: str) -> GraphReading:
@@ -149,16 +151,16 @@ class GraphReader(Protocol):
         ...
 
     def schema_text(self, uri: str, digest: str) -> bytes:
-        """The text of a schema that the graph has, or had in an earlier version, by its digest.
+        """Return the text of a current or earlier schema of the graph, by its digest.
 
-        Raises as `read`; GitopsError `graph_unreadable` where the root does not keep it.
+        Raises as `read`; GitopsError `graph_unreadable` if the root no longer has it.
         """
         ...
 
     def check_files(self, uri: str) -> None:
-        """Nothing, if every file that the newest version of `main` needs for its rows is there; their content is not read.
+        """Check that every file that the newest version of `main` needs for its rows exists, without reading content.
 
-        Raises GitopsError `graph_unreadable` with what is missing; as `read`.
+        Raises GitopsError `graph_unreadable` listing the missing files; as `read`.
         """
         ...
 
@@ -174,11 +176,11 @@ class GraphReader(Protocol):
         ...
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-        """How many rows of version `since` of `main` were replaced: are gone or changed, while as many others came.
+        """Count the replaced rows of version `since` of `main`: removed or changed rows, matched by as many new ones.
 
-        Of the types that are named, or of all. If that version has fewer than `rows`, the first later one that has so many
-        counts. Raises GitopsError `graph_version_unknown`, `graph_version_gone` where that
-        version cannot be compared, `engine_unavailable`; and as `read`.
+        Counts the given types, or all. If that version has fewer than `rows`, the first later version with that many
+        rows counts. Raises GitopsError `graph_version_unknown`, `graph_version_gone` if that version cannot be
+        compared, `engine_unavailable`; and as `read`.
         """
         ...
 
@@ -187,29 +189,30 @@ class GraphReader(Protocol):
         ...
 
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
-        """How many rows `restore` would replace once the graph has this schema: those that the types have now.
+        """Count the rows that `restore` would replace once the graph has this schema: all current rows of its types.
 
-        None of types that have the rows of that version already. Rules of rows are not checked. Raises GitopsError
+        Types that already have the rows of that version count as 0. Row rules are not checked. Raises GitopsError
         `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and as `read`.
         """
         ...
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Whether the `restore` with this number made one of the versions of `main` after version `since`.
+        """Return whether the `restore` with this number made one of the versions of `main` after version `since`.
 
-        Raises as `read`; GitopsError `graph_version_gone` where none of those that are kept is it, and some are not.
+        Raises as `read`; GitopsError `graph_version_gone` if none of the kept versions is it and some versions are no
+        longer kept.
         """
         ...
 
     def check_delete(self, uri: str, order: DeleteOrder) -> None:
-        """Nothing, if `delete` would do its work now; else raises what that raises before it changes anything.
+        """Check that `delete` would succeed now; otherwise raise its error. Changes nothing.
 
-        The fence of the order is not looked at: a run is given its number only when it begins.
+        The fence of the order is not checked, because a run gets its number only when it starts.
         """
         ...
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
-        """Nothing, if `prepare_migration` would do its work now; else raises what that raises before it writes anything."""
+        """Check that `prepare_migration` would succeed now; otherwise raise its error. Writes nothing."""
         ...
 
 
@@ -235,12 +238,12 @@ class GraphEngine(GraphReader, Protocol):
         incarnation: str | None = None,
         fence: int | None = None,
     ) -> PreparedVersion:
-        """Stage the change of an existing graph to a new schema, drops being soft.
+        """Stage the change of an existing graph to a new schema, with soft drops.
 
-        After publish, `read(uri).schema_source` equals `schema_source` byte for byte, also when there is no step, and the
-        manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported step),
-        `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced` if the graph is
-        not the given incarnation.
+        After publish, `read(uri).schema_source` equals `schema_source` byte for byte, even without steps, and the
+        manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported
+        step), `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced`
+        if the graph is not the given incarnation.
         """
         ...
 
@@ -253,10 +256,10 @@ class GraphEngine(GraphReader, Protocol):
         incarnation: str | None = None,
         fence: int | None = None,
     ) -> int:
-        """Let the types of the order have the rows of that version again, in a new version; returns its number.
+        """Restore the rows of the types in the order from that version, as a new version, and return its number.
 
-        If they have them already, nothing is done, and the number is that of the newest version. All or nothing: raises
-        as `check_restore`, `graph_restore_refused` also where a rule of the schema would be broken; ConflictError
+        If they already have these rows, nothing changes and the number of the newest version is returned. Atomic.
+        Raises as `check_restore`, `graph_restore_refused` also if a rule of the schema would be broken; ConflictError
         `graph_replaced`, `graph_fenced`, `graph_conflict`.
         """
         ...

@@ -1,4 +1,7 @@
-"""Whether anything is at a graph root, without what reads a graph: every plan asks it of the graphs that it leaves alone."""
+"""Checks whether anything exists at a graph root.
+
+This does not load the code that reads graphs, because every plan checks unchanged graphs in this way.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from gitops.database.graph.port import Existence
 
 
 def existence(uri: str) -> Existence:
-    """Whether anything is at the root; only a definite not-found is ABSENT, an address that is not one is UNKNOWN."""
+    """Return whether anything exists at the root.
+
+    Only a definite not-found is ABSENT; an invalid address is UNKNOWN.
+    """
     try:
         if not uri.startswith("s3:"):
             return path_existence(locate(uri))
@@ -25,7 +31,7 @@ def existence(uri: str) -> Existence:
 
 
 def path_existence(path: Path) -> Existence:
-    """Whether anything is at a path, a dangling link included."""
+    """Return whether anything is at a path, a dangling link included."""
     try:
         path.lstat()
     except FileNotFoundError:

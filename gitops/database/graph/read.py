@@ -1,8 +1,8 @@
-"""One version of a graph for people and programs: a description, rows as JSON values, cells of Blob properties, and all records.
+"""Reads one version of a graph: a description, rows as JSON values, cells of Blob properties, and all records.
 
-An export has the records in the format that `load` reads, one JSON object per line. Edge types come before node types, each in
-name order; rows come by id. Loading all of it in merge or overwrite mode gives an equal graph. Memory is bounded: of a large
-table, one range of ids is read after the other.
+An export contains the records in the format of `load`, one JSON object per line. Edge types come before node types,
+each in name order; rows are sorted by id. Loading it in merge or overwrite mode produces an equal graph. Memory is
+bounded, because a large table is read in ranges of ids.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
 
 
 def read_rows(uri: str, type_name: str, limit: int, version: int | None = None) -> list[dict[str, Any]]:
-    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main`.
+    """Return up to `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main`.
 
-    Each is an object of JSON values. Raises GitopsError `graph_type_unknown` when that version has no such type; RemoteError
-    `storage_failed`; and as `open_snapshot`.
+    Each is an object of JSON values. Raises GitopsError `graph_type_unknown` if that version has no such type;
+    RemoteError `storage_failed`; and as `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(version=version))
     catalog = snapshot.schema().catalog
@@ -100,7 +100,7 @@ class BlobCell:
     _file: BlobFile
 
     def read(self, start: int, length: int) -> bytes:
-        """So many bytes from `start` on, or those that there are. Raises RemoteError `storage_failed`."""
+        """Read up to this many bytes from `start` on. Raises RemoteError `storage_failed`."""
         within = max(0, min(length, self.size - start))
         return bytes(call_driver(self._path, lambda: self._file.read_range(start, within))) if within else b""
 

@@ -1,12 +1,12 @@
-"""Bring the rows of some types back as an earlier version of the graph has them: a new version, and no row is copied.
+"""Restores the rows of some types from an earlier version of the graph, as a new version and without copying rows.
 
 1. The earlier version is opened; each type must have the same columns there and now, and its data must not be purged.
-2. The new version names the tables of these types as the earlier one does. All other tables stay.
-3. The rules of the schema are checked on these tables, and on every edge type that ends at one of them: an edge whose end is not
-   there any more refuses the whole restore.
+2. The new version refers to the tables of these types as the earlier one does. All other tables are unchanged.
+3. The rules of the schema are checked on these tables, and on every edge type that ends at one of them: an edge without
+   its end node refuses the whole restore.
 4. If the newest version has these tables already, nothing is done.
 
-The version before stays for seven days like that before a drop, so a restore can be undone by another one.
+The version before is kept for seven days, like the one before a drop, so a restore can be undone by a second restore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from gitops.database.language.schema import Catalog, EdgeType
 
 
 def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrder) -> dict[str, TableEntry]:
-    """Steps 1 and 2: the tables to restore, by key. `catalog` is that of the schema that the graph has, or is about to have.
+    """Carry out steps 1 and 2 and return the tables to restore, by key.
+
+    `catalog` is that of the schema that the graph has, or is about to have.
 
     Raises GitopsError `graph_restore_refused`, and as `open_snapshot` for the earlier version.
     """
@@ -49,10 +51,7 @@ def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrd
 
 
 def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
-    """Whether the restore with the number `fence` made a version after version `since`, up to that of the snapshot.
-
-    Raises GitopsError `graph_version_gone` where none of those that are kept is it, and some are not.
-    """
+    """Return whether restore number `fence` made a version after version `since`, up to that of the snapshot."""
     newest, store = snapshot.manifest, snapshot.store
     gone = 0
     for n in range(newest.n, since, -1):

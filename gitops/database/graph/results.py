@@ -1,4 +1,4 @@
-"""What the verbs of the graph database return: values with a plain JSON form, which need no Lance driver."""
+"""Results of the graph database's verbs: values with a plain JSON form that do not need the Lance driver."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class GraphOutcome:
-    """What every verb returns: whether it succeeded, and a JSON form."""
+    """Base of every verb's result: whether it succeeded, and a JSON form."""
 
     __slots__ = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the verb did what was asked."""
+        """Return whether the verb succeeded."""
         return True
 
     def to_json(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class GraphOutcome:
 
 
 class GraphReport(GraphOutcome):
-    """What a verb returns that was not asked for data: what it did or checked."""
+    """Result of a verb that returns no data: what it did or checked."""
 
     __slots__ = ()
 
@@ -62,9 +62,9 @@ def _commit_of(published: Manifest | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult(GraphReport):
-    """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`).
+    """Version with the loaded rows, and the number of loaded rows by table key (`node:T`, `edge:E`).
 
-    `published` is what the load published, None if it had no record.
+    `published` is the version that the load published, None if it had no record.
     """
 
     manifest_version: int
@@ -99,7 +99,7 @@ class ExportResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class BaselineResult(GraphReport):
-    """How many records of a commit were written to a file, and the cursor of what changes afterwards."""
+    """Number of a commit's records that were written to a file, and the cursor for later changes."""
 
     records: int
     commit: str
@@ -154,9 +154,9 @@ class QueryRows(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class MutationResult(GraphReport):
-    """What the statements affected, and the version that has it; when nothing `changed`, the version that was there.
+    """Rows that the statements affected, and the resulting version; if nothing `changed`, the existing version.
 
-    `published` is what the mutation published, None when nothing changed.
+    `published` is the version that the mutation published, None if nothing changed.
     """
 
     affected_nodes: int
@@ -253,7 +253,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One row that differs, as JSON values; `fields` names the properties (and `src`, `dst`) that changed."""
+    """One row that differs, as JSON values; `fields` lists the properties (and `src`, `dst`) that changed."""
 
     table: str
     kind: ChangeKind
@@ -279,7 +279,7 @@ class DiffSummary(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """How far a reader of a branch is: it has version `n`, and of the one after it the rows up to `after` (table and id)."""
+    """Position of a reader of a branch: it has version `n`, and of the next one the rows up to `after` (table and id)."""
 
     graph_id: str
     branch: str
@@ -289,7 +289,7 @@ class FeedPosition:
 
     @property
     def token(self) -> str:
-        """The position as a text that readers keep; nothing else is to be read from it."""
+        """Return the position as an opaque text that readers store."""
         form = [1, self.graph_id, self.branch, self.n, self.commit, *(self.after or ())]
         return base64.urlsafe_b64encode(json.dumps(form).encode()).decode().rstrip("=")
 
@@ -309,7 +309,7 @@ class FeedPage(GraphOutcome):
 
     @property
     def complete(self) -> bool:
-        """Whether there was nothing more to read."""
+        """Return whether there was nothing more to read."""
         return self.position.after is None and self.position.n == self.head.n
 
     def to_json(self) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class FeedPage(GraphOutcome):
 
 
 class MergeStatus(StrEnum):
-    """What a merge came to."""
+    """Result of a merge."""
 
     MERGED = "merged"
     FAST_FORWARD = "fast_forward"
@@ -333,7 +333,7 @@ class MergeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowProblem:
-    """What is wrong with a row: a broken rule, or a conflict of a merge.
+    """Problem of a row: a broken rule, or a merge conflict.
 
     `table` is a key; `id` that of the row (of a cardinality, the source node); `property` is empty for a whole row.
     """
@@ -353,10 +353,12 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class BranchMergeResult(GraphReport):
-    """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key.
+    """`manifest_version` is the target's newest version afterwards.
 
-    `published` is what the merge published, None if it published nothing. `branch_deleted` says whether the source was deleted
-    afterwards, None if it was not to be; what kept it from that is in `branch_delete_error`.
+    `rows` has the number of merged rows, by table key.
+
+    `published` is the version that the merge published, if any. `branch_deleted` is whether the source was deleted
+    afterwards, None if that was not requested; `branch_delete_error` is the reason why it failed.
     """
 
     status: MergeStatus
@@ -372,7 +374,7 @@ class BranchMergeResult(GraphReport):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no conflict."""
+        """Return whether there is no conflict."""
         return not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
@@ -385,9 +387,10 @@ class BranchMergeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class StepEffect:
-    """One step and how many rows it touches: all rows of the table, or for a dropped property those that lose a value.
+    """One step and the number of rows that it affects: the whole table, or for a dropped property the rows with a
+    value.
 
-    `rows` is None for a step that touches no table.
+    `rows` is None for a step that affects no table.
     """
 
     step: MigrationStep
@@ -400,7 +403,7 @@ class StepEffect:
 
 @dataclass(frozen=True, slots=True)
 class PreviewReport(GraphOutcome):
-    """What the migration does; `tables` has the rows of each table afterwards, empty when it is not supported."""
+    """Effects of the migration; `tables` has the rows of each table afterwards, empty if it is not supported."""
 
     supported: bool
     manifest_version: int
@@ -409,13 +412,13 @@ class PreviewReport(GraphOutcome):
 
     @property
     def ok(self) -> bool:
-        """Whether the graph can be migrated."""
+        """Return whether the graph can be migrated."""
         return self.supported
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult(GraphReport):
-    """What was done, by table key; `manifest_version` is the newest version afterwards."""
+    """Completed optimizations, by table key; `manifest_version` is the newest version afterwards."""
 
     manifest_version: int
     tables: dict[str, tuple[str, ...]]
@@ -423,7 +426,7 @@ class OptimizeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class GcResult(GraphReport):
-    """What was removed, or with `dry_run` what would be; `bytes` is then an estimate."""
+    """Removed objects or, with `dry_run`, the objects that would be removed; `bytes` is then an estimate."""
 
     dry_run: bool
     manifests: int
@@ -434,7 +437,7 @@ class GcResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult(GraphReport):
-    """What went, or with `dry_run` would go: types by table key, and properties by the key of their table.
+    """Types (by table key) and properties (by the key of their table) that were purged or, with `dry_run`, would be.
 
     `manifest_version` is the newest version afterwards.
     """
@@ -472,7 +475,7 @@ class VerifyFinding:
 
     @property
     def is_problem(self) -> bool:
-        """Whether anything is wrong; a note is not."""
+        """Return whether the finding is a problem; a note is not."""
         return self.code is not VerifyFindingCode.UNREFERENCED
 
     def to_json(self) -> dict[str, Any]:
@@ -491,5 +494,5 @@ class VerifyReport(GraphReport):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not any(finding.is_problem for finding in self.findings)

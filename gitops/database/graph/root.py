@@ -1,10 +1,10 @@
-"""Where a graph is stored: the port between the graph database and a local disk or an object store.
+"""Storage of a graph: the port between the graph database and a local disk or an object store.
 
 Each of these three has a local and an object-store implementation:
 
 * a root is an address; it holds one graph or none, and graphs are created, opened and removed there;
 * a folder holds the content of one graph: small objects, and Lance datasets at paths below it;
-* a staging is a folder that is filled before its root shows it.
+* a staging is a folder that is filled before it becomes visible at its root.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DatasetLocation:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file below a folder: its path, its size, and when it was written last, by the clock of the storage."""
+    """A file below a folder: its path, size, and last modification time by the clock of the storage."""
 
     path: str
     bytes: int
@@ -64,13 +64,13 @@ class GraphFolder(Protocol):
         ...
 
     def settle(self, path: str, known: frozenset[str]) -> None:
-        """Make durable what a change wrote, which is all but the `known`; the driver syncs nothing. Raises OSError."""
+        """Make the files of a change durable, except for the `known` ones; the driver syncs nothing. Raises OSError."""
         ...
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """All files below a path, however deep, also unfinished ones that no store shows.
+        """Yield all files below a path, recursively, including unfinished ones that no store lists.
 
-        A folder with nothing in it counts as a file of no bytes: a writer may be about to fill it. Raises OSError, RemoteError.
+        An empty folder counts as an empty file, because a writer may be about to fill it. Raises OSError, RemoteError.
         """
         ...
 
@@ -88,7 +88,7 @@ class Staging(Protocol):
 
     @property
     def folder(self) -> GraphFolder:
-        """Where its content goes, empty at first."""
+        """Folder for the content, empty at first."""
         ...
 
     def take_root(self) -> None:
@@ -100,9 +100,9 @@ class Staging(Protocol):
         ...
 
     def discard(self) -> None:
-        """Remove what was staged, but never a graph that the root shows.
+        """Remove the staged content, but never a graph that is visible at the root.
 
-        Raises nothing; what a failure leaves is not visible as a graph.
+        Raises nothing; leftovers of a failure are not visible as a graph.
         """
         ...
 
@@ -116,7 +116,10 @@ class GraphRoot(Protocol):
         ...
 
     def existence(self) -> Existence:
-        """Whether anything is at this address; only a definite not-found is ABSENT, and what does not answer is UNKNOWN."""
+        """True if anything is at this address.
+
+        Only a definite not-found is ABSENT; an address that does not respond is UNKNOWN.
+        """
         ...
 
     def open(self) -> tuple[GraphIdentity, GraphFolder]:
@@ -128,13 +131,14 @@ class GraphRoot(Protocol):
         ...
 
     def holds(self, identity: GraphIdentity) -> bool:
-        """Whether the graph with this identity is still at this address. Raises RemoteError `storage_failed`."""
+        """Return whether the graph with this identity is still at this address. Raises RemoteError `storage_failed`."""
         ...
 
     def lease(self) -> AbstractContextManager[None]:
-        """Let writers take turns while they change tables, where the storage allows it. Raises ConflictError `graph_conflict`.
+        """Serialize writers while they change tables, if the storage allows it. Raises ConflictError `graph_conflict`.
 
-        This is for progress only, and a writer without it does no harm: what keeps versions apart is the manifest's number.
+        This only helps progress. A writer without a lease does no harm, because the manifest's number keeps versions
+        apart.
         """
         ...
 
@@ -143,22 +147,26 @@ class GraphRoot(Protocol):
         ...
 
     def beside(self) -> ObjectStore:
-        """The small objects of the folder or prefix that the root is in: what must outlive it."""
+        """Return the store of small objects in the folder or prefix that contains the root.
+
+        It is for records that must outlive the root.
+        """
         ...
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """Remove the graph with this id and what an interrupted removal of it left, but never another graph.
+        """Remove the graph with this id and the leftovers of an interrupted removal, but never a different graph.
 
-        The caller holds the lease, unless the root is absent. Afterwards the root is absent. `engine.delete.before_files` is
-        reached when it is, and the files are still there. Raises OSError and RemoteError.
+        The caller holds the lease, unless the root is absent. Afterwards the root is absent.
+        `engine.delete.before_files` is reached at that point, while the files still exist. Raises OSError and
+        RemoteError.
         """
         ...
 
     def reclaim(self) -> None:
-        """Remove what interrupted creates and removals left at a root without a graph; a graph stays as it is.
+        """Remove the leftovers of interrupted creates and removals at a root without a graph; a graph is not changed.
 
-        Where the storage allows it, a create that is still going on cannot be published any more. Raises ConflictError
-        `graph_conflict` where another writer is at the root; OSError and RemoteError.
+        If the storage allows it, a create in progress can no longer be published. Raises ConflictError `graph_conflict`
+        if another writer uses the root; OSError and RemoteError.
         """
         ...
 
@@ -176,12 +184,12 @@ class GraphRoot(Protocol):
 
 
 def tables_at_once(folder: GraphFolder) -> int:
-    """How many tables of a graph are worth working on at the same time; each one takes memory while it is open."""
+    """Return how many tables of a graph to process concurrently; each open table needs memory."""
     return min(_TABLES_AT_ONCE, folder.store.parallel)
 
 
 def root_taken(location: str, names: Collection[str]) -> GitopsError:
-    """The refusal to make a graph where something is; `names` are those of what is found there."""
+    """Return the refusal to create a graph at an occupied root; `names` are the names found there."""
     found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
     detail = f"{location} contains {found}; choose another root, or remove it"
     return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

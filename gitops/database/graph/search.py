@@ -1,17 +1,18 @@
-"""Search in one column of a table: which rows have a word and how well they match, and which rows are nearest to a vector.
+"""Searches one column of a table: rows that contain a word, with their relevance, and rows nearest to a vector.
 
-The rank of a text is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N counts the rows of the
-table that have a text, n those with the word, and lengths are counted in tokens. (Robertson, Zaragoza, "The Probabilistic
-Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index gives candidates and
-never scores: the scores of the driver depend on when its index was built.
+The rank of a text is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N counts the rows
+of the table that have a text, n those with the word, and lengths are counted in tokens. (Robertson, Zaragoza, "The
+Probabilistic Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index finds candidates but
+never provides scores, because the driver's scores depend on when its index was built.
 
-Tokens are those of an index of the driver with its default settings, and the driver makes them: words are cut where a character
-is neither a letter nor a number, lower-cased, reduced to their English stem, left out if they say little (`the`, `to`) or have
-more than 40 bytes, and freed of accents. So an index of these settings finds every row that is to be found. One of other
-settings, which earlier releases built, is not asked.
+Tokens are those of an index of the driver with its default settings, and the driver makes them: words are cut where a
+character is neither a letter nor a number, lower-cased, reduced to their English stem, left out if they are stop words
+(`the`, `to`) or have more than 40 bytes, and stripped of accents. So an index with these settings finds every matching
+row. An index with other settings, from earlier releases, is not used.
 
-The distance of vectors is Euclidean, squared (L2). The exact way reads every vector and compares in double precision, so it gives
-the same rows as any other exact way. A vector index is approximate, and is used only if the caller allows it.
+The distance of vectors is Euclidean, squared (L2). The exact way reads every vector and compares in double precision,
+so it gives the same rows as any other exact way. A vector index is approximate, and is used only if the caller allows
+it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _known: dict[str, tuple[str, ...]] = {}
 
 
 def tokens(texts: Iterable[str]) -> list[list[str]]:
-    """The tokens of each text in its order, repeated ones included."""
+    """Return the tokens of each text in order, including repeated ones."""
     split = [text.translate(_CUTS).split() for text in texts]
     pieces = set[str]().union(*split)
     found = {piece: known for piece in pieces if (known := _known.get(piece)) is not None}
@@ -90,14 +91,17 @@ def _ask_driver(text: str) -> list[str]:
 
 
 def usable(index: IndexDescription, column: str) -> bool:
-    """Whether an index finds the rows of a text column by the tokens of this module."""
+    """Return whether an index finds the rows of a text column by the tokens of this module."""
     if index.index_type.casefold() != "inverted" or list(index.field_names) != [column]:
         return False
     return all(index.details.get(name) == value for name, value in TEXT_INDEX.items())
 
 
 def edits_within(one: str, other: str, most: int) -> bool:
-    """Whether at most `most` insertions, deletions and replacements of characters make one text the other (Levenshtein)."""
+    """True if at most `most` edits turn one text into the other (Levenshtein).
+
+    An edit inserts, deletes or replaces a character.
+    """
     if abs(len(one) - len(other)) > most:
         return False
     if one == other:
@@ -114,9 +118,10 @@ def edits_within(one: str, other: str, most: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A String column of a table at one version; `memo` keeps the size of its corpus between queries.
+    """A String column of a table at one version; `memo` caches the size of its corpus between queries.
 
-    `within` arguments are row ids: nothing else is looked at. `check` is called often, and raises what ends the search.
+    `within` arguments restrict a search to these row ids. `check` is called often, and raises the error that ends the
+    search.
     """
 
     dataset: LanceDataset
@@ -170,14 +175,14 @@ class TextColumn:
     def _candidates(
         self, query: str, wanted: frozenset[str], within: NDArray[np.int64] | None
     ) -> Iterator[tuple[int, list[str]]]:
-        """Rows with their tokens: at least those that have a wanted one."""
+        """Yield rows with their tokens: at least the rows that have a wanted token."""
         if not wanted:
             return iter(())
         indexed = within is None and any(usable(index, self.name) for index in self.dataset.describe_indices())
         return self._rows(within, query if indexed else None)
 
     def _rows(self, within: NDArray[np.int64] | None, query: str | None = None) -> Iterator[tuple[int, list[str]]]:
-        """Rows that have a text, with its tokens; with a query only what the index finds for it."""
+        """Yield rows with a text, and its tokens; with a query, only rows that the index finds for it."""
         batches: Iterable[tuple[pa.Array, pa.Array | pa.ChunkedArray]]
         if within is None:
             found = None if query is None else {"query": query, "columns": [self.name]}
@@ -198,7 +203,10 @@ class TextColumn:
             yield from zip((row for row, _ in present), tokens(text for _, text in present), strict=True)
 
     def _corpus(self) -> tuple[int, int]:
-        """What the rank needs to know of the column as a whole: rows that have a text, and the tokens of all of them."""
+        """Return corpus statistics for the rank.
+
+        These are the number of rows with a text, and the number of tokens in all of them.
+        """
         documents = total = 0
         for _, words in self._rows(None):
             documents += 1
@@ -231,11 +239,10 @@ class VectorColumn:
         within: NDArray[np.int64] | None = None,
         approximate: bool = False,
     ) -> list[tuple[int, float]]:
-        """Row ids and distances of the `k` nearest rows that have a vector, nearest first, equal distances by row id.
+        """Return row ids and distances of the `k` nearest rows that have a vector, nearest first, ties by row id.
 
-        All rows at the distance of the last one are given, so there may be more than `k`; the caller breaks the tie.
-        `within` are the row ids to choose from. `approximate` allows a vector index, if there is one, where all
-        rows are to choose from.
+        All rows at the distance of the last one are returned, so there may be more than `k`; the caller breaks the tie.
+        `within` restricts the row ids. `approximate` allows an existing vector index if all rows are searched.
         """
         if k < 1 or (within is not None and not len(within)):
             return []
@@ -253,9 +260,9 @@ class VectorColumn:
         )
 
     def _listed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]] | None:
-        """What the exact way gives, out of a list of more rows than are wanted that the driver makes in single precision.
+        """Return the exact result from a longer list of candidates that the driver computes in single precision.
 
-        None where that precision cannot prove that all rows beyond the list are farther away.
+        None if that precision cannot prove that all other rows are farther away.
         """
         if k > _LISTED:
             return None

@@ -1,11 +1,11 @@
-"""One coherent view of a graph: its identity, one manifest, and the schema text that the manifest names.
+"""A consistent view of a graph: its identity, one manifest, and that manifest's schema text.
 
-A version is found by branch, number, commit or time. One that was never made is `graph_version_unknown`; one that was made and
-is no longer kept is `graph_version_gone`. Numbers are tried first at the line that holds them; a time is looked up by bisection,
-since a version is never older than its parent.
+A version is found by branch, number, commit or time. A version that never existed is `graph_version_unknown`; one that
+is no longer kept is `graph_version_gone`. Numbers are tried first on the line that contains them; a time is looked up
+by bisection, because a version is never older than its parent.
 
-Nothing here needs the Lance driver, so that looking at a graph while planning costs a few small files; and the schema
-language is imported by what compiles a schema, so that a verb that opens no graph starts without it.
+Nothing here needs the Lance driver, so that reading a graph's state during planning costs a few small files. The schema
+language is imported only to compile a schema, so that a verb that opens no graph starts without it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _STEPS = 8
 
 
 class Memory(Protocol):
-    """What a process that opens graphs often keeps of them, such as a `ReadCache`; safe between threads."""
+    """Cache of a process that opens graphs often, such as a `ReadCache`; safe between threads."""
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """A value that never changes: the one that is kept, else what `make` gives."""
+        """Return an immutable value: the cached one, or a new one from `make`."""
         ...
 
     def recall(self, key: Hashable) -> Any:
@@ -62,9 +62,9 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget:
-    """Which version to read: the newest of `branch`, or at most one of a number, a commit id and a time (RFC 3339).
+    """Version to read: the newest of `branch`, or one selected by a number, a commit id or a time (RFC 3339).
 
-    A commit is found on whatever branch has it; `branch` is looked at first.
+    A commit is found on any branch that has it; `branch` is searched first.
     """
 
     branch: str = layout.MAIN
@@ -154,14 +154,13 @@ def find_root(uri: str) -> GraphRoot:
 
 
 def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | None = None) -> Snapshot:
-    """Open a graph at the version that the target names, by default the newest of `main`.
+    """Open a graph at the version that the target selects, by default the newest of `main`.
 
-    Which one that is, is looked up each time. With a `memory` that costs the same however many versions are kept, unless
-    many were published since it was looked up last.
-    Raises GitopsError `graph_missing` only when there is nothing at the root; `graph_branch_missing`, `graph_branch_name`;
-    `graph_version_unknown` when the version was never made, `graph_version_gone` when it is no longer kept;
-    `usage_error` for a target that contradicts itself; `storage_failed` where the service of a bucket does not
-    answer, or refuses; and `graph_unreadable` for everything else.
+    The version is looked up each time. With a `memory`, the cost does not depend on the number of kept versions, unless
+    many were published since the last lookup. Raises GitopsError `graph_missing` only if nothing exists at the root;
+    `graph_branch_missing`, `graph_branch_name`; `graph_version_unknown` if the version never existed,
+    `graph_version_gone` if it is no longer kept; `usage_error` for a target that contradicts itself; `storage_failed`
+    if the service of a bucket does not respond or refuses; and `graph_unreadable` for everything else.
     """
     target = target or ReadTarget()
     root = find_root(uri)
@@ -190,9 +189,10 @@ def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | N
 
 
 def unreadable(uri: str, error: RemoteError) -> GitopsError:
-    """What a failure of the storage says of a graph that is being opened.
+    """Convert a storage failure during the opening of a graph to an error.
 
-    A disk that fails has the graph: it is unreadable. A bucket that does not answer, or refuses, says nothing about it.
+    A failing disk contains the graph, so the graph is unreadable. A bucket that does not respond, or refuses, proves
+    nothing about the graph.
     """
     if uri.startswith("s3:"):
         return error.during(error.code, uri)
@@ -274,7 +274,7 @@ def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory |
 
 
 def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Memory) -> Manifest | None:
-    """The head, looked for from the number `known` on; None where the versions that are kept have to be listed."""
+    """Return the head, searched from number `known` on; None if the kept versions have to be listed."""
     read = partial(find_manifest, store, line=line.id, keep=memory.value)
     for n in () if known is None else range(known, known + _STEPS):
         newer, manifest = in_parallel(read, (n + 1, n), store.parallel)

@@ -1,16 +1,16 @@
 """Staged work on a graph: everything that can fail is done, and one atomic step makes it visible.
 
-A new graph is whole in its staging place and gets its root in one step: a root is absent or whole, never half made. A new
-version of a graph is one manifest that exists or does not.
+A new graph is complete in its staging folder and gets its root in one step, so a root is absent or complete, never
+partial. A new version of a graph is one manifest that exists or does not.
 
-Leases name versions that gc keeps for a reader or writer, for a limited time:
+Leases are versions that gc keeps for a reader or writer, for a limited time:
 
-1. A lease names the tables of one version. As long as it has not expired, gc keeps these versions of them, every later one
-   (a writer's work that no manifest names yet), and the manifest.
-2. A lease is written first, and then its manifest is looked for again. gc removes manifests first, and then reads the leases. So
-   either the manifest is seen gone, and the lease is refused, or gc sees the lease.
+1. A lease lists the tables of one version. Until it expires, gc keeps these versions of them, every later one (a
+   writer's unpublished work), and the manifest.
+2. A lease is written first, and then its manifest is checked again. gc removes manifests first, and then reads the
+   leases. So either the manifest is found missing and the lease is refused, or gc sees the lease.
 3. A lease that its holder does not renew expires; a holder that renews it too late gets `graph_version_gone`.
-4. Short reads of the newest versions need no lease: gc leaves alone what was superseded less than its grace period ago.
+4. Short reads of the newest versions need no lease: gc keeps versions superseded less than its grace period ago.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """What a write needs from outside; `actor` and `message` are named in the versions that are made."""
+    """External inputs of a write; `actor` and `message` are recorded in the new versions."""
 
     clock: Clock
     ids: IdSource
@@ -122,10 +122,10 @@ class StagedVersion:
         lineage: Mapping[str, int] | None = None,
         **changes: Any,
     ) -> None:
-        """Make the manifest of the child of the base on its branch: that of the base except for the changes.
+        """Create the manifest of the next version on the base's branch: that of the base except for the changes.
 
-        `lineage` is what a merge adds to the ancestry. `purged` are the folders of tables that are removed, with all older
-        versions, after the new version is published. A version is never older than its parent, whatever the clocks say.
+        `lineage` is the ancestry that a merge adds. `purged` are the folders of tables to remove, with all older
+        versions, after the new version is published. A version is never older than its parent, regardless of clocks.
         """
         parent, line = base.manifest, base.line.id
         reach = parent.reach
@@ -233,7 +233,7 @@ DEFAULT_TERM = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One lease: the version it is for, and the version of each of its tables by path."""
+    """A lease: its version, and the version of each of its tables by path."""
 
     id: str
     version: CommitRef
@@ -246,7 +246,7 @@ class Lease:
         return LEASE.write(self)
 
     def expired(self, now: datetime) -> bool:
-        """Whether the lease no longer protects anything."""
+        """Return whether the lease no longer protects anything."""
         until = parse_timestamp(self.expires_at)
         return until is None or until <= now
 
@@ -279,7 +279,7 @@ def hold_lease(
 ) -> Iterator[Callable[[], None]]:
     """Keep a version readable while the block runs, for at most `term` after the last renewal. Raises as `take_lease`.
 
-    Gives the function that renews the lease: it starts the term again, and raises GitopsError `graph_version_gone` when the
+    Yields a function that renews the lease: it restarts the term, and raises GitopsError `graph_version_gone` if the
     lease had expired and was removed.
     """
     store, lease = snapshot.store, take_lease(snapshot, context, term)
@@ -305,7 +305,7 @@ def _release(store: ObjectStore, lease_id: str) -> None:
 
 
 def read_leases(store: ObjectStore) -> tuple[Lease, ...]:
-    """All leases, by id; one that is released since the listing is left out. Raises IntegrityError `graph_unreadable`."""
+    """Return all leases by id, without those released since the listing. Raises IntegrityError `graph_unreadable`."""
     found = []
     for name in store.names(layout.LEASES):
         lease_id, dot, suffix = name.partition(".")

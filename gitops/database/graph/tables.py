@@ -2,14 +2,14 @@
 
 Rules of this module:
 
-1. A writer starts from the version that the manifest names. If the dataset is ahead of it, another writer died or is racing:
-   its versions are undone by restoring the named version.
-2. Every change must give exactly the next version. Lance rebases silently; another number means that another writer came
-   in between, and the change is abandoned.
-3. Lance syncs nothing to disk. `finish` makes durable what the changes wrote, before any manifest may name it.
-4. Rows are exchanged in one version: data files for the rows that come are written first and belong to no version, and one
-   commit brings them in and marks the rows that go. A row that is rewritten gets a new row id: ids in the sense of this
-   package are texts in the column `id`, and nothing else names a row from outside.
+1. A writer starts from the version in the manifest. If the dataset is ahead of it, another writer crashed or is racing,
+   and its versions are undone by restoring the manifest's version.
+2. Every change must produce exactly the next version. Lance rebases silently, so a different number means that another
+   writer was faster, and the change is abandoned.
+3. Lance syncs nothing to disk. `finish` makes the changes durable before any manifest refers to them.
+4. Rows are exchanged in one version: data files for new rows are written first and belong to no version, and one commit
+   adds them and marks the removed rows. A rewritten row gets a new row id; ids in the sense of this package are texts
+   in the column `id`, and only these identify a row from outside.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
 
 
 def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
-    """How many rows have a value in a column, by reading that column. Raises RemoteError `storage_failed`; as `open_table`."""
+    """Count the rows with a value in a column, by reading that column.
+
+    Raises RemoteError `storage_failed`; as `open_table`.
+    """
     if not entry.rows:
         return 0
     # A filter as text: the driver accepts no other for a table with lists of times or of unsigned numbers.
@@ -121,10 +124,10 @@ def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
 
 
 def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
-    """How many rows one version of a table has and another has not, by their row ids, and the other way round.
+    """Count the rows that only one of two versions of a table has, by row id: (first only, second only).
 
-    Fragments that both have with the same files and deletions have the same rows; of the others only the ids are read. Raises
-    RemoteError `storage_failed`; as `open_table`.
+    Fragments that both have with the same files and deletions have the same rows; for others, only the ids are read.
+    Raises RemoteError `storage_failed`; as `open_table`.
     """
     opened = [open_table(folder, entry) for entry in (old, new)]
     with _driver(folder.dataset(old.path)):
@@ -152,7 +155,7 @@ def _row_ids(dataset: lance.LanceDataset, fragments: Sequence[Any]) -> np.ndarra
 
 
 def _purged(folder: GraphFolder, path: str) -> bool:
-    """Whether the newest version of `main`, the only branch that is migrated, says that the table is purged."""
+    """Return whether the newest version of `main`, the only branch that is migrated, records the table as purged."""
     try:
         head = head_number(folder.store)
         newest = None if head is None else find_manifest(folder.store, head)
@@ -238,8 +241,8 @@ class TableWriter:
     ) -> None:
         """Open the table, unless it is `opened` at the entry's version, and undo later versions.
 
-        `known` is what the table consisted of before anything was staged for it, where something was. Raises ConflictError
-        `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the named version is gone.
+        `known` is the content of the table before anything was staged, if something was. Raises ConflictError
+        `graph_conflict` if another writer is active, GitopsError `graph_unreadable` if the manifest's version is gone.
         """
         self._folder = folder
         self._path = entry.path
@@ -275,9 +278,9 @@ class TableWriter:
         return _staged(self._place, self.dataset, rows)
 
     def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
-        """Make one version in which the rows at the addresses `gone` (None: all rows) are replaced by the staged ones.
+        """Create one version in which the staged rows replace those at the addresses `gone` (None: all rows).
 
-        Addresses are those of the version that the manifest names. Raises as `change`.
+        Addresses refer to the manifest's version. Raises as `change`.
         """
         self.change(lambda dataset: _commit(dataset, staged, gone, self._place.driver_options()))
 
@@ -307,7 +310,7 @@ def _commit(
     gone: Iterable[int] | None,
     options: dict[str, str] | None,
 ) -> None:
-    """One strict commit. A fragment that loses its last row goes as a whole."""
+    """Make one strict commit. A fragment that loses its last row is removed as a whole."""
     changed: list[FragmentMetadata] = []
     if gone is None:
         emptied = [fragment.fragment_id for fragment in dataset.get_fragments()]
@@ -383,7 +386,7 @@ def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int
 
 
 def drop_left_files(folder: GraphFolder, path: str) -> int:
-    """Remove files that belong to no version and are older than seven days: the files of dead writers.
+    """Remove files that belong to no version and are older than seven days: the files of crashed writers.
 
     No version is removed. Returns the bytes freed. Raises RemoteError `storage_failed`.
     """
@@ -402,7 +405,7 @@ def data_files(folder: GraphFolder, path: str) -> set[str]:
 
 
 def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
-    """The bytes of the data files that only these versions have: what `drop_versions` would free, near enough."""
+    """Return the approximate bytes of the data files that only these versions use, which `drop_versions` would free."""
     dataset = open_latest(folder, path)
     sizes: dict[str, int] = {}
     kept: set[str] = set()

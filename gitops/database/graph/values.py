@@ -1,6 +1,6 @@
-"""Property values: JSON to the cell that a column stores, and back; strict, nothing is guessed or rounded silently.
+"""Converts property values from JSON to column cells and back; strict, without guessing or silent rounding.
 
-A cell is what the column holds: text, truth value, number, days since 1970-01-01 for Date, milliseconds since then for
+A cell is a value of the column: text, boolean, number, days since 1970-01-01 for Date, milliseconds since then for
 DateTime, bytes for Blob, a list of cells for a list or a vector.
 """
 
@@ -57,7 +57,7 @@ FLIPPED: Mapping[ComparisonOperator, ComparisonOperator] = {
 
 
 class CellError(ValueError):
-    """A JSON value does not fit its property; the text says what was expected."""
+    """A JSON value does not match its property; the text describes the expected value."""
 
 
 def json_to_cell(value: Any, kind: PropType) -> Any:
@@ -79,9 +79,9 @@ def unknown_member(cell: Any, kind: PropType) -> str | None:
 
 
 def cell_to_json(cell: Any, kind: PropType) -> Any:
-    """The JSON value of a cell: dates as text, floats that are not finite as their names, blobs as `base64:` text.
+    """Return the JSON value of a cell: dates as text, non-finite floats by name, blobs as `base64:` text.
 
-    In a vector what is not finite is null.
+    In a vector, a non-finite component is null.
     """
     if cell is None:
         return None
@@ -126,10 +126,10 @@ def nearest_single(value: float) -> float:
 
 
 def compared_with(kind: PropType, number: Any) -> Any:
-    """A number, or a list of them, as it is compared with cells of this type.
+    """Return a number, or a list of numbers, as it is compared with cells of this type.
 
-    A 32-bit float is compared with the 32-bit float that is nearest: 0.1 equals what 0.1 was stored as. Everything else
-    compares as what it is.
+    A 32-bit float is compared with the nearest 32-bit float, so 0.1 equals a stored 0.1. Every other value is compared
+    unchanged.
     """
     if kind.scalar not in (Scalar.F32, Scalar.VECTOR) or number is None:
         return number
@@ -140,7 +140,7 @@ def compared_with(kind: PropType, number: Any) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be stored: half of a surrogate pair cannot."""
+    """Return whether a text can be stored; a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

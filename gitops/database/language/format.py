@@ -1,30 +1,31 @@
 """The formatter of both languages and of YAML: text in, the same text in its canonical layout out.
 
-Rules, proven as laws: the tree of the text stays the same but for positions; so do its tokens, except for optional
-commas; comments keep their order and their text; formatting twice is the same as formatting once.
+Rules, proven as laws: the tree of the text stays the same except for positions, and its tokens except for optional
+commas; comments keep their order and text; formatting is idempotent.
 
-Tokens with their comments make a layout, and a printer writes it. A layout is a list of operations. Rules of the printer:
+A layout is built from tokens with their comments, and a printer writes it. A layout is a list of operations. Rules of
+the printer:
 
-1. A group is written on one line if it fits into `WIDTH` and holds neither a comment nor a line break; otherwise every
+1. A group is written on one line if it fits into `WIDTH` and contains neither a comment nor a line break; otherwise every
    `LINE` and `SOFT` directly in it is a line break.
-2. A comment stays on the line of what it followed, or on a line of its own, as it was written. The token after a comment
+2. A comment stays on the line that it followed, or on a separate line, as written. The token after a comment
    that ended a line goes to a new line, indented one step more if the layout has no line break there.
-3. A blank line is kept where the layout says so, at most one, and never at the start or the end of a block.
+3. A blank line is kept where the layout allows it, at most one, and never at the start or the end of a block.
 
-Decisions depend on tokens and comments alone, never on the old line breaks: that makes the layout idempotent.
+Decisions depend only on tokens and comments, never on the old line breaks, which makes the layout idempotent.
 
-The layout of query text: the tree says which tokens belong together, the tokens say what is written. Of schema text: one
-declaration, one member, one line, unless it is too long.
+In query text, the tree determines which tokens belong together, and the tokens are what is written. In schema text,
+each declaration and each member is one line, unless it is too long.
 
 The layout of a strict YAML document is indentation, the blank behind a key, blanks at ends of lines, and nothing else:
 
-1. Read the document; one that is refused is refused here as well.
+1. Read the document; a document that the reader rejects is rejected here too.
 2. Find for each line the block keys and list items that begin on it, and how deep they are.
 3. Move each line to its depth, two blanks each; one blank behind `:` and `-`; comments go with the line below them.
 4. Read the result; if it is not the same document, the text stays as it was.
 
-A document stays as it was, too, if a line of it begins in the middle of a value (text over several lines, a list in brackets
-over several lines), or if it has tabs, directives or line ends other than LF and CRLF.
+A document stays as it was, too, if a line of it begins in the middle of a value (text over several lines, a list in
+brackets over several lines), or if it has tabs, directives or line ends other than LF and CRLF.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def format_queries(source: bytes) -> bytes:
 
 
 def without_spans(tree: Any) -> Any:
-    """A syntax tree as nested tuples of class name and fields, without spans: what formatting must not change."""
+    """Return a syntax tree as nested tuples of class name and fields without spans, which formatting must not change."""
     if isinstance(tree, tuple):
         fields = tuple(without_spans(each) for each in tree if not isinstance(each, Span))
         return (type(tree).__name__, fields) if hasattr(tree, "_fields") else fields
@@ -235,7 +236,7 @@ class _Printer:
         self._column = self._column + len(text) if last < 0 else len(text) - last - 1
 
     def _fits(self, start: int) -> bool:
-        """Whether the group, and what must follow it on its line, ends before `WIDTH`."""
+        """Return whether the group, and everything that must follow it on its line, fits before `WIDTH`."""
         column = self._column
         if self._pending in _BREAKS:
             column = len(_STEP) * self._indent
@@ -295,7 +296,7 @@ def _measure_groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
 
 
 class SourceToken(NamedTuple):
-    """One token of the source. `blank`: whether a blank line is right before it."""
+    """One token of the source. `blank` is true if a blank line precedes it."""
 
     kind: TokenKind
     text: str
@@ -339,7 +340,10 @@ def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
 
 
 class LayoutWriter:
-    """Takes the tokens of one text in order and adds what is between them. The text must have been parsed before."""
+    """Writes the tokens of one text in order and adds the layout between them.
+
+    The text must have been parsed before.
+    """
 
     def __init__(self, tokens: list[SourceToken], *, tight: frozenset[TokenKind] = frozenset()) -> None:
         """Start at the first token; tokens of the kinds in `tight` touch both their neighbours."""
@@ -356,7 +360,7 @@ class LayoutWriter:
         return self._tokens[self._at]
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
-        """Whether the next token is of this kind (and text)."""
+        """Return whether the next token has this kind (and text)."""
         return self.current.kind is kind and text in (None, self.current.text)
 
     def following(self, distance: int) -> SourceToken:
@@ -364,11 +368,14 @@ class LayoutWriter:
         return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
 
     def put(self, *ops: LayoutOp) -> None:
-        """Add what comes before the next token."""
+        """Add text before the next token."""
         self.layout.extend(ops)
 
     def take(self, count: int = 1, *, closes: bool = False) -> None:
-        """Write the next tokens. Comments before a comma are written after it: a comma stays with what it follows."""
+        """Write the next tokens.
+
+        Comments before a comma are written after it, because a comma stays with the token before it.
+        """
         for _ in range(count):
             piece = self.current
             if piece.kind is TokenKind.COMMA:
@@ -417,7 +424,7 @@ class LayoutWriter:
     def bracketed(self, ends: Sequence[int], *, gap: LayoutOp) -> None:
         """Write a bracket, parts separated by commas, each up to its byte end, and the closing bracket, as one group.
 
-        `gap` is what is written inside the brackets. A comma after the last part is removed, missing ones are added.
+        `gap` is the text written inside the brackets. A comma after the last part is removed, missing ones are added.
         """
         self.put(LayoutOp.OPEN)
         self.take()
@@ -602,7 +609,7 @@ def _annotation(writer: LayoutWriter) -> None:
 
 
 def _argument_ends(writer: LayoutWriter) -> list[int]:
-    """Where each argument of the bracket that is open here ends; arguments hold no brackets of their own."""
+    """Return where each argument of the open bracket ends; arguments contain no brackets."""
     ends = []
     distance = 1
     while (piece := writer.following(distance)).kind is not TokenKind.RPAREN:
@@ -638,7 +645,7 @@ def format_yaml(data: bytes) -> bytes:
 
 
 class _Places:
-    """Where lines begin, by the tree of the document."""
+    """Positions where lines begin, according to the tree of the document."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines

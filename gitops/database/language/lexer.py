@@ -1,11 +1,12 @@
 """The one lexer of both languages: schema (`.pg`) and query (`.gq`) text into tokens with byte spans.
 
-Tokens are scanned on demand, one regular expression match each, so a parser can ask for an enum member, whose
-alphabet is wider than that of a name, at the point where the grammar allows one. Words have boundaries: no
-keyword or number ends in the middle of a run of letters and digits.
+Tokens are scanned on demand, one regular expression match each, so a parser can ask for an enum member, whose alphabet
+is wider than that of a name, at the point where the grammar allows one. Words have boundaries: no keyword or number
+ends in the middle of a run of letters and digits.
 
 The text is scanned as Latin-1, in which every byte is one character: offsets are those of the bytes, and the words of
-the grammar, which are ASCII, need no decoding of their own. Only a string may hold more, and is decoded as UTF-8.
+the grammar, which are ASCII, need no decoding of their own. Only a string may contain other characters, and is decoded
+as UTF-8.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Token(Record):
         return re.sub(_ESCAPE, lambda found: _UNESCAPED[found[1]], self.text[1:-1])
 
     def __str__(self) -> str:
-        """How messages name this token; long and multi-line texts are shortened."""
+        """Return the token's name for messages; long and multi-line texts are shortened."""
         if self.kind in _SPELLED:
             return self.kind.value
         first = self.text.splitlines()[0] if self.text else ""
@@ -221,7 +222,7 @@ class Lexer:
         return passed
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
-        """Whether the current token has this kind, and this text when one is given."""
+        """Return whether the current token has this kind, and this text if given."""
         return self.kind is kind and (text is None or self.text == text)
 
     def accept(self, kind: TokenKind, text: str | None = None) -> Token | None:
@@ -259,9 +260,9 @@ class Lexer:
         return self.advance()
 
     def resume(self) -> bool:
-        """Let the next token be the one behind text that was refused; the current one stays.
+        """Set the next token to the one behind rejected text; the current one stays.
 
-        Returns whether the text can be read on: after a string or comment without an end it cannot.
+        Return whether reading can continue, which is impossible after an unterminated string or comment.
         """
         refused, self._refused = self._refused, None
         if refused is not None:
@@ -271,9 +272,10 @@ class Lexer:
         return refused != len(self._source)
 
     def unexpected(self, expected: str, fix: str | None = None, *, meant: str = "") -> NoReturn:
-        """Raise a problem at the current token: the grammar expects something else.
+        """Raise a problem at the current token, where the grammar expects something else.
 
-        Without a `fix`, what was `meant` in place of the token is suggested, else the nearest word in backquotes of `expected`.
+        Without a `fix`, the `meant` text is suggested in place of the token, otherwise the nearest word in backquotes
+        of `expected`.
         """
         from gitops.database.language.suggest import Suggestion, nearest_expected
 
@@ -299,7 +301,7 @@ class Lexer:
         raise LanguageError(LanguageProblem(Stage.PARSE, label, message, span, fix))
 
     def _refuse(self, offset: int) -> NoReturn:
-        """Raise the problem that keeps the text after `offset` from being a token."""
+        """Raise the problem that prevents the text after `offset` from being a token."""
         data, source = self._data, self._source
         self._refused = len(source)
         offset = max(offset, self._resumed)
@@ -339,7 +341,7 @@ _Scanned = tuple[TokenKind, str, int, int]
 
 
 def _scan(source: str, offset: int) -> Iterator[_Scanned]:
-    """The fields of the tokens of a text (in Latin-1) from an offset on; the end of the file is repeated without end.
+    """Yield the fields of the tokens of a text (in Latin-1) from an offset on; the end of the file is repeated forever.
 
     It stops without an error at text that is not a token: the cursor raises the problem when it gets there.
     """

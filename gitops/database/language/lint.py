@@ -1,8 +1,9 @@
-"""The report on one query file against one schema: its problems, and the properties that its updates never set.
+"""Reports on one query file against one schema: its problems, and the properties that its updates never set.
 
-A file that does not parse has a finding for each query that does not (Q000). Otherwise each query has a result; L201 is about
-the file as a whole. Only errors fail a file: a failed result, or a finding that is an error. Every error and warning is also a
-problem with a place: the text that breaks a rule, the name of the query, or the first update that could have set a property.
+A file that does not parse has a finding (Q000) for each query that does not parse. Otherwise each query has a result;
+L201 is about the file as a whole. Only errors fail a file: a failed result, or a finding that is an error. Every error
+and warning is also a problem with a place, which is the text that breaks a rule, the name of the query, or the first
+update that could have set a property.
 """
 
 from __future__ import annotations
@@ -128,12 +129,12 @@ class LintReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether there are no errors."""
+        """Return whether there are no errors."""
         return self.errors == 0
 
     @property
     def problems(self) -> tuple[LintProblem, ...]:
-        """Every problem of the results and findings with its place, in the order of the text."""
+        """Return every problem of the results and findings with its place, in text order."""
         found = [problem for each in self.results for problem in each.located()]
         found += [each.located() for each in self.findings]
         return tuple(sorted(found, key=lambda each: (each.span.start, each.code, each.message)))

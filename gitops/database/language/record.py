@@ -1,7 +1,8 @@
-"""Named tuples that are cheap to define and to make: the two languages define nearly ninety of them.
+"""Named tuples that are cheap to define and to create; the two languages define nearly ninety of them.
 
-To type checkers a `Record` is `typing.NamedTuple`, and it is used like one. `typing` compiles the annotation of every field
-and a constructor for every class; that was nearly half of what importing the languages took. Here annotations are names.
+To type checkers a `Record` is `typing.NamedTuple`, and it is used like one. `typing` compiles the annotation of every
+field and a constructor for every class; which took nearly half of the import time of the languages. Here annotations
+are plain names.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ else:
             return super().__new__(cls, name, bases, namespace)
 
     class Record(tuple, metaclass=_Definition):
-        """The base of a record; what is derived from a record has its fields, and may add methods."""
+        """Base of a record; subclasses of a record have its fields, and may add methods."""
 
         __slots__ = ()
 

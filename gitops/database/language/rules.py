@@ -1,8 +1,8 @@
-"""The registry of language rules: label, stage and what the rule refuses, one line each, never reused.
+"""Registry of language rules: label, stage and what the rule rejects, one line each, never reused.
 
-A label is what `LanguageProblem.rule` carries and what the cases of the tests name. Nothing decides by this table; it is the
-reference that the documentation and the rules of a SARIF log are made from. Grammar failures of query text, and a few
-type errors that the language leaves without a code, have no label; the report on a query file calls them Q000 and Q001.
+A label is the value of `LanguageProblem.rule`, and test cases use it too. This table decides nothing; the documentation
+and the rules of a SARIF log are generated from it. Grammar failures of query text, and a few type errors that the
+language leaves without a code, have no label; the report on a query file calls them Q000 and Q001.
 """
 
 from __future__ import annotations

@@ -79,12 +79,12 @@ def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
 
 
 def nearest_expected(name: str, expected: str) -> Suggestion | None:
-    """The word nearest to `name` of those that the text `expected` has between backquotes."""
+    """Return the word in backquotes in the text `expected` that is nearest to `name`."""
     return did_you_mean(name, re.findall("`([a-z]+)`", expected))
 
 
 def choices(name: str, candidates: Collection[str]) -> str:
-    """What a report of an unknown name goes on with: the candidate nearest to it, and the first of those that there are."""
+    """Return the end of a message about an unknown name: the nearest candidate, and the first of the existing ones."""
     near, known = did_you_mean(name, candidates), sorted(candidates)
     there = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
     return (f"; {near}" if near else ";") + f" known: {there or 'none'}"

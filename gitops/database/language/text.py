@@ -1,7 +1,7 @@
-"""Source text of both languages: spans in bytes, positions for people, one kind of problem.
+"""Source text of both languages: spans in bytes, positions for people, and one problem type.
 
-Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions shown to people are 1-based
-lines and 1-based columns counted in characters, as editors show them.
+Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions shown to people are 1-based lines and
+1-based columns counted in characters, as editors show them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Name(Record):
 
 
 class LanguageProblem(Record):
-    """One thing wrong in a source text.
+    """One problem in a source text.
 
     `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
-    documentation. `message` names the items involved; `fix` is the remedy, when one is known.
+    documentation. `message` mentions the items involved; `fix` is the remedy, if known.
     """
 
     stage: Stage
@@ -54,7 +54,7 @@ class LanguageProblem(Record):
 
 
 class LanguageError(Exception):
-    """A source text was refused; carries every problem found, in source order, at least one."""
+    """A source text was rejected. Contains every problem found, in source order, at least one."""
 
     def __init__(self, *problems: LanguageProblem) -> None:
         """Keep the problems; the exception's text is the first one's."""

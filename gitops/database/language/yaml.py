@@ -1,11 +1,11 @@
-"""Strict YAML 1.2: a tree of nodes that know their place, built from parser events without recursion.
+"""Strict YAML 1.2: a tree of nodes with positions, built from parser events without recursion.
 
-What is different from a usual loader, and why:
+Differences from a usual loader, and the reasons:
 
-1. Scalars are resolved by the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero and dates mean what they show.
-2. Anchors, aliases and tags are refused: an alias can make a small file enormous, and a tag can name code.
-3. A mapping key given twice is a problem at its own line, in block and in flow style; no value silently wins.
-4. One document. Bytes, depth and nodes are bounded, and the bounds hold while reading, not afterwards.
+1. Scalars are resolved by the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero and dates are plain texts.
+2. Anchors, aliases and tags are refused: an alias can make a small file enormous, and a tag can refer to code.
+3. A mapping key given twice is a problem at its own line, in block and in flow style; no value wins silently.
+4. Only one document is allowed. Bytes, depth and nodes are limited during reading, not afterwards.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ class YamlFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """One finding at its place. `path` is the dotted path of a repeated key, else empty, and `fix` what to do, where known."""
+    """One problem at its place.
+
+    `path` is the dotted path of a repeated key, otherwise empty; `fix` is the remedy, if known.
+    """
 
     fault: YamlFault
     message: str
@@ -114,7 +117,7 @@ class YamlError(Exception):
 
 
 def shown(text: str) -> str:
-    """`text` for a path or a message: one line, nothing invisible, not too long."""
+    """Return `text` for a path or a message: one line, no invisible characters, not too long."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN_CHARACTERS])
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
@@ -144,7 +147,7 @@ def to_plain(node: YamlNode) -> Any:
 
 
 def is_absent(node: YamlNode) -> bool:
-    """Whether nothing is written where the value would be; a written null is something."""
+    """Return whether no value is written; an explicit null counts as a value."""
     return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
 
 

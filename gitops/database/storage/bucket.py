@@ -1,9 +1,9 @@
-"""The requests that are made to one bucket of an S3-compatible service; the only home of the client library.
+"""Requests to one bucket of an S3-compatible service; the only module that uses the client library.
 
-Credentials come from the environment of the process. No text of the client library reaches a message: it quotes addresses
-and answers, which may hold secrets.
+Credentials come from the environment of the process. No text of the client library reaches a message: it quotes
+addresses and responses, which may contain secrets.
 
-`RetryLimit` says for how long a request that may be repeated is repeated, while a service is busy or away.
+`RetryLimit` is how long a repeatable request is retried while a service is busy or unavailable.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PutAnswer:
-    """What came of one conditional PUT: the tag of what it wrote, empty if unknown, and the failure that hides the result."""
+    """Result of one conditional PUT: the tag of the written object (empty if unknown), and the hiding failure, if any."""
 
     result: PutResult
     tag: str = ""
@@ -148,9 +148,9 @@ class Bucket:
         self._is_there = True
 
     def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutAnswer:
-        """Write in exactly one request if the object has the tag `matching`, or with None if there is no object.
+        """Write in exactly one request if the object has the tag `matching`, or, for None, if there is no object.
 
-        Raises RemoteError for a request that certainly had no effect.
+        Raises RemoteError if the request certainly had no effect.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -275,7 +275,9 @@ class Bucket:
 
 
 def lance_options() -> dict[str, str]:
-    """The same service for the Lance driver, which finds credentials as this module does: no option holds any.
+    """Return options of the same service for the Lance driver, which finds credentials like this module.
+
+    No option contains any.
 
     Raises GitopsError `storage_root_invalid`.
     """
@@ -394,7 +396,7 @@ def _say(text: str) -> None:
 class RetryLimit:
     """Attempts with growing pauses, until `seconds` have passed since the first.
 
-    Before the first long pause a line says what is waited for. Time, pauses and the line go through the arguments.
+    Before the first long pause, a line reports the reason. Time, pauses and the line use the arguments.
     """
 
     seconds: float = _DEFAULT_S
@@ -405,7 +407,7 @@ class RetryLimit:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> RetryLimit:
-        """As GITOPS_STORAGE_RETRY says, in seconds. Raises GitopsError `storage_root_invalid`."""
+        """Return the limit from GITOPS_STORAGE_RETRY, in seconds. Raises GitopsError `storage_root_invalid`."""
         text = environ.get(_VARIABLE, "")
         try:
             seconds = float(text) if text else _DEFAULT_S

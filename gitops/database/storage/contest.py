@@ -1,7 +1,7 @@
-"""Whether a service decides between racing writers: several of them make the same conditional PUT at the same moment.
+"""Tests whether a service decides between racing writers, by sending the same conditional PUT several times at once.
 
-A service that ignores a condition lets all writers pass; one that looks first and writes later lets some pass, now and then.
-So a single race finds the first sort, and many races find the second one, the more likely the more there are.
+A service that ignores conditions accepts all writers; one that checks first and writes later accepts several
+occasionally. So one race detects the first kind, and many races detect the second kind with growing probability.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gitops.database.storage.port import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """How many of the `writers` created one object, and how many replaced one content: one of each is right.
+    """Numbers of `writers` that created one object and that replaced one content; exactly one of each is correct.
 
     After a creation with several winners there is no replacement.
     """
@@ -30,7 +30,7 @@ class Race:
 
     @property
     def fault(self) -> str:
-        """What the service let happen, empty if it decided as it must."""
+        """Describe the service's wrong behaviour; empty if it decided correctly."""
         if self.created > 1:
             return f"create the same object (If-None-Match: *): {self.created} of {self.writers} got the answer that they did"
         if self.replaced > 1:

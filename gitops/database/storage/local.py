@@ -2,11 +2,11 @@
 
 Rules of this module:
 
-1. New content goes to a hidden temporary file, is synced, and only then gets its name; the folder is synced after it.
-2. `create` gives the name by a hard link, which fails if the name exists: exactly one of racing callers wins.
+1. New content is written to a hidden temporary file and synced before it gets its name; the folder is synced after it.
+2. `create` sets the name by a hard link, which fails if the name exists: exactly one of several racing callers wins.
 3. `replace`, `write` and `delete` hold an advisory lock on the folder, so compare-and-rename is one step between processes.
-4. Every path is walked with folder descriptors that refuse symbolic links: no key leads out of the root.
-5. A process that dies leaves at most a temporary file behind, which no listing shows and no later call reads.
+4. Every path is resolved with folder descriptors that refuse symbolic links, so no key leaves the root.
+5. A process that crashes leaves at most a temporary file, which no listing shows and no later call reads.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ def delete_tree(root: Path) -> None:
 
 
 def set_aside(root: Path) -> None:
-    """Rename what is at `root` to a hidden name beside it, which `remove_set_aside` knows. Raises as `delete_tree`."""
+    """Rename the content of `root` to a hidden name beside it, which `remove_set_aside` recognises.
+
+    Raises as `delete_tree`.
+    """
     try:
         with contextlib.suppress(FileNotFoundError):
             root.rename(root.parent / f".{root.name}.{os.urandom(8).hex()}.deleted")
@@ -176,7 +179,7 @@ def set_aside(root: Path) -> None:
 
 
 def remove_set_aside(root: Path) -> None:
-    """Remove what was set aside at `root`, by this process or by one that died. Raises as `delete_tree`."""
+    """Remove content that was set aside at `root`, by this process or by a crashed one. Raises as `delete_tree`."""
     import shutil
 
     try:
@@ -191,11 +194,11 @@ def remove_set_aside(root: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Hold an existing folder against other holders on this host while the block runs.
+    """Lock an existing folder against other holders on this host while the block runs.
 
     Processes that do not lock are not stopped.
 
-    Raises OSError: ETIMEDOUT when another one holds it for too long.
+    Raises OSError: ETIMEDOUT if another process holds it for too long.
     """
     descriptor = os.open(path, _FOLDER | os.O_NOFOLLOW)
     try:

@@ -10,10 +10,10 @@ R = TypeVar("R")
 
 
 def in_parallel(call: Callable[[T], R], items: Iterable[T], limit: int) -> list[R]:
-    """What `call` gives for each item, in the order of the items, with at most `limit` calls at the same time.
+    """Return the result of `call` for each item, in order, with at most `limit` concurrent calls.
 
-    A limit of 1 calls one after another in this thread. After a failure no further call begins; the calls that run are waited
-    for, and the failure of the first item that has one is raised.
+    A limit of 1 calls sequentially in this thread. After a failure no further call begins; running calls are waited
+    for, and the failure of the first failed item is raised.
     """
     waiting = list(items)
     if limit <= 1 or len(waiting) <= 1:

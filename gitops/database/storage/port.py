@@ -1,7 +1,7 @@
-"""Files under one root: the primitives that the ledger folder and the graph roots are built on.
+"""Files under one root: the primitives of the ledger folder and the graph roots.
 
-Keys are relative POSIX paths of visible, ordinary names (`__cluster/state.json`), by one rule for every store. Every write is
-atomic: a reader sees the whole old or the whole new content. A write is durable when the call returns.
+Keys are relative POSIX paths of visible, ordinary names (`__cluster/state.json`), with one rule for every store. Every
+write is atomic: a reader sees the complete old or new content. A write is durable when the call returns.
 
 `StorageRoot` is where the ledger, the catalog and the graphs are stored, as `storage:` declares it.
 """
@@ -40,20 +40,20 @@ def split_key(key: str) -> tuple[str, ...]:
 
 
 def split_prefix(prefix: str) -> tuple[str, ...]:
-    """As `split_key`, where the empty text stands for the root and one final slash is allowed."""
+    """Split a prefix as `split_key` does; the empty text is the root, and one final slash is allowed."""
     return split_key(prefix.removesuffix("/")) if prefix else ()
 
 
 class ObjectStore(Protocol):
     """Read, create, replace, delete and list objects.
 
-    Every failure that a method does not name is a RemoteError `storage_failed`; no OSError leaks. After one, what a method
-    was to write may be there. A store that cannot keep these promises refuses to write with a UsageError.
+    Every undocumented failure is a RemoteError `storage_failed`; no OSError leaks. After one, a write may have taken
+    effect. A store that cannot keep these promises refuses to write with a UsageError.
     """
 
     @property
     def location(self) -> str:
-        """Where the root is, for people: an absolute path, or a URI."""
+        """Location of the root for people: an absolute path or a URI."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class StorageKind(StrEnum):
 
 
 class StorageRootError(ValueError):
-    """A storage root that cannot be used; the text says why. Reported as `invalid_storage_root`."""
+    """A storage root that cannot be used; the text is the reason. Reported as `invalid_storage_root`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class StorageRoot:
 def parse_storage(value: str) -> StorageRoot:
     """Read `storage:`: a path, `file:///path`, or `s3://bucket[/prefix]`.
 
-    Raises StorageRootError for a blank value, a missing bucket, another scheme, and characters or path parts that stores
-    disagree about.
+    Raises StorageRootError for a blank value, a missing bucket, an unknown scheme, and characters or path parts that
+    stores treat differently.
     """
     given = value.strip()
     if not given:

@@ -2,16 +2,16 @@
 
 Rules of this module:
 
-1. Every write is one PUT; it is durable, and seen by every later read, when the service answers.
-2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared, or that this
-   store read or wrote last if these are the same: the service decides between racing callers. Before the first write of a
-   process the service is tested for doing so, by a race.
+1. Every write is one PUT; when the service responds, it is durable and visible to every later read.
+2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the compared bytes, or of the bytes
+   that this store read or wrote last if they are equal, so the service decides between racing callers. Before the first
+   write of a process, a race tests whether the service does so.
 3. The client library never repeats a conditional PUT by itself: repeating a PUT that had succeeded would be refused
-   because of its own object. This module repeats it, and every conditional PUT carries a fresh token in the metadata of
-   the object, so that reading the object shows which writer made it, even for equal bytes.
-4. A busy service is asked again for as long as the bucket says; so is one that refuses both of two writers.
-5. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise a
-   RemoteError: the result of a lost answer is not assumed.
+   because of the object it had written. This module repeats it, and every conditional PUT carries a fresh token in the
+   metadata of the object, so that the object shows which writer created it, even for equal bytes.
+4. A busy service is retried for as long as the bucket's limit allows; so is one that refuses both of two writers.
+5. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise
+   a RemoteError: the result of a lost response is never assumed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,13 @@ _TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
 
 
 class S3Store:
-    """An ObjectStore below `s3://bucket[/prefix]`; safe for threads. There are no folders: a key may be below another one.
+    """An ObjectStore below `s3://bucket[/prefix]`; safe for threads.
 
-    The environment has the address of the service and the credentials: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION`,
-    `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or the identity of the machine.
+    There are no folders: a key may be below another one.
+
+    The environment provides the address of the service and the credentials: `AWS_ENDPOINT_URL_S3` or
+    `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+    `AWS_SESSION_TOKEN`, or the identity of the machine.
     """
 
     parallel = _AT_ONCE
@@ -185,7 +188,10 @@ class S3Store:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Before the first write of the process, test the service; what the test left is removed while the write is under way."""
+        """Test the service before the first write of the process.
+
+        The leftovers of the test are removed during the write.
+        """
         used = self._tested.require(self._bucket, self._probe())
         if not used:
             yield
@@ -207,7 +213,7 @@ class S3Store:
 
 
 class _SelfTest:
-    """Whether a service keeps the conditions of a PUT; one answer for a process, which is kept only if it is yes."""
+    """Tests whether a service obeys the conditions of a PUT, once per process; only a positive answer is kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

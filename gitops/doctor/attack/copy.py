@@ -277,7 +277,7 @@ class ClusterCopy:
         return found
 
     def has_graph(self, graph: str) -> bool:
-        """Whether the data of a graph exists."""
+        """Return whether the data of a graph exists."""
         return self.graph(graph).exists()
 
     def graph(self, graph: str) -> Path:
@@ -322,7 +322,7 @@ class ClusterCopy:
 
     @cached_property
     def has_hook(self) -> bool:
-        """Whether the hook that checks pushes is installed."""
+        """Return whether the hook that checks pushes is installed."""
         return has_server_hook(str(self.server))
 
     def workspace(self) -> Workspace:

@@ -50,7 +50,7 @@ class ForgeChoice:
 
     @property
     def silent(self) -> bool:
-        """Whether there is no token for it."""
+        """Return whether there is no token for it."""
         return self.kind != LOCAL and self.token is None
 
 

@@ -114,7 +114,7 @@ def hook_status(folder: str) -> HookStatus:
 
 
 def has_server_hook(git_dir: str) -> bool:
-    """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
+    """Return whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
     try:
         return "pre-receive" in hooks.installed_hooks(git_dir, "server")
     except GitopsError:

@@ -31,7 +31,7 @@ def own_command() -> tuple[str, ...]:
 
 
 def process_has_ended(pid: int) -> bool:
-    """Whether no process of this machine has this number."""
+    """Return whether no process of this machine has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -155,7 +155,7 @@ class Call:
 
     @property
     def has_body(self) -> bool:
-        """Whether a body is announced."""
+        """Return whether a body is announced."""
         return (self.header("content-length") or "0").strip("0") != "" or bool(self.headers("transfer-encoding"))
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -255,7 +255,7 @@ class Call:
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
-        """Whether the actor may do this, as `require`; it decides only what an answer says, and is not logged."""
+        """Return whether the actor may do this, as `require`; it decides only what an answer says, and is not logged."""
         wanted = AccessRequest(self.actor or "", action, branch, query=query, groups=self.groups)
         return decide_access(self.generation, self._graph, wanted).decision.allowed
 
@@ -266,7 +266,7 @@ class Call:
             raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
 
     def knows(self, branch: str) -> bool:
-        """Whether the actor may know what is on a branch."""
+        """Return whether the actor may know what is on a branch."""
         return any(self.may(action, branch=branch) for action in TELLS)
 
     def receipt(self, branch: str, form: dict[str, Any], *rows: str) -> dict[str, Any]:

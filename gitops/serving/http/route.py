@@ -72,7 +72,7 @@ class Route:
 
     @property
     def on_graph(self) -> bool:
-        """Whether it is about one graph."""
+        """Return whether it is about one graph."""
         return self.path.startswith("/graphs/{graph_id}/")
 
 

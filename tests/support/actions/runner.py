@@ -78,7 +78,7 @@ class Job:
         }
 
     def wanted(self, job: Mapping[str, Any]) -> bool:
-        """Whether the condition of a job holds."""
+        """Return whether the condition of a job holds."""
         return is_true(evaluate(str(job.get("if", "true")), self.contexts()))
 
     def steps(self, job: Mapping[str, Any]) -> Outcome:

@@ -234,7 +234,7 @@ class Rulebook:
         return next((parameters or {} for _, k, parameters in self.rules(branch) if k == kind), None)
 
     def good(self, sha: str, context: str) -> bool:
-        """Whether a required check is met for a commit: by its newest status or check run of that name."""
+        """Return whether a required check is met for a commit: by its newest status or check run of that name."""
         states = [s.state for s in self.statuses if (s.sha, s.context) == (sha, context)]
         runs = [r.conclusion for r in self.checks.values() if (r.sha, r.name) == (sha, context)]
         return states[-1:] == ["success"] or runs[-1:] in (["success"], ["neutral"], ["skipped"])

@@ -39,7 +39,7 @@ def parse(language: str, data: bytes) -> Tree | None:
 
 
 def beyond_limits(data: bytes) -> bool:
-    """Whether a limit of the implementation may concern the text: a long word or number, or deep nesting."""
+    """Return whether a limit of the implementation may concern the text: a long word or number, or deep nesting."""
     depth = deepest = 0
     for byte in data:
         if byte in b"([{":

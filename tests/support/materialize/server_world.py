@@ -203,7 +203,7 @@ class ServerWorld:
 
     @property
     def settled(self) -> bool:
-        """Whether every replica is hydrated."""
+        """Return whether every replica is hydrated."""
         clusters = self._all("SELECT name FROM mz_catalog.mz_clusters WHERE id LIKE 'u%'")
         return all(self.hydrated(name) == set(self.replicas(name)) for (name,) in clusters)
 

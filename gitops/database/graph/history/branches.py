@@ -1,7 +1,8 @@
-"""Create, list and delete branches; the log of a branch, and what one version holds.
+"""Creates, lists and deletes branches; reads the log of a branch and the content of a version.
 
-A branch is created in two steps: first its first version, on a new line that is not listed yet, then its name. Deletion removes
-the name first, then the versions. A process that dies between the steps leaves a line without a name, which gc removes.
+A branch is created in two steps: first its first version, on a new line that is not listed yet, then its name. Deletion
+removes the name first, then the versions. A process that crashes between the steps leaves a line without a name, which
+gc removes.
 """
 
 from __future__ import annotations
@@ -116,10 +117,10 @@ def delete_branch(uri: str, name: str, context: WriteContext) -> None:
 
 
 def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) -> None:
-    """As `delete_branch`, if branch `into` includes all of its changes.
+    """Delete a branch as `delete_branch` does, if branch `into` includes all of its changes.
 
-    Raises ConflictError `graph_conflict` if not: another process wrote to it since it was merged. Writers that take no turns,
-    as on an object store, may still publish a version between this look and the deletion.
+    Raises ConflictError `graph_conflict` if not, because another process wrote to it since the merge. Writers without
+    turns, as on an object store, may still publish a version between this check and the deletion.
     """
     with find_root(uri).lease():
         branch, target = open_snapshot(uri, ReadTarget(name)), open_snapshot(uri, ReadTarget(into))
@@ -165,7 +166,7 @@ MAX_LOG = 10_000
 
 
 def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, ...]:
-    """The versions of a branch that are kept, newest first, those before it was forked included.
+    """Return the kept versions of a branch, newest first, including those before it was forked.
 
     At most `limit` (0 to 10000). Raises as `open_snapshot`.
     """

@@ -1,18 +1,21 @@
-"""What changed between two versions of a graph, row by row, without reading what the versions share.
+"""Computes the changes between two versions of a graph, row by row, without reading the parts that they share.
 
-Only tables whose versions differ are looked at. Tables are paired by their folder, so a renamed type keeps its rows; a type that
-one version does not have counts as empty there. Within a table:
+Only tables whose versions differ are compared. Tables are paired by their folder, so a renamed type keeps its rows; a
+type missing from one version counts as empty there. Within a table:
 
-1. Fragments that both versions have with the same files and the same deletions hold the same rows, and are not read.
-2. Of fragments that differ in their deletions alone, only the rows that one version has and the other has not are candidates.
-3. Candidates are read once, paired by id, in id order, and compared column by column. Compaction moves rows and changes none.
+1. Fragments that both versions have with the same files and the same deletions contain the same rows and are not read.
+2. In fragments that differ only in their deletions, only the rows in exactly one version are candidates.
+3. Candidates are read once, paired by id, in id order, and compared column by column. Compaction moves rows and changes
+   none.
 
-A feed gives the changes of a branch: version after version, page by page, from a position that a reader keeps.
+A feed returns the changes of a branch, version by version and page by page, from a position that the reader stores.
 
-1. A position is a version that the reader has; between the pages of one version it is also the last row of it that was read.
-2. The next page has the rows that differ between that version and the one after it on the branch, and so on, as long as there
-   is room. A reader that takes every page, or all records of the version where it begins, has what the branch has.
-3. A version that is no longer kept leaves a gap, which is reported: the reader has to begin again with all records.
+1. A position is a version that the reader has; between the pages of one version it is also the last row of it that was
+   read.
+2. The next page has the rows that differ between that version and the one after it on the branch, and so on, up to the
+   page size. A reader that reads every page, or all records of the version where it begins, has the content of the
+   branch.
+3. A version that is no longer kept is reported as a gap, and the reader has to begin again with all records.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ def snapshot_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> 
 
 
 def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str, tuple[str | None, str | None]]:
-    """Under the name that people know now: the key of each table on both sides."""
+    """Return the key of each table on both sides, under its current name."""
     folders = {entry.path: key for key, entry in one.manifest.tables.items()}
     pairs = {key: (folders.pop(entry.path, None), key) for key, entry in sorted(other.manifest.tables.items())}
     found: dict[str, tuple[str | None, str | None]] = {**pairs}
@@ -131,7 +134,7 @@ class RowDelta:
 
 
 class TableVersion:
-    """One of the two versions of a table; without an entry it is empty."""
+    """One of the two compared versions of a table; empty if the manifest has no entry for it."""
 
     def __init__(self, folder: GraphFolder, entry: TableEntry | None, declared: NodeType | EdgeType | None) -> None:
         """Open the table. Raises as `open_table`."""
@@ -170,13 +173,13 @@ class TableVersion:
         return pa.table({"id": self._loaded.column("id"), _AT: places}, _IDS).sort_by("id")
 
     def plain(self, ids: pa.Table) -> pa.Table:
-        """The columns of rows that were read, but for blobs, in the order given."""
+        """Return the plain columns of rows that were read, without blobs, in the given order."""
         if not ids.num_rows or self._loaded is None:
             return pa.table({"id": pa.array([], pa.string()), _ROW_ID: pa.array([], pa.uint64())})
         return self._loaded.take(ids.column(_AT))
 
     def rows(self, plain: pa.Table) -> dict[str, dict[str, Any]]:
-        """The cells of rows, by id, of which the plain columns are given."""
+        """Return the cells of rows, by id, from their plain columns."""
         if not plain.num_rows:
             return {}
         cells = raw_columns(plain)
@@ -297,11 +300,12 @@ class FeedLimits:
 
 
 def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | None = None) -> FeedPosition:
-    """Where a reader begins that has the newest version (`now`), nothing (`beginning`), or a commit (`after:ID`) of the branch.
+    """Return the start position of a reader.
 
-    `memory` is that of `open_snapshot`.
+    `now` has the newest version, `beginning` nothing, and `after:ID` a commit of the branch. `memory` is as in
+    `open_snapshot`.
 
-    Raises UsageError for anything else; GitopsError `graph_version_gone` where versions since then are no longer kept; as
+    Raises UsageError for anything else; GitopsError `graph_version_gone` if later versions are no longer kept; as
     `open_snapshot`.
     """
     word, colon, commit = start.partition(":")
@@ -327,9 +331,9 @@ def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> Fee
 
 
 def branches_since(uri: str, position: FeedPosition, memory: Memory | None = None) -> frozenset[str]:
-    """The names of the branches whose versions follow a position: a branch inherits the versions from before it was made.
+    """Return the names of the branches whose versions follow a position.
 
-    `memory` is that of `open_snapshot`. Raises as `read_feed`.
+    A branch inherits the versions from before it was created. `memory` is as in `open_snapshot`. Raises as `read_feed`.
     """
     head = open_snapshot(uri, ReadTarget(position.branch), memory)
     later = [each.until for each in head.line.inherits if each.until > position.n]
@@ -360,12 +364,12 @@ def read_feed(
     last: int | None = None,
     memory: Memory | None = None,
 ) -> FeedPage:
-    """The page after a position, of the types (`T`, `node:T`, `edge:E`) that are named, or of all; up to version `last`.
+    """Return the page after a position, of the given types (`T`, `node:T`, `edge:E`) or of all, up to version `last`.
 
-    `memory` is that of `open_snapshot`.
+    `memory` is as in `open_snapshot`.
 
-    Raises GitopsError `graph_version_gone` for a gap; `graph_type_unknown` for a type that the newest version does not have; as
-    `open_snapshot`.
+    Raises GitopsError `graph_version_gone` for a gap; `graph_type_unknown` for a type that the newest version does not
+    have; as `open_snapshot`.
     """
     limits = limits or FeedLimits()
     head = open_snapshot(uri, ReadTarget(position.branch, version=last), memory)

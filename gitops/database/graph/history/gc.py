@@ -1,21 +1,23 @@
-"""Freeing what no version of a graph needs any more.
+"""Garbage collection: frees storage that no version of a graph needs.
 
-1. Branches of the engine that a dead process left are removed.
-2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was
-   suspended during gc and then creates one of these numbers detects that it existed before.
+1. Branches of the engine that a crashed process left are removed.
+2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was suspended
+   during gc and then creates one of these numbers detects that it existed before.
 3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
-4. Leases are read, after that: see `staged`. What manifests and leases refer to is kept.
-5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
-   lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
-   are older than seven days, unless the dataset has a lease: they may belong to a load.
-6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed, likewise.
+4. Leases are read, after that: see `staged`. Anything that manifests and leases refer to is kept.
+5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by
+   explicit lists. The newest version of a dataset is always kept. Files of a dataset that belong to no version are
+   removed after seven days, unless the dataset has a lease: they may belong to a load.
+6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed,
+   likewise.
 
-A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
+A crash at any point leaves a graph that reads as before, and the next run continues. Bytes are counted as they are
+freed.
 
-A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a merge may
-need, and has no lease. What a migration dropped is in the version before it alone, which stays for at least seven days after
-the drop, whatever else is asked for: `purge_dropped` is what removes it at once. The newest version of a branch never expires.
-All versions of a deleted branch expire, except bases.
+A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a
+merge may need, and has no lease. Data that a migration dropped exists only in the version before it, which is kept for
+at least seven days after the drop, regardless of other settings; `purge_dropped` removes it immediately. The newest
+version of a branch never expires. All versions of a deleted branch expire, except bases.
 """
 
 from __future__ import annotations
@@ -48,10 +50,14 @@ _KEEP_DROPPED = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A version goes when it is beyond the newest `keep_versions` of its line and was superseded more than `older_than` ago.
+    """Versions to keep.
 
-    An unreferenced file is removed when it is older than `grace`: it may belong to a writer that is about to publish. A version
-    of a table stays until a newer one has that age: a reader that opened the graph just before may still read it.
+    A version expires if it is older than the newest `keep_versions` of its line and was superseded more than
+    `older_than` ago.
+
+    An unreferenced file is removed when it is older than `grace`: it may belong to a writer that is about to publish. A
+    version of a table is kept until a newer one has that age, because a reader that opened the graph just before may
+    still read it.
     """
 
     keep_versions: int = 10
@@ -68,12 +74,12 @@ class References:
     schemas: set[str] = field(default_factory=set)
 
     def keeps(self, path: str, version: int) -> bool:
-        """Whether this version of a dataset stays."""
+        """Return whether this version of a dataset stays."""
         since = self.since.get(path)
         return version in self.versions.get(path, ()) or (since is not None and version >= since)
 
     def knows(self, path: str) -> bool:
-        """Whether the dataset stays at all."""
+        """Return whether the dataset stays at all."""
         return path in self.versions or path in self.since
 
 
@@ -113,7 +119,7 @@ def expired_versions(
 
 
 def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
-    """The versions before what took rows out in the last seven days and did not purge them: a drop, or a restore."""
+    """Return the versions before drops and restores in the last seven days that removed rows without purging them."""
     kept: set[tuple[str, int]] = set()
     later: Manifest | None = None
     for n in line_numbers(store, layout.MAIN):
@@ -169,10 +175,10 @@ _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layou
 def collect_garbage(
     uri: str, context: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
 ) -> GcResult:
-    """Remove what the retention does not keep.
+    """Remove everything that the retention does not keep.
 
-    Safe beside readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also for a manifest
-    that does not read: what it refers to is not known); RemoteError `storage_failed`.
+    Safe with concurrent readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also
+    for an unreadable manifest, because its references are unknown); RemoteError `storage_failed`.
     """
     return _GarbageCollection(open_snapshot(uri), context, retention or Retention(), dry=dry_run).run()
 

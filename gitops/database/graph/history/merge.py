@@ -1,13 +1,14 @@
-"""Merging one branch into another: three-way, by id, against the newest version that both descend from.
+"""Merging one branch into another: a three-way merge by id, against the newest common version.
 
-1. If the target already contains the source, or the source has no changes, no version is made. If the target has no changes of
-   its own, its tables become those of the source.
-2. A table that one side alone changed is taken from that side as it is. Of other tables the rows that the source changed are
-   put in; a row that both sides changed must have come out the same.
-3. The image that results is checked, as far as a rule can be broken by putting two sides together that keep it.
-4. If there is a conflict, nothing is published and all conflicts are reported. The next writer undoes what was staged.
-5. The version that results names both parents, so the next merge starts from here.
-6. Where merges crossed each other there are several bases. A row in which these differ must have come out the same.
+1. If the target already contains the source, or the source has no changes, no version is made. If the target has no
+   changes of its own, its tables become those of the source.
+2. A table that only one side changed is taken from that side. In other tables, the rows that the source changed are
+   written; a row that both sides changed must have the same result.
+3. The resulting image is checked for rules that a combination of two valid sides can break.
+4. If there is a conflict, nothing is published and all conflicts are reported. The next writer undoes the staged work.
+5. The resulting version records both parents, so the next merge starts from here.
+6. After criss-cross merges there are several bases. A row in which these differ must have the same result on both
+   sides.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from gitops.database.language.schema import EdgeType
 
 
 def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> BranchMergeResult:
-    """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.
+    """Merge branch `source` into branch `into`, as one version. Conflicts are returned in the result.
 
-    Raises GitopsError `graph_merge_schema` when the schemas differ, `graph_branch_missing`, `graph_branch_name`,
-    `graph_version_gone`; UsageError for a branch and itself; ConflictError `graph_conflict` when another writer published first;
-    RemoteError `storage_failed`.
+    Raises GitopsError `graph_merge_schema` if the schemas differ, `graph_branch_missing`, `graph_branch_name`,
+    `graph_version_gone`; UsageError for a branch and itself; ConflictError `graph_conflict` if another writer published
+    first; RemoteError `storage_failed`.
     """
     source, into = check_name(source), check_name(into)
     if source == into:

@@ -1,10 +1,11 @@
 """Compaction and indexes: the same rows, found faster.
 
-Each table is one publish, through the same manifests as every other change: no change of another writer is lost,
-and readers of older versions keep theirs. Nothing is done to a table that has few rows, few fragments and its indexes.
+Each table is published separately, through the same manifests as every other change, so no change of another writer is
+lost and readers of older versions are unaffected. A table with few rows, few fragments and all of its indexes is
+skipped.
 
-Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; of an indexed text also its
-words and its parts. An index gives candidates: results do not depend on it.
+Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; for an indexed text also
+its words and substrings. An index only finds candidates, so results do not depend on it.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _optimize_table(
 def _find_steps(
     folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions
 ) -> tuple[bool, tuple[_WantedIndex, ...], bool]:
-    """Whether the table needs to be compacted, the indexes to build, and whether those that it has need a refresh."""
+    """Return whether the table needs compaction, the indexes to build, and whether existing indexes need a refresh."""
     dataset = open_table(folder, entry)
     fragments = dataset.get_fragments()
     deleted = sum(part.num_deletions for part in fragments)
@@ -179,7 +180,7 @@ class _Optimizer(TableWriter):
             yield "refreshed indexes"
 
     def _dataset_changes(self, action: Any) -> bool:
-        """Run a change that may take several versions, or none; no version of another writer may be among them."""
+        """Run a change that may create several versions or none; no other writer's version may be among them."""
         before = self._expected
         try:
             call_driver(self._path, partial(action, self.dataset))

@@ -1,8 +1,9 @@
-"""The preview of a migration on real data: on a hidden branch of the live graph, which is removed afterwards.
+"""Previews a migration on real data, on a hidden branch of the live graph that is removed afterwards.
 
-The preview counts the rows that each step touches in the newest version of `main`, carries out the migration and reads the
-result, so a migration that previews well has run once. `main` does not change, and the branch is not listed. Table versions
-that the preview leaves are undone by the next writer, as those of any writer that did not publish, and removed by the next gc.
+The preview counts the rows that each step affects in the newest version of `main`, carries out the migration and reads
+the result, so a migration with a successful preview has run once. `main` does not change, and the branch is not listed.
+The next writer undoes the table versions that the preview leaves, as for any unpublished write, and the next gc removes
+them.
 """
 
 from __future__ import annotations

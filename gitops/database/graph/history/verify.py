@@ -1,12 +1,12 @@
-"""The check of a graph: every document is valid, and everything that is referred to exists.
+"""Verifies a graph: every document is valid, and every reference resolves.
 
 1. The identity, the list of branches and the leases can be read.
-2. Every manifest can be read; numbers of a line have no gap above its floor; each manifest names the commit before it as its
-   parent.
-3. Every schema has the digest of its name, compiles, and declares the tables of the versions that name it.
-4. Every table opens at every version that a manifest names, with its columns and its number of rows, and has the files of it.
+2. Every manifest can be read; the numbers of a line have no gap above its floor; the parent of each manifest is the
+   commit before it.
+3. Every schema has the digest of its name, compiles, and declares the tables of the versions that use it.
+4. Every table opens at every version that a manifest lists, with the recorded columns, number of rows and files.
 5. `deep`: at the newest version of each branch ids are unique, ends of edges exist, and every rule of the schema holds.
-6. Whatever is not referred to is listed as a note: it does no harm, and gc removes it.
+6. Unreferenced objects are listed as notes; they are harmless, and gc removes them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gitops.database.storage.parallel import in_parallel
 
 
 def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
-    """Check the graph at a root; changes nothing.
+    """Verify the graph at a root without changing it.
 
-    Raises GitopsError `graph_missing`, and `graph_unreadable` when not even its newest version of `main` can be found;
-    RemoteError `storage_failed` where the service of a bucket does not answer or refuses: then nothing is known.
+    Raises GitopsError `graph_missing`, and `graph_unreadable` if not even its newest version of `main` can be found;
+    RemoteError `storage_failed` if the service of a bucket does not respond or refuses, because then nothing is known.
     """
     return _Verification(open_snapshot(uri)).run(deep=deep)
 
@@ -70,7 +70,10 @@ class _Verification:
         self._findings.append(VerifyFinding(code, path, detail))
 
     def _failed(self, code: VerifyFindingCode, path: str, error: Exception) -> None:
-        """What could not be read is damaged, unless the service of a bucket did not answer or refused: then nothing is known."""
+        """Report an unreadable object as damaged.
+
+        If the bucket's service did not respond or refused, nothing is known, and the error is raised.
+        """
         if isinstance(error, RemoteError) and self._snapshot.root.location.startswith("s3:"):
             raise error
         self._add(code, path, error.detail if isinstance(error, GitopsError) else driver_message(error)[:300])

@@ -1,16 +1,16 @@
-"""The neighbours of all nodes: the edges of one type as compressed sparse rows, for both directions.
+"""Adjacency of all nodes: the edges of one type as compressed sparse rows, for both directions.
 
-Nodes are numbered by position. Where row ids are dense, as they are unless most rows were deleted, the position is the row
-id; else it is the place in the sorted row ids. Edges whose ends do not both exist are left out. The edges of a node are
-kept in order of their position in the table.
+Nodes are numbered by position. If row ids are dense, as they are unless most rows were deleted, the position is the row
+id; otherwise it is the index in the sorted row ids. Edges whose ends do not both exist are left out. The edges of a
+node are kept in order of their position in the table.
 
-Adjacencies are kept between processes in a folder of the user that runs the query, never in the root of a graph:
+Adjacencies are cached between processes in a folder of the user who runs the query, never in the root of a graph:
 
-1. A file is named by a digest of what it was built from (graph, tables, versions), so it is never stale.
+1. The name of a file is a digest of its inputs (graph, tables, versions), so it is never stale.
 2. The folder and every file must belong to this user and be writable by no other user; otherwise they count as absent.
-3. A file is written beside its place and renamed, so a reader sees all of it or nothing.
-4. A file that was changed (header, length, checksum, offsets) counts as absent: the adjacency is built again.
-5. Keeping nothing is not an error. What was used longest ago goes first when the folder grows beyond its bound.
+3. A file is written under a temporary name and renamed, so a reader sees a complete file or none.
+4. A modified file (header, length, checksum, offsets) counts as absent: the adjacency is built again.
+5. A failed write to the cache is not an error. The least recently used files are removed when the folder exceeds its limit.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HalfAdjacency:
     edges: np.ndarray
 
     def steps(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For every edge of the nodes: the index into `positions`, and the place of the edge in the arrays."""
+        """Return, for every edge of the nodes, the index into `positions` and the index of the edge in the arrays."""
         starts = self.offsets[positions]
         return spread(starts, self.offsets[positions + 1] - starts)
 
@@ -89,7 +89,7 @@ class Adjacency:
     nbytes: int
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is stored, by the names of `ARRAYS`; a numbering that needs no array has an empty one."""
+        """Return the stored arrays by the names in `ARRAYS`; a numbering that needs no array has an empty one."""
         none = np.empty(0, np.int64)
         return {
             "sources": none if self.sources.rows is None else self.sources.rows,
@@ -159,7 +159,7 @@ def _half(owners: np.ndarray, others: np.ndarray, rows: np.ndarray, count: int) 
 
 
 def _large(batches: Iterator[TableRows]) -> Iterator[TableRows]:
-    """Batches put together to large ones: a look-up begins by hashing all ids."""
+    """Combine batches into large ones, because each look-up begins by hashing all ids."""
     held: list[TableRows] = []
     for rows in batches:
         held.append(rows)

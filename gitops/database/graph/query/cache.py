@@ -22,9 +22,10 @@ _COLUMN_BYTES = 2**26
 
 
 class ReadCache:
-    """Bounded in bytes and safe between threads.
+    """Cache of values of immutable versions, bounded in bytes and safe between threads.
 
-    Whatever is found here equals what would be read again, since versions never change; but for what is remembered.
+    Every cached value equals the value that would be read again, because versions never change; remembered values are
+    the exception.
     """
 
     def __init__(self, max_bytes: int = _DEFAULT_BYTES, max_column_bytes: int = _COLUMN_BYTES) -> None:
@@ -58,7 +59,10 @@ class ReadCache:
     def adjacency(
         self, name: str, edges: ReadTable, ends: tuple[ReadTable, ReadTable], budget: Budget, folder: Path | None
     ) -> Adjacency:
-        """The adjacency called `name`: from here, from its file, else built and kept. Raises as `build_adjacency`."""
+        """Return the adjacency called `name`: from this cache, from its file, or newly built and cached.
+
+        Raises as `build_adjacency`.
+        """
 
         def made() -> tuple[Adjacency, int]:
             files = None if folder is None else AdjacencyFolder(folder)
@@ -84,11 +88,11 @@ class ReadCache:
         return found
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Any small value of an immutable version, as a search's Memo."""
+        """Return any small value of an immutable version, as a search's Memo."""
         return self._keep(("value", key), lambda: (make(), 1024))
 
     def recall(self, key: Hashable) -> Any:
-        """What was remembered last under this key; None where that is forgotten."""
+        """Return the last remembered value for this key; None if it was dropped."""
         held = self._find(("remembered", key))
         return None if held is None else held[0]
 
@@ -97,7 +101,7 @@ class ReadCache:
         self._add(("remembered", key), value, 256)
 
     def _find(self, key: Hashable) -> tuple[Any, int] | None:
-        """What is kept by this key, with its size; it counts as used."""
+        """Return the cached value for this key with its size, and mark it as used."""
         with self._lock:
             held = self._held.get(key)
             if held is not None:

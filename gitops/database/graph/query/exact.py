@@ -1,13 +1,14 @@
 """Comparisons of columns and constants that never round: three-valued, of which only TRUE counts.
 
-Numbers compare by their mathematical value, whatever their widths; texts by code point, which is the byte order of UTF-8;
-false before true; dates and times chronologically.
+Numbers compare by their mathematical value, whatever their widths; texts by code point, which is the byte order of
+UTF-8; false before true; dates and times chronologically.
 
-Some conditions the driver can test while it reads, as typed expressions: never text, so nothing can be injected. Only what it
-decides exactly as this module does is handed down: whole numbers, texts, truth values and dates against a constant. Floats are
-not handed down, since the driver treats 0.0 and -0.0 as different, and so do the types that it cannot take in a filter.
+The driver can test some conditions while it reads. They are passed as typed expressions, never as text, so nothing can
+be injected. Only conditions that it decides exactly like this module are pushed down: whole numbers, texts, booleans
+and dates against a constant. Floats are not pushed down, because the driver treats 0.0 and -0.0 as different, nor are
+types that its filters do not support.
 
-`ColumnReader` reads properties of the rows in flight: when they are needed, once per distinct row, or remembered from a scan.
+`ColumnReader` reads properties of the current rows on demand, once per distinct row, or reuses them from a scan.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
 
 
 def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
-    """Where the condition is TRUE, for `count` rows; `value` gives a side's column."""
+    """Return where the condition is TRUE, for `count` rows; `value` returns a side's column."""
     left, right = value(condition.left), value(condition.right)
     if condition.sign is ComparisonOperator.CONTAINS:
         return contains(left, right, count)
@@ -108,7 +109,9 @@ def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> P
 def _compare_whole(
     field: pc.Expression, sign: ComparisonOperator, value: float, column: pa.DataType
 ) -> pc.Expression | None:
-    """Compare whole numbers with any number: a fraction is replaced by its neighbour, and what no number reaches decides.
+    """Compare whole numbers with any number: a fraction is rounded to the neighbouring whole number.
+
+    Out-of-range values decide by themselves.
 
     None if no row passes.
     """
@@ -150,7 +153,7 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
 
 
 def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
-    """Where the text has the needle in it, or the list an item equal to it; never for a null on either side."""
+    """Return where the text contains the needle, or the list an item equal to it; never true for a null on either side."""
     if isinstance(left, ConstantCell):
         return _every_pair(left, needle, count, lambda text, part: part in text)
     if pa.types.is_string(left.type):
@@ -169,7 +172,7 @@ def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
 
 
 def starts_with(left: Operand, prefix: Operand, count: int) -> np.ndarray:
-    """Where the text begins with the prefix; never for a null on either side."""
+    """Return where the text begins with the prefix; never true for a null on either side."""
     if isinstance(left, pa.Array) and isinstance(prefix, ConstantCell):
         return _found(left, prefix, pc.starts_with)
     return _every_pair(left, prefix, count, str.startswith)
@@ -232,7 +235,7 @@ def _ordered(sign: ComparisonOperator, left: np.ndarray, right: np.ndarray) -> n
 
 
 def _mixed(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Less and equal of whole numbers and numbers of another width."""
+    """Return less-than and equal for whole numbers and numbers of a different width."""
     if right.dtype.kind != "f":
         if left.dtype == np.uint64:
             negative = right < 0
@@ -251,7 +254,10 @@ def _mixed(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 @dataclass(slots=True)
 class ColumnReader:
-    """Reads the columns of bound rows: `table` opens a table by key; `search` says for each row id whether its text matches."""
+    """Reads the columns of bound rows.
+
+    `table` opens a table by key; `search` returns, for each row id, whether its text matches.
+    """
 
     table: Callable[[str], ReadTable]
     search: Callable[[TextMatch, np.ndarray], pa.Array]
@@ -288,7 +294,7 @@ class ColumnReader:
         return self.columns(value.variable, f"{value.kind}:{value.owner}", [value.name], row_ids)[value.name]
 
     def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
-        """Of the rows of one table those that satisfy all conditions, by the columns that came with them."""
+        """Return the rows of one table that satisfy all conditions, using the columns that were read with them."""
 
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):
@@ -313,5 +319,5 @@ class ColumnReader:
         return rows
 
     def keep_nodes(self, conditions: Sequence[Condition], variable: str, row_ids: np.ndarray) -> np.ndarray:
-        """Of the row ids of one variable those that satisfy all conditions."""
+        """Return the row ids of one variable that satisfy all conditions."""
         return self.keep(conditions, Bindings(len(row_ids), {variable: row_ids})).columns[variable]

@@ -1,15 +1,17 @@
 """Hops: for every source the distinct nodes that breadth-first search first reaches within the bounds.
 
-A source is visited from the start, so a cycle of several edges never gives it back. An edge from a node to itself gives that
-node at the depth after its own, if that is within the bounds and it was not given already; such a step leads nowhere else.
+A source counts as visited from the start, so a cycle of several edges never returns it. An edge from a node to itself
+returns that node at the next depth, if that is within the bounds and it was not returned already; such a step goes no
+further.
 
-The edges at a set of nodes are found by one of three strategies, which give the same steps in different orders.
+The edges at a set of nodes are found by one of three strategies, which produce the same steps in different orders.
 
-The strategy `AUTO` decides per hop by what it would read (the nodes, and those that each step adds, by edges per node): an
-adjacency in memory is always taken, and a stored one where the caller keeps a cache; several steps over few edges build one;
-little is asked of the edge table, if that has an index or is small, until asking has cost a process that keeps its cache as
-much as building an adjacency does; else a stored adjacency is opened, or one is built, which costs about a second per million
-edges and serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges are read whole.
+The strategy `AUTO` decides per hop by the estimated amount of reading (the nodes, and those that each step adds, by
+edges per node): an adjacency in memory is always used, and a stored one if the caller has a cache; several steps over
+few edges build one; small requests go to the edge table if it has an index or is small, until in a process with a cache
+they have cost as much as building an adjacency; otherwise a stored adjacency is opened, or one is built, which takes
+about a second per million edges and serves all later hops; beyond a limit, or for one step of a query without a cache,
+all edges are read.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _BITS = 48
 
 @dataclass(frozen=True, slots=True)
 class EdgeSteps:
-    """One entry per edge: the index of the node that it leaves from, the row id of its far end, the row id of the edge."""
+    """One entry per edge: the index of its start node, the row id of its far end, the row id of the edge."""
 
     origins: np.ndarray
     nodes: np.ndarray
@@ -108,7 +110,7 @@ class StoredNeighbours(Neighbours):
 
 @dataclass(slots=True)
 class ProbedNeighbours(Neighbours):
-    """From the edge table itself: by asking for the edges of the nodes, or, with `whole`, by reading all edges.
+    """Neighbours from the edge table itself: queries the edges of the nodes or, with `whole`, reads all edges.
 
     `ends` are the tables of the edge's source and target.
     """
@@ -146,9 +148,9 @@ class ProbedNeighbours(Neighbours):
 def reach_nodes(
     neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What distinct sources reach: the index of a source and the row id of a node, sorted by both, each pair once.
+    """Return the pairs that distinct sources reach: source index and row id of a node, sorted by both, each pair once.
 
-    In parts that go through the sources in order. A part is some million pairs, or one source.
+    The result is produced in parts, in the order of the sources. A part has some million pairs, or one source.
     """
     start, size = 0, _FIRST
     while start < len(sources) and hop.low <= hop.steps:
@@ -187,7 +189,7 @@ def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Bud
 
 
 def _onward(neighbours: Neighbours, origins: np.ndarray, nodes: np.ndarray) -> EdgeSteps:
-    """The steps from nodes that may repeat, by origin; in the place of the edge stands the node that the step leaves from."""
+    """Return the steps from nodes that may repeat, by origin; the edge field contains the start node of the step."""
     distinct, which = np.unique(nodes, return_inverse=True)
     steps = neighbours.steps(distinct)
     if len(distinct) == len(nodes):
@@ -237,7 +239,7 @@ class QueryTables:
     def __init__(
         self, snapshot: Snapshot, cache: ReadCache | None, options: QueryOptions, budget: Budget, trace: Trace
     ) -> None:
-        """Without a cache nothing is kept after the run but what `options.cache_dir` takes."""
+        """Open the tables. Without a cache, nothing is kept after the run except in `options.cache_dir`."""
         self._snapshot = snapshot
         self._keeps = cache is not None or options.cache_dir is not None
         self._shared = cache is not None
@@ -269,7 +271,7 @@ class QueryTables:
             )
 
     def settled(self, key: str, columns: Sequence[str]) -> bool:
-        """Whether all rows of these columns are in memory; frequent requests load them."""
+        """Return whether all rows of these columns are in memory; frequent requests load them."""
         table = self.table(key)
         return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
@@ -285,13 +287,13 @@ class QueryTables:
         return catalog
 
     def memo(self, table: str) -> Memo:
-        """Where search keeps what it knows of a table."""
+        """Return the place where search caches facts about a table."""
         entry = self._snapshot.manifest.tables[table]
         place = (self._snapshot.folder.dataset(entry.path).uri, entry.version)
         return lambda key, make: self._cache.value((self._snapshot.identity.graph_id, place, key), make)
 
     def neighbours(self, hop: HopOp, count: int) -> Neighbours:
-        """What finds the neighbours of `count` nodes to begin with."""
+        """Return the strategy that finds the neighbours of `count` start nodes."""
         edges, near, far = self.table(hop.edge), self.table(hop.near_table), self.table(hop.far_table)
         ends = (far, near) if hop.direction is Direction.IN else (near, far)
         name = adjacency_name(self._snapshot, hop.edge, ends[0].key, ends[1].key)
@@ -330,9 +332,10 @@ class QueryTables:
     def _has_built(
         self, name: str, edges: ReadTable, ends: tuple[ReadTable, ReadTable], building: int, asking: float
     ) -> bool:
-        """Whether an adjacency is in memory now: it is built once asking, which costs so much this time, has cost as much.
+        """Return whether an adjacency is in memory now; it is built once requests have cost as much as building it.
 
-        Not where the limits of the query are too near: a query that does without it must not fail by it.
+        Not if the limits of the query are too close, because a query that works without an adjacency must not fail
+        because of one.
         """
         if not self._shared or building > min(_MOST_AHEAD, self._budget.left_s * _AHEAD_IN_S):
             return False

@@ -18,10 +18,10 @@ _MIB = 2**20
 
 
 class Strategy(StrEnum):
-    """How hops find the neighbours of nodes; the rows of a result never depend on it.
+    """Strategy for finding the neighbours of nodes in hops; the rows of a result never depend on it.
 
-    `INDEX` asks the edge table for the edges of the nodes at hand, `SCAN` reads all edges per step, `CSR` works on an
-    adjacency in memory, which is built once per version; `AUTO` takes the cheapest for each hop.
+    `INDEX` queries the edge table for the edges of the current nodes, `SCAN` reads all edges per step, `CSR` uses an
+    adjacency in memory, which is built once per version; `AUTO` chooses the cheapest for each hop.
     """
 
     AUTO = "auto"
@@ -32,11 +32,11 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """`now` is what `now()` gives, to the millisecond. A limit that is None does not limit.
+    """Options of a query. `now` is the value of `now()`, to the millisecond. None means no limit.
 
-    `timeout_s` is checked between operators and between batches. `memory_bytes` bounds what the query itself holds: rows
-    in flight, columns read, and an adjacency that it builds. `approximate` allows `nearest` to use an index, which may miss
-    rows that are near. `cache_dir` is where adjacencies are kept between processes; None keeps none.
+    `timeout_s` is checked between operators and between batches. `memory_bytes` limits the query's own memory: current
+    rows, columns read, and an adjacency that it builds. `approximate` allows `nearest` to use an index, which may miss
+    near rows. `cache_dir` is the folder for adjacencies between processes; None disables it.
     """
 
     now: datetime
@@ -50,9 +50,9 @@ class QueryOptions:
 
 
 class Budget:
-    """The limits of one query and what it uses of them.
+    """Limits of one query and its usage.
 
-    `held` is what the rows and columns in flight take; `need` asks for more on top of it, before it is taken.
+    `held` is the memory of the current rows and columns; `need` reserves more on top of it before use.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Budget:
 
     @property
     def bounded(self) -> bool:
-        """Whether memory is limited."""
+        """Return whether memory is limited."""
         return self._memory is not None
 
     @property
@@ -76,7 +76,7 @@ class Budget:
         return math.inf if self._deadline is None else self._deadline - self._clock()
 
     def affords(self, nbytes: int) -> bool:
-        """Whether so much more memory is within the limit; it is not taken."""
+        """Return whether this much more memory is within the limit, without reserving it."""
         return self._memory is None or self.held + nbytes <= self._memory
 
     def check(self) -> None:

@@ -1,23 +1,24 @@
-"""From a checked read to operators.
+"""Plans a checked read as operators.
 
 Rules of this module (§ numbers are those of the language's read semantics):
 
-1. The clauses of a block are separated; variables that hops join make up a component, and what is given from outside, for a
-   `not` block, makes up one (§3.1).
+1. The clauses of a block are separated; variables joined by hops form a component; the variables from outside a `not`
+   block form another (§3.1).
 2. A component starts with the scan of its first declared bind, else (hops only) of its first hop's left variable.
-3. Hops follow in writing order, each as soon as one of its ends is bound; with both bound it is an existence test.
+3. Hops follow in written order, each as soon as one of its ends is bound; if both are bound, it is an existence test.
 4. Further components are joined by a product.
-5. Where another variable of a component has far fewer nodes than the root, the walk starts there, and its rows are put in the
-   order that rule 2 gives. A hop that may be one edge long holds between the same pairs of nodes from either end: depths are
-   equal both ways. One of at least two edges does not: the edge of a node to itself counts at its far end only.
-6. A condition is tested as soon as its variables are bound: on scanning, on arriving, or on the rows; a negation too. Rows
-   that fail once would fail later as well, so this changes nothing but the cost.
+5. If a different variable of a component has far fewer nodes than the root, traversal starts there, and its rows are
+   sorted into the order of rule 2. A hop that may be one edge long connects the same pairs of nodes from either end,
+   because depths are equal both ways. A hop of at least two edges does not, because the edge of a node to itself counts
+   only at its far end.
+6. A condition is tested as soon as its variables are bound: during a scan, on arrival, or on the rows; so is a
+   negation. Rows that fail early would also fail later, so this affects only the cost.
 
-Conditions that rows must satisfy have constants: these are literals, parameters and `now()`, read once before anything else
-happens. A cell is the value in a column, as in `gitops.database.graph.values`: dates are days, times are milliseconds.
+Conditions contain constants (literals, parameters and `now()`), which are read once at the start. A cell is the value
+in a column, as in `gitops.database.graph.values`: dates are days, times are milliseconds.
 
-An explanation has the operators of a run with estimated and actual rows. Values of parameters never appear in it, only their
-names.
+An explanation has the operators of a run with estimated and actual rows. Values of parameters never appear in it, only
+their names.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Constants:
 
 
 def _read(value: Any, kind: PropType) -> Any:
-    """The cell of a value that has been checked, but for what is text until it is used."""
+    """Return the cell of a checked value; text is converted when it is used."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -214,7 +215,7 @@ class ScanOp:
 
 @dataclass(frozen=True, slots=True)
 class HopOp:
-    """Go from one bound variable along an edge; bind the far one or, where it `exists`, keep the rows that get there.
+    """Follow an edge from a bound variable; bind the far one or, with `exists`, keep the rows that reach it.
 
     `direction` is seen from `near`. `binding` is the edge variable: a row per edge. `conditions` are on the far node.
     """
@@ -233,7 +234,7 @@ class HopOp:
 
     @property
     def one_type(self) -> bool:
-        """Whether both ends are of one type, so that there may be a second step."""
+        """Return whether both ends are of one type, so that there may be a second step."""
         return self.near_table == self.far_table
 
     @property
@@ -251,7 +252,7 @@ class TestOp:
 
 @dataclass(frozen=True, slots=True)
 class ProductOp:
-    """Every row with every row of a block of its own that satisfies the conditions with it."""
+    """Combine every row with every row of a separate block that satisfies the conditions with it."""
 
     block: Block
     conditions: tuple[Condition, ...]
@@ -321,7 +322,10 @@ class _Planner:
         outer: Mapping[str, str],
         free: dict[int, frozenset[str]],
     ) -> None:
-        """`outer` maps the variables that are given to their tables. `free` keeps what `_free_variables` found."""
+        """Create a planner. `outer` maps the outer variables to their tables.
+
+        `free` caches the results of `_free_variables`.
+        """
         self._constants = constants
         self._rows_of = rows_of
         self._outer = outer
@@ -394,7 +398,7 @@ class _Planner:
         return operators
 
     def _advance(self, operators: list[Operator], bound: dict[str, None]) -> None:
-        """Test what can be tested, and carry out hops that have a bound end until there is none."""
+        """Test every condition that can be tested, and carry out hops with a bound end until there are none left."""
         self._add_tests(operators, bound)
         while (hop := _next_hop(self._hops, bound)) is not None:
             self._hops.remove(hop)
@@ -458,9 +462,12 @@ def _next_hop(hops: Iterable[_Hop], bound: Collection[str]) -> _Hop | None:
 
 
 def _free_variables(absent: Absent, known: dict[int, frozenset[str]]) -> frozenset[str]:
-    """The variables that a `not` block takes from outside, nested blocks included; `known` has those of blocks by identity.
+    """Return the variables that a `not` block uses from outside, including nested blocks.
 
-    Each nested block is planned with its own planner, so that the innermost one would be looked at again in each of them.
+    `known` caches blocks by identity.
+
+    Each nested block has its own planner, so without the cache the innermost block would be analysed again by each of
+    them.
     """
     if id(absent) in known:
         return known[id(absent)]

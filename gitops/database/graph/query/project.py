@@ -1,10 +1,10 @@
-"""From rows in flight to result columns: groups, order, limit, projection.
+"""Turns the current rows into result columns: groups, order, limit, projection.
 
-Rows are put in order, grouped and aggregated by whole numbers that order just as the values do.
+Rows are sorted, grouped and aggregated by integers that sort exactly like the values.
 
-Order (§3.6): by keys, nulls first going up and last going down; then by ids, so that it is total. Groups (§3.5): in the order in
-which they are first seen. Sums are exact and rounded once, at the end, so they do not depend on the order of the rows; an
-average of floats is the rounded sum divided by the count.
+Order (§3.6): by keys, nulls first in ascending and last in descending order; then by ids, so that the order is total.
+Groups (§3.5): in the order in which they are first seen. Sums are exact and rounded once, at the end, so they do not
+depend on the order of the rows; an average of floats is the rounded sum divided by the count.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _NO_VALUE = "unsupported projection expression: a rank, text match or aggregate 
 
 
 def sorted_by(key: SortKey, items: Sequence[ReturnItem]) -> TypedExpr:
-    """What an order item orders by, seen through an alias."""
+    """Return the expression behind an order item, resolving aliases."""
     return items[key.value.item].value if isinstance(key.value, AliasValue) else key.value
 
 
 def item_type(value: TypedExpr) -> PropType:
-    """The type of a result column; a node is its id.
+    """Return the type of a result column; a node is its id.
 
     Raises GitopsError `query_unsupported` for a rank, a text match, or an aggregate of one of these or of an aggregate.
     """
@@ -152,7 +152,10 @@ class Projection:
         ]
 
     def _constant(self, cell: ConstantCell | None, count: int) -> pa.Array:
-        """A cell for each row. A long text or list is asked for in the budget before so many rows are made of it."""
+        """Return a cell for each row.
+
+        A long text or list is reserved in the budget before it is repeated that often.
+        """
         if cell is None:
             raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
         kind = arrow_field("value", cell.type).type
@@ -235,10 +238,10 @@ def first_rows(
     limit: int | None,
     ties: Callable[[np.ndarray], Sequence[pa.Array]] | None,
 ) -> np.ndarray:
-    """The positions of the first `limit` of `count` rows, in order.
+    """Return the positions of the first `limit` of `count` rows, in order.
 
-    `keys` are columns with whether they descend. `ties` gives further columns, ascending, for the positions it is asked
-    about, and is only asked about rows that the keys leave equal; without it such rows stay in the order they have.
+    `keys` are columns, each with whether it is descending. `ties` returns further ascending columns for given
+    positions, and is called only for rows with equal keys; without it, such rows keep their order.
     """
     if limit is not None and keys and 0 < limit * _FEW_TIMES < count:
         likely = _candidates(*keys[0], limit)

@@ -1,9 +1,9 @@
-"""Run a checked read against one snapshot.
+"""Runs a checked read against one snapshot.
 
-1. Parameters and literals are read; nothing has been opened yet.
+1. Parameters and literals are read, before anything is opened.
 2. The clauses become operators; types and properties that the snapshot lacks are refused.
-3. The operators give rows.
-4. The rows are grouped, or ordered and cut; then the returned properties are read.
+3. The operators produce rows.
+4. The rows are grouped, or sorted and limited; then the returned properties are read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _HASHED = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scala
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What a scan brings along: columns that the result needs, and only its first rows in an order."""
+    """Additions to a scan: columns that the result needs, and only its first rows in an order."""
 
     columns: tuple[str, ...] = ()
     order: RowOrder | None = None
@@ -84,7 +84,7 @@ class Executor:
     trace: Trace
 
     def block(self, block: Block, rows: Bindings, wanted: ScanRequest | None = None) -> Bindings:
-        """The rows that a block makes of the given ones. `wanted` is for its scan, if that stands alone."""
+        """Run a block on the given rows and return its rows. `wanted` is for its scan, if the block is only that."""
         for operator in block.operators:
             if not rows.count:
                 break
@@ -122,7 +122,7 @@ class Executor:
     def _select(
         self, table: ReadTable, variable: str, conditions: Sequence[Condition], wanted: ScanRequest
     ) -> TableRows:
-        """The rows of a table that satisfy conditions on the variable, by row id, with the wanted columns."""
+        """Return the rows of a table that satisfy the variable's conditions, by row id, with the wanted columns."""
         pushed, rest = push_conditions(conditions, table.types)
         if pushed is NEVER:
             return table.collect(wanted.columns, iter(()), self.budget)
@@ -147,7 +147,7 @@ class Executor:
         return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
     def _find_by_text(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
+        """Return the row ids that satisfy conditions, one of which searches for a text in memory."""
         for condition in conditions:
             left, right = condition.left, condition.right
             if (
@@ -185,7 +185,7 @@ class Executor:
     def _filter_reached(
         self, operator: HopOp, parts: Iterable[tuple[np.ndarray, np.ndarray]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What is reached and satisfies the conditions on the far node: indexes of sources, and nodes."""
+        """Return the reached nodes that satisfy the far node's conditions: indexes of sources, and nodes."""
         kept_origins, kept_nodes, held = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         allowed: np.ndarray | None = None
         for origins, nodes in parts:
@@ -218,7 +218,7 @@ class Executor:
         return rows.keep(found)
 
     def _bind_edges(self, operator: HopOp, rows: Bindings, steps: EdgeSteps, which: np.ndarray) -> Bindings:
-        """A row per edge: in the order of the rows, and by edge id among those of one row."""
+        """Bind one row per edge, in the order of the rows, and by edge id within a row."""
         if operator.conditions:
             kept = self.reader.keep_nodes(operator.conditions, operator.far, np.unique(steps.nodes))
             mask = np.isin(steps.nodes, kept)
@@ -238,7 +238,7 @@ class Executor:
         return made.bind(operator.far, nodes)
 
     def _sort_key(self, variable: str, table: str, rows: Bindings) -> np.ndarray:
-        """What rows are sorted by: nodes by row id, edges by edge id."""
+        """Return the sort key of rows: row ids for nodes, edge ids for edges."""
         column = rows.columns[variable]
         return ranks(self.reader.columns("", table, ["id"], column)["id"]) if table.startswith("edge:") else column
 
@@ -285,7 +285,10 @@ class Executor:
         return rows.keep(~present[which])
 
     def _has_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
-        """Whether each node has a neighbour, for a block that asks only for that and where degrees are known; else None."""
+        """Return whether each node has a neighbour, for a block that needs only that and if degrees are known.
+
+        Otherwise None.
+        """
         if len(operator.block.operators) != 1 or len(operator.outer) != 1:
             return None
         (hop,) = operator.block.operators
@@ -299,7 +302,7 @@ class Executor:
 
 
 def _join_sides(condition: Condition, left: Bindings, right: Bindings) -> tuple[PropertyValue, PropertyValue] | None:
-    """The properties of left and of right rows that the condition says to be equal, if their values can be hashed."""
+    """Return the properties of left and right rows that the condition compares for equality, if hashable."""
     one, other = condition.left, condition.right
     if not isinstance(one, PropertyValue) or not isinstance(other, PropertyValue) or condition.sign is not Sign.EQ:
         return None
@@ -312,7 +315,7 @@ def _join_sides(condition: Condition, left: Bindings, right: Bindings) -> tuple[
 
 
 def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For each wanted node, whether it is in its run of the nodes; within a run they ascend."""
+    """Return, for each wanted node, whether it is in its run of the nodes; nodes ascend within a run."""
     low, high = starts[runs], starts[runs + 1]
     end = high.copy()
     while True:
@@ -334,8 +337,8 @@ _AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, 
 class QueryResult:
     """Result rows by column, with facts about the run.
 
-    `types` are the columns' types in the order of `columns`; of two return items of one name the later one is there.
-    `touched` are the types whose tables the plan reads, whether or not the run got as far as each. `explanation` has the
+    `types` are the columns' types in the order of `columns`; for two return items with one name, the later one counts.
+    `touched` are the types whose tables the plan reads, whether or not the run reached each one. `explanation` has the
     operators if it was asked for.
     """
 
@@ -348,7 +351,7 @@ class QueryResult:
     statistics: Mapping[str, Any]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as JSON objects: floats that are not finite by name, dates and times as text."""
+        """Return the rows as JSON objects: non-finite floats by name, dates and times as text."""
         columns = []
         for name, kind in zip(self.columns, self.types, strict=True):
             cells: list[Any] = raw_columns(pa.table({"cells": self.table.column(name)}))["cells"]
@@ -430,7 +433,7 @@ def _run(
 
 
 def _check_snapshot(read: typed.TypedRead, block: plan.Block, tables: QueryTables, search: QuerySearch) -> set[str]:
-    """Refuse what the snapshot does not have and what search cannot do, whatever the data: the tables of the plan."""
+    """Reject tables that the snapshot does not have and searches that are impossible for any data."""
     planned: set[str] = set()
     conditions: list[plan.Condition] = []
     for operator in plan.operators_of(block):
@@ -476,9 +479,9 @@ def _scan_request(read: typed.TypedRead, block: plan.Block, tables: QueryTables)
 def _pushed_order(
     read: typed.TypedRead, ordered: list[typed.TypedExpr], scan: plan.ScanOp, tables: QueryTables
 ) -> RowOrder | None:
-    """The order and limit, if the driver can carry them out exactly: it treats 0.0 and -0.0 as different.
+    """Return the order and limit if the driver can apply them exactly; it treats 0.0 and -0.0 as different.
 
-    Rows that go by a number first are chosen here, since that is several times faster.
+    Rows that are sorted by a number first are selected here, because that is several times faster.
     """
     if read.aggregated or read.limit is None or not ordered:
         return None

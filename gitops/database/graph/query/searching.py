@@ -31,9 +31,9 @@ _EDITS_OF = "max_edits is a literal or a parameter, not a property"
 
 @dataclass(slots=True)
 class QuerySearch:
-    """The searches of one run.
+    """Searches of one run.
 
-    `embedder` turns texts that `nearest` is asked for into vectors; `approximate` allows an index of vectors.
+    `embedder` turns texts in `nearest` into vectors; `approximate` allows a vector index.
     """
 
     tables: QueryTables
@@ -43,7 +43,7 @@ class QuerySearch:
     approximate: bool
 
     def check_match(self, match: TextMatch) -> None:
-        """Refuse a text match that cannot be carried out, whatever the data. Raises GitopsError `query_unsupported`."""
+        """Reject a text match that is impossible for any data. Raises GitopsError `query_unsupported`."""
         self._constant(match.query, _SOUGHT)
         if match.max_edits is not None:
             self._constant(match.max_edits, _EDITS_OF)
@@ -60,7 +60,7 @@ class QuerySearch:
             self._vector_query(rank)
 
     def matches(self, match: TextMatch, row_ids: np.ndarray) -> pa.Array:
-        """For each row id whether its text matches; null where there is no text, or nothing to look for."""
+        """Return, for each row id, whether its text matches; null if there is no text, or nothing to search for."""
         query: str | None = self._constant(match.query, _SOUGHT)
         edits: int | None = _EDITS if match.max_edits is None else self._constant(match.max_edits, _EDITS_OF)
         if query is None or edits is None or not len(row_ids):
@@ -77,7 +77,7 @@ class QuerySearch:
         return answer.take(pa.array(which))
 
     def places(self, rank: NearestRank | TextRank | FusedRank, rows: Bindings, limit: int | None) -> np.ndarray:
-        """For each row the place of its ranked node among those of all rows, from 0; -1 without one.
+        """Return, for each row, the rank of its node among those of all rows, from 0; -1 without one.
 
         Nodes of equal distance or relevance are in the order of their ids.
         """
@@ -139,7 +139,7 @@ class QuerySearch:
         return [row for row, _ in sorted(scored, key=lambda each: (each[1], names[each[0]]))]
 
     def _vector_query(self, rank: NearestRank) -> str | Sequence[float]:
-        """The vector that is asked for, or the text that stands for one."""
+        """Return the requested vector, or the text that it is computed from."""
         place = f"{rank.target.owner}.{rank.target.name}"
         query: str | Sequence[float] | None = self._constant(
             rank.query, f"nearest() to {place} takes a literal or a parameter, not a property"
@@ -160,7 +160,7 @@ class QuerySearch:
         return cell.value
 
     def _text_column(self, field: PropertyValue) -> TextColumn:
-        """Any text can be searched; an index makes it fast."""
+        """Return the text column. Any text can be searched; an index makes it fast."""
         table = self.tables.table(f"node:{field.owner}")
         return TextColumn(table.dataset, field.name, self.tables.memo(table.key), self.budget.check)
 
@@ -170,13 +170,15 @@ def _target(rank: NearestRank | TextRank) -> PropertyValue:
 
 
 def fuse(first: Sequence[int], second: Sequence[int], k: int = _FUSION_K) -> list[tuple[int, float]]:
-    """Reciprocal rank fusion: row ids with their scores, best first; of each ranking, place r from 0 gives 1 / (k + r + 1).
+    """Compute reciprocal rank fusion: row ids with scores, best first.
 
-    Each ranking lists distinct row ids, best first. Equal scores keep the order in which the ids are first seen, the first
-    ranking before the second. `k` is at least 1.
+    Place r from 0 of a ranking adds 1 / (k + r + 1).
 
-    Source: Cormack, Clarke, Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning methods",
-    SIGIR 2009.
+    Each ranking lists distinct row ids, best first. Equal scores keep the order in which the ids are first seen, the
+    first ranking before the second. `k` is at least 1.
+
+    Source: Cormack, Clarke, Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods", SIGIR 2009.
     """
     scores: dict[int, float] = {}
     for ranking in (first, second):

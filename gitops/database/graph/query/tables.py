@@ -1,13 +1,13 @@
-"""One table at one version, as the executor reads it: by filter, by row id, by key.
+"""Reads one table at one version for the executor: by filter, by row id, by key.
 
 Row ids are the driver's stable ones: a row keeps its id through updates, compaction, changes of columns and restored
 versions, and ids are dense enough to index arrays with. They are int64 everywhere in this package.
 
-A column stays in memory between queries once asking for cells has cost about what reading the whole column costs. A version of
-a table never changes, so a kept column equals the stored column. It lives in the cache of the caller, counts there by its
-bytes, and goes when the cache is full. What a query gets does not depend on any of this.
+A column stays in memory between queries once reading single cells has cost about as much as reading the whole column. A
+version of a table never changes, so a cached column equals the stored column. It is in the caller's cache, counted in
+bytes, and evicted when the cache is full. Results never depend on any of this.
 
-Rows during execution have for each variable a column of stable row ids, all of one length. Rows may be equal.
+During execution, rows have a column of stable row ids for each variable, all of the same length. Rows may be equal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SortedTexts:
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory."""
+        """Memory usage in bytes."""
         return int(self.cells.nbytes + self.row_ids.nbytes)
 
     def find(self, text: str) -> np.ndarray:
@@ -67,10 +67,10 @@ class SortedTexts:
 
 @dataclass(slots=True)
 class ResidentColumns:
-    """The columns of one table version that are kept, and the account of what others cost so far.
+    """Cached columns of one table version, and the cost of reading other columns so far.
 
-    `get` gives what was `put` by this name, None if it is gone. No column of more than `most_bytes` is kept. Threads may share
-    it: the account is a guess, and what is kept is complete when it is put.
+    `get` returns the value that was `put` under this name, None if it was evicted. No column of more than `most_bytes`
+    is kept. Threads may share it: the cost is an estimate, and a value is complete when it is put.
     """
 
     get: Callable[[str], Any]
@@ -94,7 +94,10 @@ class ResidentColumns:
             self._width[name] = max(self._width.get(name, 0.0), column.nbytes / max(1, rows))
 
     def worth(self, types: Mapping[str, pa.DataType], rows: int) -> bool:
-        """Note that `rows` cells of each of these columns are asked for; whether it is time to read them as a whole."""
+        """Record that `rows` cells of each of these columns were requested.
+
+        Return whether to read the columns as a whole now.
+        """
         for name in types:
             self._paid[name] = self._paid.get(name, 0) + _CALL + _ROW * rows
         return all(
@@ -102,12 +105,12 @@ class ResidentColumns:
         )
 
     def texts(self, name: str) -> SortedTexts | None:
-        """A column in the order of its texts, if it is here."""
+        """Return a column sorted by its texts, if it is cached."""
         found: SortedTexts | None = self.get(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
-        """Note that a text is looked for in a column; whether it is time to sort it, if it is small enough."""
+        """Record a search for a text in a column; return whether to sort the column now, if it is small enough."""
         paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self.rows
 
@@ -119,23 +122,23 @@ class ResidentColumns:
         return texts
 
     def measured(self, name: str) -> bool:
-        """Whether it is known how large cells of a column are."""
+        """Return whether it is known how large cells of a column are."""
         return name in self._width
 
     def small(self, name: str) -> bool:
-        """Whether a column is small enough to be kept, as far as is known."""
+        """Return whether a column is small enough to be cached, as far as is known."""
         return self._width.get(name, self.most_bytes) * self.rows <= self.most_bytes
 
     def size(self, names: Sequence[str]) -> int:
-        """The bytes of these columns and of the row ids, as far as is known; a column that is not known counts as the largest."""
+        """Return the bytes of these columns and of the row ids, if known; an unknown column counts as the largest."""
         return int(self.rows * (8 + sum(self._width.get(name, self.most_bytes / max(1, self.rows)) for name in names)))
 
     def forbid(self, names: Sequence[str]) -> None:
-        """Keep none of these columns: they are larger than was known."""
+        """Cache none of these columns, because they are larger than expected."""
         self._width.update(dict.fromkeys(names, math.inf))
 
     def keep(self, ids: np.ndarray, columns: dict[str, pa.Array]) -> None:
-        """Keep what was read as a whole, by row id, as far as it is small."""
+        """Cache columns that were read as a whole, by row id, if they are small enough."""
         self.measure(columns, len(ids))
         if ids.nbytes > self.most_bytes:
             return
@@ -171,7 +174,10 @@ class PushedFilter:
 
     @classmethod
     def all_of(cls, filters: Sequence[PushedFilter]) -> PushedFilter:
-        """All of some filters, as a balanced tree: what the driver is sent doubles with each level of an expression."""
+        """Combine filters with AND as a balanced tree.
+
+        Each level of an expression doubles the bytes sent to the driver.
+        """
         if len(filters) == 1:
             return filters[0]
         left, right = cls.all_of(filters[: len(filters) // 2]), cls.all_of(filters[len(filters) // 2 :])
@@ -187,7 +193,7 @@ class TableRows:
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory."""
+        """Memory usage in bytes."""
         return int(self.ids.nbytes + sum(column.nbytes for column in self.columns.values()))
 
     def keep(self, mask: np.ndarray) -> TableRows:
@@ -202,9 +208,11 @@ class ReadTable:
     """A dataset at the version that a manifest names. Safe to share between threads."""
 
     def __init__(self, key: str, dataset: LanceDataset, rows: int, residents: ResidentColumns | None = None) -> None:
-        """`key` is the manifest's (`node:T`, `edge:E`); `rows` what the manifest counts, for estimates only.
+        """Open the table.
 
-        `residents` keeps columns in memory that are asked for often; without it none is kept.
+        `key` is the manifest's (`node:T`, `edge:E`); `rows` is the manifest's count, only for estimates.
+
+        `residents` caches frequently used columns; without it none is cached.
         """
         self._residents = residents
         self.key = key
@@ -230,7 +238,9 @@ class ReadTable:
     def scan(
         self, columns: Sequence[str], budget: Budget, filter_: PushedFilter | None = None, order: RowOrder | None = None
     ) -> Iterator[TableRows]:
-        """Batches of rows, in the order asked for, else in any. An order goes with a filter only where the table `filters`.
+        """Yield batches of rows in the requested order, otherwise in any.
+
+        An order with a filter requires that the table `filters`.
 
         Raises GitopsError `query_failed`; as `Budget.check`.
         """
@@ -290,7 +300,10 @@ class ReadTable:
         return None if found is None else TableRows(*found)
 
     def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
-        """All rows, if these columns are in memory, or if asking for so many rows makes it worth while to read them."""
+        """Return all rows if these columns are in memory.
+
+        Also if this many requested rows make it worthwhile to read them all.
+        """
         found = self.held(columns)
         if found is not None or self._residents is None:
             return found
@@ -315,7 +328,10 @@ class ReadTable:
             return None
 
     def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
-        """The row ids, ascending, of the rows with a text in a column, where that is in memory; None to ask the driver."""
+        """Return the ascending row ids with a text in a column, if that column is in memory.
+
+        None means to query the driver.
+        """
         if self._residents is None:
             return None
         texts = self._residents.texts(name)
@@ -351,7 +367,10 @@ class ReadTable:
         return taken
 
     def locate(self, ids: pa.Array, budget: Budget, *, whole: bool = False) -> np.ndarray:
-        """The row id of each node id, -1 where there is none. `ids` has no null; `whole` reads all rather than asking."""
+        """Return the row id of each node id, -1 for a missing one.
+
+        `ids` has no null; `whole` reads everything instead of querying.
+        """
         distinct = pc.unique(ids)
         if whole or (len(distinct) > _PROBE and len(distinct) * _MOST > self.rows):
             batches = list(self.scan(["id"], budget))
@@ -392,7 +411,7 @@ class ReadTable:
 
 
 def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
-    """The position of each value in an array of distinct ones, -1 where it is not there."""
+    """Return the position of each value in an array of distinct values, -1 for a missing one."""
     found: np.ndarray = np.asarray(pc.fill_null(pc.index_in(values, value_set=among), -1)).astype(np.int64)
     return found
 
@@ -413,12 +432,12 @@ class Bindings:
 
     @classmethod
     def unit(cls) -> Bindings:
-        """One row that binds nothing: where a match begins."""
+        """Return one row that binds nothing, the start of a match."""
         return cls(1, {})
 
     @property
     def nbytes(self) -> int:
-        """What the columns take."""
+        """Memory usage of the columns in bytes."""
         return sum(column.nbytes for column in self.columns.values())
 
     def take(self, rows: np.ndarray) -> Bindings:
@@ -457,7 +476,7 @@ class Bindings:
 
 
 def ascending(values: np.ndarray) -> bool:
-    """Whether each value is greater than the one before."""
+    """Return whether each value is greater than the one before."""
     return bool(np.all(values[:-1] < values[1:]))
 
 
@@ -469,7 +488,7 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For runs given by start and length: the number of the run and the position of every element."""
+    """Expand runs of start and length: the number of the run and the position of every element."""
     runs = np.repeat(np.arange(len(counts)), counts)
     if not len(runs):
         return runs, runs

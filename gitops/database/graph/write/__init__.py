@@ -1,11 +1,12 @@
-"""Writing to a graph: mutations, and what they share with loads.
+"""Writing to a graph: mutations, and the code that they share with loads.
 
 Rules of this package:
 
-1. What a statement or a load does is worked out on rows in memory, or on disk when they are many, beside the tables of one
-   snapshot. No table changes before everything is checked.
-2. One table takes one new version per write: the rows that go and the rows that come, together.
-3. Rows are found by filters on ids, ends and values that are touched. A whole column is read only where no filter can say what
-   is looked for.
-4. One manifest makes all of it visible. Who loses the race for its number begins again with the newest version.
+1. The effects of a statement or a load are computed on rows in memory, or on disk if there are many, next to the tables
+   of one snapshot. No table changes before everything is checked.
+2. One table takes one new version per write: removed and new rows together.
+3. Rows are found by filters on the affected ids, ends and values. A whole column is read only if no filter can express
+   the search.
+4. One manifest makes all of it visible. A writer that loses the race for its number starts again with the newest
+   version.
 """

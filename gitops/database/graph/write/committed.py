@@ -1,10 +1,10 @@
-"""The rows of one table at the version of a snapshot, found by what is touched.
+"""Finds rows of one table at the version of a snapshot by the affected ids and values.
 
-Tests on columns become filters for the driver. A filter lets every row through that the test lets through, and perhaps more:
-the caller looks at each row again, exactly. So what the driver cannot express is left out here. Filters are written in the
-driver's filter language: Arrow expressions do not reach tables with a Blob column, nor columns of some types. A text literal of
-that language ends at a single quote and knows no other special character, which the tests of this module hold against the
-driver.
+Tests on columns become filters for the driver. A filter passes every row that the test passes, and perhaps more,
+because the caller checks each row again exactly. So conditions that the driver cannot express are left out here.
+Filters are written in the driver's filter language: Arrow expressions do not reach tables with a Blob column, nor
+columns of some types. A text literal in that language ends at a single quote and has no other special character; the
+tests of this module check that with the driver.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ _RANGES = {
 
 
 def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
-    """Whether the comparison is true: exact between numbers of all types, by code point between texts, never with a null."""
+    """True if the comparison is true.
+
+    Numbers of all types compare exactly, texts by code point; a comparison with null is never true.
+    """
     return cell is not None and operand is not None and bool(COMPARE[sign](cell, operand))
 
 
 def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
-    """A filter for the rows whose column holds one of the cells; None when there is none."""
+    """Return a filter for rows whose column contains one of the cells; None if there are none."""
     if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
         return None
     if kind.scalar in FLOATS and 0 in cells:
@@ -156,7 +159,7 @@ class CommittedTable:
             self.opened = open_table(self.folder, self.entry)
 
     def scan(self, columns: Sequence[str], where: Any = None, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows that the driver's filter lets through, with their addresses, or so many of them.
+        """Return the rows that pass the driver's filter, with their addresses, optionally only this many.
 
         Raises RemoteError; as `open_table`.
         """

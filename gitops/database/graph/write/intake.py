@@ -1,7 +1,8 @@
-"""The first pass of a load: each record is checked by itself, its row goes to a data file, and its keys are noted.
+"""First pass of a load: checks each record by itself, writes its row to a data file, and records its keys.
 
-Memory is bounded whatever the size of the stream: rows wait in small groups, groups wait as Arrow tables until they fill a data
-file, and keys spill to disk. The data files belong to no version of their tables; a load that fails leaves them to `gc`.
+Memory is bounded regardless of the size of the stream: rows wait in small groups, groups wait as Arrow tables until
+they fill a data file, and keys spill to disk. The data files belong to no version of their tables; a load that fails
+leaves them to `gc`.
 
 The record stream: strict NDJSON to typed rows, problems collected with the number and the line of their record.
 
@@ -10,9 +11,10 @@ The record stream: strict NDJSON to typed rows, problems collected with the numb
 
 One object per line that is not blank. Unknown members, repeated members and unknown properties are refused.
 
-Keys of more rows than memory holds are kept apart by key (`Spill`), so that what may clash is looked at together, part by part.
-This is the partitioning half of a grace hash join: two spills that are filled with the same keys have them in the same parts.
-Up to 65,536 rows stay in memory; more are written to an unnamed file, so nothing is left behind if the process is killed.
+Keys of more rows than fit into memory are partitioned by key (`Spill`), so that possible clashes are checked together,
+part by part. This is the partitioning half of a grace hash join: two spills with the same keys have them in the same
+parts. Up to 65,536 rows stay in memory; more are written to an unnamed file, so nothing is left behind if the process
+is killed.
 """
 
 from __future__ import annotations
@@ -60,10 +62,10 @@ _BLANK = " \t\r\n"
 
 
 class LoadError(GitopsError):
-    """The records do not fit; nothing was published. `problems` has the first 100 of the `total` that were found.
+    """The records are not valid; nothing was published. `problems` has the first 100 of the `total` that were found.
 
-    `clash` is the table and the id of the first record whose key exists already, None if there is none. `joint` says that the
-    problems depend on what the graph has; those of an earlier stage are of the records alone.
+    `clash` is the table and the id of the first record whose key exists already, None if there is none. `joint` means
+    that the problems depend on the content of the graph; earlier stages check only the records.
     """
 
     def __init__(self, problems: Diagnostics, total: int, clash: tuple[str, str] | None = None) -> None:
@@ -80,9 +82,9 @@ _RECORD = 'write one record a line, with its properties in "data": {"type": "Per
 
 
 class RecordProblems:
-    """What is wrong with the records: the first 100 are kept, all are counted, and reading stops at 10,000.
+    """Problems of the records: the first 100 are kept, all are counted, and reading stops at 10,000.
 
-    They are reported in the order of the records, not in the order of discovery.
+    They are reported in the order of the records, not of discovery.
     """
 
     def __init__(self) -> None:
@@ -103,7 +105,7 @@ class RecordProblems:
         *,
         fix: str | None = None,
     ) -> None:
-        """Note a problem of a record, counted from 1; 0 stands for the load as a whole. `clash` as in `LoadError`.
+        """Add a problem of a record, counted from 1; 0 stands for the whole load. `clash` as in `LoadError`.
 
         Raises LoadError at the 10,000th.
         """
@@ -115,7 +117,7 @@ class RecordProblems:
             self.settle()
 
     def place(self, record: int) -> tuple[str, str, SourceRef | None]:
-        """Where a record is: for programs, for people, and in the stream."""
+        """Return where a record is: for programs, for people, and in the stream."""
         line = record + bisect_right(self._blanks, record - 1)
         return f"records[{record}]", f"record {record}", SourceRef("records", line)
 
@@ -135,9 +137,9 @@ class RecordProblems:
 
 
 class IncomingRow(NamedTuple):
-    """A record as a row: `key` names its table, `given` are the members of its data, and `bytes` is the length of its line.
+    """A record as a row: `key` is the key of its table, `given` its data, and `bytes` the length of its line.
 
-    A node of a type without key, or an edge, whose record has no `id` is `new`: nothing else can have its id.
+    A node of a type without key, or an edge, whose record has no `id` is `new`: no other row can have its id.
     """
 
     key: str
@@ -150,10 +152,10 @@ class IncomingRow(NamedTuple):
 
 @dataclass(slots=True)
 class RecordReader:
-    """Reads a stream once, record by record; a record with a problem gives no row.
+    """Reads a stream once, record by record; a record with a problem produces no row.
 
-    `ids` makes the ids of edges and of nodes without key. With `embeds`, a required vector may be missing where the text is
-    there that it is made of. `records` and `bytes` were read so far.
+    `ids` generates the ids of edges and of nodes without key. With `embeds`, a required vector may be missing if its
+    source text exists. `records` and `bytes` count the input so far.
     """
 
     catalog: Catalog
@@ -207,7 +209,7 @@ class RecordReader:
         return declared
 
     def _node_id(self, declared: NodeType, data: Mapping[str, Any], cells: Mapping[str, Any]) -> str | None:
-        """The id of a node with sound cells: its key makes it, else it is `data.id`, else the node is new."""
+        """Return the id of a node with valid cells: from its key, otherwise `data.id`, otherwise a new id."""
         if declared.key is None:
             return self._given_id(data)
         own = node_id(declared, cells)
@@ -417,7 +419,7 @@ class BitSet:
 
 
 class AddressSet:
-    """A set of row addresses: a fragment in the upper 32 bits, a place in it in the lower ones."""
+    """A set of row addresses: the fragment in the upper 32 bits, the offset in it in the lower 32 bits."""
 
     def __init__(self) -> None:
         self._fragments: dict[int, BitSet] = {}
@@ -507,7 +509,7 @@ class LoadIntake:
 
     @property
     def rows(self) -> int:
-        """How many rows were taken, over all tables."""
+        """Number of accepted rows over all tables."""
         return sum(table.rows for table in self.tables.values())
 
     def add(self, incoming: IncomingRow) -> None:

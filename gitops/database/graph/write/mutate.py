@@ -1,12 +1,12 @@
-"""Run one mutation: all of its statements in one version, or nothing.
+"""Runs one mutation: all of its statements in one version, or none.
 
-The statements run one after the other, on the rows of a snapshot and what earlier ones changed (§4.3 to §4.6).
+The statements run one after the other, on the rows of a snapshot and the changes of earlier ones (§4.3 to §4.6).
 
-What a mutation has changed so far are rows by id that take the place of the committed ones, and rows that are gone.
+The changes of a mutation so far are rows by id that replace the committed ones, and removed rows.
 
-The values of a statement are cells: constants, parameters and the instant of `now()`. A written value becomes the cell of its
-property. A compared value stays a number as it was given, since numbers of different types compare exactly (K12), but for
-32-bit floats; and a text of a date or time becomes its cell.
+The values of a statement are cells: constants, parameters and the instant of `now()`. A written value becomes the cell
+of its property. A compared number stays unchanged, because numbers of different types compare exactly (K12), except for
+32-bit floats; the text of a date or time becomes its cell.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class MutationOptions:
 class Mutator:
     """Runs mutations; time and ids come from the arguments.
 
-    Safe for several processes: writers take turns, and a writer that still loses a race starts again with the newest version,
-    where everything is evaluated and checked again.
+    Safe for several processes: writers take turns, and a writer that still loses a race starts again with the newest
+    version and evaluates and checks everything again.
     """
 
     def __init__(
@@ -179,10 +179,10 @@ def _require_types(catalog: Catalog, statements: tuple[typed.TypedStatement, ...
 
 
 def _check_final_image(run: MutationRun) -> None:
-    """What must hold of the graph at the end of a mutation (§4.7): ends of edges, unique groups, numbers of edges.
+    """Check the rules of a graph at the end of a mutation (§4.7): ends of edges, unique groups, cardinalities.
 
-    Only what the query touched is looked at, in the image that it leaves: a value that it freed may be used again. Raises
-    GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables.
+    Only the affected rows are checked, in the resulting state, so a value that the query freed may be used again.
+    Raises GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables.
     """
     for owner in sorted(run.ends):
         wanted = run.ends[owner]
@@ -198,7 +198,7 @@ def _check_final_image(run: MutationRun) -> None:
 
 
 def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
-    """No row of the final table has the group of a written one, but for itself; a null member exempts."""
+    """Check that no other row of the final table has the unique group of a written row; a null member exempts."""
     owners: dict[tuple[Any, ...], str] = {}
     for row_id, row in table.written.items():
         cells = rules.hashable_cells(row[name] for name in group)
@@ -262,7 +262,7 @@ class TableChanges:
 
     @property
     def touched(self) -> bool:
-        """Whether there is any change."""
+        """Return whether there is any change."""
         return bool(self.written or self.gone)
 
     def write(self, row_id: str, row: dict[str, Any]) -> None:
@@ -319,10 +319,10 @@ def _size(cell: Any) -> int:
 
 @dataclass(slots=True)
 class MutationRun:
-    """One run of a mutation: `changes` grow from statement to statement, and the counts with them.
+    """One run of a mutation: `changes` and the counts grow with each statement.
 
-    `ends` has the node ids that inserted edges need at the snapshot, by node type, each with the edge type and the column that
-    asked first. `sources` has the nodes whose number of edges changes, by edge type.
+    `ends` has the node ids that inserted edges need in the snapshot, by node type, each with the edge type and column
+    that needed it first. `sources` has the nodes whose number of edges changes, by edge type.
     """
 
     catalog: Catalog
@@ -396,7 +396,7 @@ class MutationRun:
         self.nodes += len(found)
 
     def _committed_rows(self, table: TableChanges, predicate: typed.Predicate) -> dict[str, Row]:
-        """The whole committed rows that pass, but for those that the query has written."""
+        """Return the complete committed rows that pass, without the ones that the query has written."""
         kinds = table.declared.properties
         blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
         plain = ["id", *(name for name in kinds if name not in blobs)]
@@ -545,7 +545,7 @@ class Operands:
 
 
 def _number(value: Any, kind: PropType) -> Any:
-    """An integer becomes a float only if it stays what it is, a float an integer only if it is whole (K15)."""
+    """Convert a number: an integer becomes a float only if it is exact, a float an integer only if it is whole (K15)."""
     if kind.scalar in INTEGERS and isinstance(value, float) and value.is_integer():
         value = int(value)
     return json_to_cell(value, PropType(kind.scalar, nullable=kind.nullable))

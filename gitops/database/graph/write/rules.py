@@ -1,4 +1,4 @@
-"""Rules of rows (§4.7): the vectors that one lacks (`@embed`), what must hold of it, the id that its key makes, messages."""
+"""Row rules (§4.7): missing vectors (`@embed`), constraints, the id that a key determines, and messages."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def embed_rows(
     given: Sequence[Mapping[str, Any]],
     embedder: Embedder | None,
 ) -> None:
-    """Fill in every vector that its record does not mention and whose source text is there.
+    """Fill in every vector that its record omits and whose source text exists.
 
-    `given` has the members that each row was written with: a null that was written stays. Without an embedder nothing is filled
-    in. Raises GitopsError `embedding_failed` for vectors that do not fit the property, and as the embedder.
+    `given` has the members of each written row; an explicit null is kept. Without an embedder nothing is filled in.
+    Raises GitopsError `embedding_failed` for vectors that do not match the property, and as the embedder.
     """
     if embedder is None or not isinstance(declared, NodeType):
         return
@@ -54,7 +54,7 @@ def embed_rows(
 def cell_faults(
     declared: NodeType | EdgeType, cells: Mapping[str, Any], pending: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """What is wrong with the cells of a row, patterns aside; the `pending` ones may be missing."""
+    """Return the problems of a row's cells, except patterns; the `pending` cells may be missing."""
     for name, kind in declared.properties.items():
         cell = cells[name]
         if cell is None:
@@ -73,7 +73,7 @@ def cell_faults(
 
 
 def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the cells of a row."""
+    """Return the problems of a row's cells."""
     yield from cell_faults(declared, cells)
     for check in declared.checks if isinstance(declared, NodeType) else ():
         for _ in find_mismatches(check, [cells[check.property_name]]):
@@ -81,17 +81,18 @@ def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Itera
 
 
 def find_mismatches(check: PatternCheck, cells: list[str | None] | pa.Array) -> list[int]:
-    """Which texts do not match, by position; a text that is missing does."""
+    """Return the positions of the texts that do not match; a missing text counts as a match."""
     found, texts = _search(check.pattern), cells if isinstance(cells, list) else cells.to_pylist()
     return [at for at, text in enumerate(texts) if text is not None and not found(text)]
 
 
 @lru_cache(_PATTERNS)
 def _search(pattern: str) -> Callable[[str], bool]:
-    """Whether a text has a part that matches a pattern of the schema language.
+    """Return whether a part of a text matches a pattern of the schema language.
 
-    The engine is that of the reference compiler, the `regex` crate: linear in time, and its classes and word boundaries are those
-    of Unicode. Arrow's knows only ASCII there, and has no look-around from which Unicode's boundaries could be made.
+    The engine is that of the reference compiler, the `regex` crate: linear in time, and its classes and word boundaries
+    are those of Unicode. Arrow's engine supports only ASCII there, and has no look-around with which Unicode's
+    boundaries could be expressed.
     """
     from pydantic_core import SchemaValidator
 

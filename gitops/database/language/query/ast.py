@@ -1,6 +1,6 @@
 """The syntax tree of query text.
 
-Nodes are named tuples: immutable, slotted, and cheap both to import and to build, since a file is parsed on every
+Nodes are named tuples: immutable, slotted, and cheap both to import and to build, because a file is parsed on every
 plan. Two nodes of different classes with equal fields compare equal, so code distinguishes nodes by class. Names are
 kept without the `$` of a variable; every node ends with its span.
 """
@@ -51,7 +51,10 @@ class ComparisonOperator(StrEnum):
 
 
 class Literal(Record):
-    """A literal. A `Date` and a `DateTime` keep their text, which is read at run time; a list, of kind None, holds literals."""
+    """A literal.
+
+    A `Date` and a `DateTime` keep their text, which is read at run time; a list, of kind None, contains literals.
+    """
 
     kind: Scalar | None
     value: str | int | float | bool | tuple[Literal, ...]
@@ -59,7 +62,7 @@ class Literal(Record):
 
 
 class Now(Record):
-    """`now()`: the one instant of the query, a DateTime."""
+    """`now()`: the single instant of the query, a DateTime."""
 
     span: Span
 
@@ -209,7 +212,7 @@ class Read(Record):
 
 
 class WhereCondition(Record):
-    """`name operator value`: the one predicate of an update or delete."""
+    """`name operator value`: the only predicate of an update or delete."""
 
     name: Name
     operator: ComparisonOperator
@@ -266,5 +269,5 @@ class Query(Record):
 
     @property
     def writes(self) -> bool:
-        """Whether it is a mutation."""
+        """Return whether the query is a mutation."""
         return not isinstance(self.body, Read)

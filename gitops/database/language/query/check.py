@@ -1,7 +1,8 @@
-"""A query against a catalog: the entry of the checker, the sections of a read, and what descriptors publish of a query.
+"""Checks a query against a catalog: the entry point, the sections of a read, and the published descriptor of a query.
 
-The first violated rule of a query is reported: its size (T25); then, in the order of the text, parameters, match clauses,
-return items and order items; then the rules of whole sections (T21, T17, T18, T9), and last the orders that cannot be executed.
+The first violated rule of a query is reported: its size (T25); then, in the order of the text, parameters, match
+clauses, return items and order items; then the rules of whole sections (T21, T17, T18, T9), and last the orders that
+cannot be executed.
 
 Clauses of a match block are checked top to bottom: rules T1 to T5, T7, T9 (not), T15 (hop), T22 and T23.
 
@@ -81,8 +82,8 @@ class QueryEffect(StrEnum):
 class ResultColumn(Record):
     """One column of a read's result.
 
-    `name` is the descriptor's name: alias, else property, variable, `now`, `literal` or function name. `column` is the
-    key in result rows, where a property is `v.p` and an aggregate goes by its argument. `type` is None for a node.
+    `name` is the descriptor's name: alias, otherwise property, variable, `now`, `literal` or function name. `column` is
+    the key in result rows, where a property is `v.p` and an aggregate uses its argument. `type` is None for a node.
     """
 
     name: str
@@ -300,7 +301,7 @@ _BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
 
 
 def check_clauses(scope: Scope, clauses: tuple[ast.Clause, ...]) -> tuple[typed.TypedClause, ...]:
-    """Check the clauses in order; each sees only what the ones above it bound."""
+    """Check the clauses in order; each sees only the variables bound above it."""
     return tuple([_clause(scope, clause) for clause in clauses])
 
 
@@ -414,7 +415,10 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
 
 
 def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, typed.Direction]:
-    """Left type, right type and direction: from the left variable if it is bound, else from the right one, else forward."""
+    """Return left type, right type and direction.
+
+    They follow from the left variable if it is bound, otherwise from the right one; otherwise the direction is forward.
+    """
     forward = (edge.source, edge.target, _OUT)
     for end, first, second in ((clause.left, edge.source, edge.target), (clause.right, edge.target, edge.source)):
         bound = scope.nodes.get(end.text)
@@ -442,7 +446,7 @@ def _bind_end(scope: Scope, end: Name, type_name: str, edge: EdgeType) -> str | 
 
 
 def _mentions_bound(scope: Scope, clause: ast.Clause) -> bool:
-    """Whether the clause itself names a bound variable; an inner `not` does not count (T9)."""
+    """Return whether the clause itself uses a bound variable; an inner `not` does not count (T9)."""
     if isinstance(clause, ast.Hop):
         return scope.is_bound(clause.left.text) or scope.is_bound(clause.right.text)
     if isinstance(clause, ast.Bind):
@@ -518,9 +522,10 @@ _ENDPOINTS = {"from": STRING, "to": STRING}
 
 
 def check_statement(scope: Scope, statement: ast.Statement) -> typed.TypedStatement:
-    """Check one write. Type names are exact here, also those of edges.
+    """Check one write. Type names are exact here, including edges.
 
-    Checked at run time only, as the rules require: a mix of deletes and other writes, and an update of a key.
+    As the rules require, two things are checked only at run time: a mix of deletes and other writes, and an update of a
+    key.
     """
     name = statement.type_name
     if isinstance(statement, ast.Insert):

@@ -39,14 +39,14 @@ _LITERALS: Mapping[Scalar | None, PropType] = {scalar: PropType(scalar) for scal
 
 
 def same_family(left: PropType, right: PropType) -> bool:
-    """Whether the scalars go together: the same one, vectors of one dimension, or both numeric."""
+    """Return whether the scalars are compatible: identical, vectors of one dimension, or both numeric."""
     if left.scalar is right.scalar:
         return left.dimension == right.dimension
     return left.scalar in NUMERIC and right.scalar in NUMERIC
 
 
 def compatible(left: PropType, right: PropType) -> bool:
-    """Whether values of the two types may be compared and assigned; nullability and enum sets do not count."""
+    """Return whether values of the two types may be compared and assigned; nullability and enum sets do not count."""
     return left.is_list == right.is_list and same_family(left, right)
 
 
@@ -56,7 +56,7 @@ def member(of_list: PropType) -> PropType:
 
 
 def is_scalar(kind: PropType, scalar: Scalar) -> bool:
-    """Whether this is that scalar type and not a list of it."""
+    """Return whether this is that scalar type and not a list of it."""
     return kind.scalar is scalar and not kind.is_list
 
 
@@ -68,7 +68,7 @@ class TargetProperty(Record):
     type: PropType
 
     def __str__(self) -> str:
-        """`Type.property`, as messages name it."""
+        """`Type.property`, as used in messages."""
         return f"`{self.owner}.{self.name}`"
 
 
@@ -132,7 +132,7 @@ def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
 
 
 def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """A value of an inline pair: membership where the target is a list, else as `assigned`."""
+    """Check a value of an inline pair: membership if the target is a list, otherwise as `assigned`."""
     if not target.type.is_list or isinstance(value, ast.Now):
         return assigned(scope, target, value)
     is_literal = isinstance(value, ast.Literal)
@@ -347,7 +347,7 @@ def _refuse_edge_target(function: str, target: typed.PropertyValue, expr: ast.Ex
 
 
 def _shown(value: typed.TypedExpr) -> str:
-    """How a refusal names the value."""
+    """Return the value as shown in a rejection."""
     if isinstance(value, typed.NodeValue):
         return f"node variable `${value.variable}`"
     if isinstance(value, typed.PropertyValue):
@@ -365,7 +365,7 @@ def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoRet
 
 
 def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
-    """A fix that names the nearest known name, if one is near; variables are written behind the `mark` `$`."""
+    """Return a fix with the nearest known name, if one is close; variables are written with the `mark` `$`."""
     from gitops.database.language.suggest import Suggestion, did_you_mean
 
     near = did_you_mean(name, tuple(known))
@@ -373,10 +373,10 @@ def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
 
 
 class Scope:
-    """The names of one query.
+    """Scope of the names in one query.
 
     Bindings are kept in one dictionary per family with a trail of additions, so that leaving a `not` block costs only
-    what the block bound, however many variables surround it.
+    as much as the block bound, regardless of the surrounding variables.
     """
 
     __slots__ = ("_trail", "catalog", "edges", "nodes", "params", "touched", "uses")
@@ -421,7 +421,7 @@ class Scope:
         return inner
 
     def is_bound(self, variable: str) -> bool:
-        """Whether a clause above binds this variable, to a node or an edge."""
+        """Return whether a clause above binds this variable to a node or an edge."""
         return variable in self.nodes or variable in self.edges
 
     def property(self, place: ast.PropertyAccess, rule: str = "T6") -> PropertyValue:
@@ -477,7 +477,7 @@ def check_limits(query: ast.Query) -> None:
 
 
 def _clauses(clauses: Sequence[ast.Clause]) -> Iterator[ast.Clause]:
-    """All clauses in the order of the text, with those of `not` blocks."""
+    """Yield all clauses in text order, including those of `not` blocks."""
     for clause in clauses:
         yield clause
         if isinstance(clause, ast.Not):

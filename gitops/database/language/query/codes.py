@@ -1,4 +1,7 @@
-"""The diagnostic codes of problems of query text. The checker does not load them: a sound query has no use for them."""
+"""Diagnostic codes of problems in query text.
+
+The checker does not load them, because a valid query does not need them.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How large a query may be, in one table: the checker reads it, the documentation shows it, and tests measure each row.
+"""Size limits of a query in one table: the checker reads it, the documentation shows it, and tests measure each row.
 
-The work on a query grows at most linearly with each of these numbers, and a server runs what strangers send. They are far above
-what people write.
+The work on a query grows at most linearly with each of these numbers, and a server runs queries from strangers. They
+are far above the size of handwritten queries.
 
 The parser bounds the rows of `Stage.PARSE` before there is a query. The others have the rule T25 and the code
-`Code.QUERY_TOO_LARGE`, at the first item too many.
+`Code.QUERY_TOO_LARGE`, at the first item over the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Limit(Record):
-    """At most this many; `shown` is what the documentation calls them if messages say it shorter."""
+    """An upper limit; `shown` is its name in the documentation if messages use a shorter one."""
 
     most: int
     stage: Stage = Stage.LIMIT

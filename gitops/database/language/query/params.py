@@ -52,11 +52,12 @@ class ParameterError(Exception):
 
 
 def coerce_params(types: Mapping[str, PropType], values: object) -> dict[str, Any]:
-    """Values of all declared parameters, in declared order, out of parsed JSON.
+    """Return the values of all declared parameters, in declared order, from parsed JSON.
 
     `values` is a JSON object, or None for none. An omitted or null nullable parameter is None; integers and floats
     become `int` and `float`, lists and vectors `list`; dates, times and blobs stay text, read when used. Undeclared
-    members are ignored. Raises `ParameterError` for the first parameter that is missing (K6), null or of another type.
+    members are ignored. Raises `ParameterError` for the first parameter that is missing (K6), null or of the wrong
+    type.
     """
     if values is None:
         values = {}
@@ -144,7 +145,7 @@ class _Coercion:
         return [self._float(Scalar.F32, item) for item in value]
 
     def _wrong(self, expected: str, value: Any) -> ParameterError:
-        """Name the JSON shape that came instead, never the value: it may be a secret."""
+        """Return a problem with the JSON type that was received, never the value, because it may be a secret."""
         shapes = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
         return self._error(ParameterCode.WRONG_TYPE, f"{expected}, got {shapes.get(type(value), 'null')}")
 

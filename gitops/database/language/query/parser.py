@@ -1,7 +1,7 @@
-"""Query text to its trees, by recursive descent.
+"""Parses query text to trees, by recursive descent.
 
-`ClauseParser` is the lower layer: clauses, expressions and values. The upper one reads files, queries, parameters, read sections
-and writes.
+`ClauseParser` is the lower layer: clauses, expressions and values. The upper one reads files, queries, parameters, read
+sections and writes.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class ClauseParser:
         return self._call(first)
 
     def value(self) -> ValueExpr:
-        """Read a literal, a variable or `now()`: what may stand behind a property name."""
+        """Read a literal, a variable or `now()`: anything that is allowed after a property name."""
         if self._lexer.kind is _VAR:
             variable = self.variable()
             return make(Variable, (variable.text, variable.span))
@@ -332,7 +332,7 @@ class ClauseParser:
         return make(PropertyAccess, (variable, name, make(Span, (variable.span.start, name.span.end))))
 
     def _call(self, name: Token) -> Expr:
-        """Read what follows a name that stands before `(`."""
+        """Read the rest of a call, after a name before `(`."""
         lexer, word = self._lexer, name.text
         if word == "now":
             return self._now(name)
@@ -491,7 +491,7 @@ class _QueryParser(ClauseParser):
         return readable
 
     def _at_query(self) -> bool:
-        """Whether `query name(` stands here with what may follow it; inside of a query these words may be names, too."""
+        """Return whether a complete `query name(` starts here; inside a query these words may also be names."""
         lexer = self._lexer
         if lexer.kind is not _NAME or lexer.text != "query" or lexer.peek().kind is not _NAME:
             return False

@@ -1,7 +1,7 @@
 """The checked form of a query: names resolved, types known, no source positions.
 
-This is what the executor, the descriptors and the impact analysis read. As in the syntax tree, nodes are named
-tuples and are distinguished by class. A `type` is always that of the value, with its nullability.
+The executor, the descriptors and the impact analysis read this form. As in the syntax tree, nodes are named tuples and
+are distinguished by class. A `type` is always that of the value, with its nullability.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class NearestRank(Record):
 
 
 class TextRank(Record):
-    """`bm25`: rank by relevance of a text property."""
+    """`bm25`: rank by the relevance of a text property."""
 
     field: PropertyValue
     query: TypedExpr
@@ -151,10 +151,10 @@ class Scan(Record):
 
 
 class Traverse(Record):
-    """One hop. A side that is None is anonymous: any node, no variable.
+    """One hop. A None side is anonymous: any node, no variable.
 
-    `binding` is the edge variable, with which there is one row per edge. Depths run from `low` to `high`, both at
-    least 1. A variable that no scan names is still bound: to its end's type.
+    `binding` is the edge variable; with it there is one row per edge. Depths run from `low` to `high`, both at least
+    1. A variable without a scan is still bound to its end's type.
     """
 
     left: str | None
@@ -183,7 +183,7 @@ class TextFilter(Record):
 
 
 class Absent(Record):
-    """No assignment of the inner clauses exists for the row; `variables` are those the block binds itself."""
+    """No assignment of the inner clauses exists for the row; `variables` are the ones that the block binds itself."""
 
     clauses: tuple[TypedClause, ...]
     variables: Mapping[str, str]
@@ -193,7 +193,7 @@ TypedClause: TypeAlias = "Scan | Traverse | Filter | TextFilter | Absent"
 
 
 class ReturnItem(Record):
-    """One return item; `column` is its name in result rows: of two equal ones, the later one wins."""
+    """One return item; `column` is its name in result rows, where the later of two equal names wins."""
 
     value: TypedExpr
     alias: str | None
@@ -201,7 +201,7 @@ class ReturnItem(Record):
 
 
 class SortKey(Record):
-    """One order item: a property, an alias, or, as the first only, a rank."""
+    """One order item: a property, an alias or, only as the first item, a rank."""
 
     value: TypedExpr
     descending: bool

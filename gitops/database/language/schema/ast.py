@@ -1,6 +1,6 @@
-"""The tree of a schema text: as written and in that order, every part with its byte span.
+"""Tree of a schema text in written order, every part with its byte span.
 
-Named tuples, as a large schema makes very many of these and they are made several times faster than data classes.
+Uses named tuples, because a large schema creates very many nodes, and they are several times faster than data classes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ValueKind(Enum):
 
 
 class ArgumentValue(Record):
-    """An argument of an annotation or a constraint; `text` is decoded for strings, as written otherwise."""
+    """An argument of an annotation or a constraint; `text` is decoded for strings, otherwise as written."""
 
     kind: ValueKind
     text: str
@@ -75,7 +75,7 @@ class InterfaceDeclaration(Record):
 
 
 class NodeDeclaration(Record):
-    """A node type; after the check stage `properties` also holds those its interfaces contribute."""
+    """A node type; after the check stage `properties` also contains those of its interfaces."""
 
     name: Name
     annotations: tuple[SchemaAnnotation, ...]

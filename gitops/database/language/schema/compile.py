@@ -1,12 +1,14 @@
-"""Schema text to a checked schema, and a stored canonical form back to one.
+"""Compiles schema text, or a stored canonical form, to a checked schema.
 
-Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the whole (S-38 to S-42, S-49, K3, K5); 4 canonical form;
-5 catalog. All problems of steps 1 to 3 come in one run; after a grammar failure only those that names of lost parts cannot cause.
+Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the whole (S-38 to S-42, S-49, K3, K5); 4
+canonical form; 5 catalog. All problems of steps 1 to 3 are reported in one run; after a grammar failure, only those
+that missing parts cannot cause.
 
-The rules of one declaration at a time (S-03 to S-48, except those of the parser and the catalog).
+The rules for single declarations (S-03 to S-48, except those of the parser and the catalog).
 
-Steps: 1 expand interfaces into their nodes; 2 per node and edge, check the annotations of the head (S-14 to S-18, S-44), the
-properties with their annotations (S-14 to S-28, S-43), and the constraints of the body (S-07 to S-09, S-29 to S-37, S-46).
+Steps: 1 expand interfaces into their nodes; 2 per node and edge, check the annotations of the head (S-14 to S-18,
+S-44), the properties with their annotations (S-14 to S-28, S-43), and the constraints of the body (S-07 to S-09, S-29
+to S-37, S-46).
 """
 
 from __future__ import annotations
@@ -83,9 +85,10 @@ class Schema(Record):
 
     @property
     def ir_digest(self) -> str:
-        """SHA-256 of the canonical form's bytes as 64 hex digits: not the digest of the source, which every edit changes.
+        """SHA-256 of the canonical form's bytes as 64 hex digits.
 
-        Made when it is asked for, since a load of many schemas asks for none.
+        This is not the digest of the source, which every edit changes. It is computed on demand, because a load of many
+        schemas needs none.
         """
         return digest(self.ir.to_bytes())
 
@@ -100,11 +103,11 @@ def compile_schema(source: bytes) -> Schema:
 
 @lru_cache(_KEPT_SCHEMAS)
 def schema_from_ir(form: bytes) -> Schema:
-    """Read back the bytes of a canonical form (`SchemaIR.to_bytes`); `source` is then the text printed from it.
+    """Compile the bytes of a canonical form (`SchemaIR.to_bytes`); `source` is then the text printed from it.
 
-    The text is compiled like any other and must give exactly `form` again, so a form that was edited, is not
-    canonical or breaks a rule is refused. Raises `LanguageError`, with a span without meaning, if so. The newest few
-    schemas are kept, so that a graph which is opened again is not compiled again.
+    The text is compiled like any other and must produce exactly `form` again, so a form that was edited, is not
+    canonical or breaks a rule raises `LanguageError`, with a meaningless span. The newest few schemas are cached, so
+    that a graph that is opened again is not compiled again.
     """
     import json
 
@@ -140,7 +143,7 @@ def _refused(reason: str) -> LanguageError:
 
 
 def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector, source: bytes) -> None:
-    """Check the document, interfaces expanded, as a whole; problems go to `problems`."""
+    """Check the whole document with expanded interfaces; problems go to `problems`."""
     add = partial(problems.add, stage=Stage.CATALOG)
     groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
         (TypeKind.INTERFACE, document.interfaces),
@@ -335,7 +338,7 @@ def _check_names(properties: Iterable[ast.PropertyDeclaration], problems: Proble
 
 
 def _warn_unknown(item: str, annotations: Iterable[ast.SchemaAnnotation], problems: ProblemCollector) -> None:
-    """Annotations that mean nothing are kept, as later releases may give them a meaning; but most are misspelt."""
+    """Warn about unknown annotations. They are kept, because later releases may define them, but most are misspelt."""
     for each in annotations:
         if each.name not in ANNOTATIONS:
             name = f"@{each.name}"
@@ -614,7 +617,10 @@ class _TypeChecker:
         return None
 
     def _type_of(self, rule: ast.Constraint, name: ast.ArgumentValue) -> PropType | None:
-        """The type of a named property; None if its type was refused, and, with a problem, if there is no such property."""
+        """Return the type of a named property.
+
+        None if its type was rejected or, with a problem, if there is no such property.
+        """
         found = self._fields.get(name.text)
         if found is not None:
             return found.type

@@ -1,8 +1,8 @@
-"""The canonical form of a schema (`ir_version` 1): every order normalised, no source positions.
+"""Canonical form of a schema (`ir_version` 1): every order normalised, no source positions.
 
 Declarations, properties, annotations, constraints, enum members, the columns of a group and the interfaces of a node
-are sorted and free of repeats, so that a text edit of order, layout or comments gives the same form. All annotations
-are kept, hints and shorthands too. Types and properties carry an id, FNV-1a-32 of their full name.
+are sorted and deduplicated, so that an edit of order, layout or comments produces the same form. All annotations are
+kept, including hints and shorthands. Types and properties have an id, FNV-1a-32 of their full name.
 
 `print_schema` writes the form as schema text, so that the compiler also reads stored forms.
 """
@@ -126,7 +126,7 @@ class SchemaIR(Record):
         }
 
     def to_bytes(self) -> bytes:
-        """Compact JSON with sorted keys, UTF-8: what the IR digest is taken of."""
+        """Return compact JSON with sorted keys in UTF-8, the input of the IR digest."""
         return canonical(self.to_json())
 
 
@@ -250,10 +250,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 
 
 def print_schema(form: Mapping[str, Any]) -> str:
-    """Schema text whose canonical form is `form`.
+    """Return schema text whose canonical form is `form`.
 
-    Promised for forms that the compiler made. For anything else the text is arbitrary, or a KeyError, TypeError,
-    ValueError or AttributeError is raised: the caller compiles the text and compares.
+    This holds for forms from the compiler. For anything else, the text is arbitrary or a KeyError, TypeError,
+    ValueError or AttributeError is raised; the caller compiles the text and compares.
     """
     parts = [f"interface {each['name']} {_body(each)}" for each in form["interfaces"]]
     for node in form["nodes"]:

@@ -1,28 +1,30 @@
-"""The migration planner: the steps from an accepted canonical form to a desired one, and the steps back.
+"""Plans a migration: the steps from an accepted canonical form to a desired one, and the steps back.
 
 Order of the steps, in name order of the desired side:
-1. Interfaces: property steps of those that exist, `add_type` for new ones; then the removed ones.
+1. Interfaces: property steps of those that exist, `add_type` for new ones; then removals.
 2. Nodes: per node rename, implements, type metadata, property steps, constraint steps; then drops.
 3. Edges: per edge rename, endpoints and cardinality, type metadata, property steps, constraint steps; then drops.
 Property steps: per property rename, type, metadata, or an addition; then drops.
 
-An item is matched by its exact name, else by its rename hint. So no target of a rename is an accepted name, and
-renames never depend on each other's order. A hint is an error when it names nothing, or an item already claimed; and a hint of a
-property in a new type is one when it names a property of a type that goes: no step moves values from type to type.
+An item is matched by its exact name, otherwise by its rename hint. So no target of a rename is an accepted name, and
+renames never depend on each other's order. A hint is an error if it refers to nothing or to an item already claimed. So
+is a hint of a property in a new type that refers to a property of a removed type, because no step moves values from
+type to type.
 
-A constraint of one property has two forms: short, behind the property, or in the body; what an interface gives counts as of
-the body. A constraint that stays keeps its form: the reference compiler keeps the two apart, and so the annotations of stored
-schemas. Only an index may become short, and is then added.
+A constraint of one property has two forms: short, behind the property, or in the body; constraints from an interface
+count as body constraints. A remaining constraint keeps its form, because the reference compiler distinguishes the two,
+and so do the annotations of stored schemas. Only an index may become short, and is then added.
 
 The way back is planned towards a text with the inverse hints, which `reversal` writes.
 
-A migration in two (`expanded_source`): first what it adds, later what it drops. Between the two the schema has what either side
-has: what reads by the accepted schema misses no type and no property.
+A two-phase migration (`expanded_source`) first adds, and drops later. In between, the schema has everything of both
+sides, so readers of the accepted schema miss no type and no property.
 
-1. The schema between is the desired one, with every type and every property that the plan drops put back as it was.
-2. It is printed and compiled, as any text is. A name that comes back as something else makes no schema.
-3. Both halves are planned, and have to be the plan of the whole migration, cut in two: no drop in the first one, nothing else in
-   the second. What the planner would carry out in another way than at once is not cut.
+1. The intermediate schema is the desired one plus every type and property that the plan drops, unchanged.
+2. It is printed and compiled like any text. If a dropped name is reused for something else, there is no intermediate
+   schema.
+3. Both phases are planned, and together have to equal the plan of the whole migration: no drop in the first phase, only
+   drops in the second. A migration whose phases differ from its single plan is not split.
 """
 
 from __future__ import annotations
@@ -62,9 +64,9 @@ _Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
 def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps from `accepted` to `desired`.
 
-    The result is unsupported if one change is, and then still lists every step. Drops are soft; allowing data loss is
-    `Migration.hardened`. Canonical forms come from the compiler only, so the desired one is known to have a catalog: an
-    edge to a node type that is dropped was refused before (S-39).
+    The result is unsupported if one change is, but still lists every step. Drops are soft; allowing data loss is
+    `Migration.hardened`. Canonical forms come from the compiler only, so the desired one has a valid catalog; an edge
+    to a dropped node type was rejected before (S-39).
     """
     before, after = _canonical(accepted), _canonical(desired)
     planner = _MigrationPlanner(before, after)
@@ -77,7 +79,7 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> s
 
 
 def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
-    """Whether a migration drops every node type of the accepted schema: then nothing of the data is left."""
+    """Return whether a migration drops every node type of the accepted schema, so that none of its data is left."""
     nodes = {each.name for each in _canonical(accepted).nodes}
     dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
     return bool(nodes) and nodes <= dropped
@@ -90,9 +92,9 @@ def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
 def _pair(
     accepted: Sequence[_Item], desired: Sequence[_Item], elsewhere: Mapping[str, str]
 ) -> tuple[dict[str, _Item], dict[str, str], dict[str, str]]:
-    """Match by name, else by hint; `elsewhere` says what the accepted items of the other kind are.
+    """Match by name, otherwise by hint; `elsewhere` has the accepted items of the other kind.
 
-    Returns the accepted item by desired name, the desired name by accepted name, and what is wrong with the hint of a
+    Returns the accepted item by desired name, the desired name by accepted name, and the problem with the hint of a
     desired item that has no match.
     """
     known = {each.name: each for each in accepted}
@@ -231,7 +233,10 @@ class _MigrationPlanner:
             self._refuse(entity, f"changing annotations of `{entity}` is not supported: {names}")
 
     def _refuse_imports(self, entity: str, new: IrNode | IrEdge, gone: Mapping[str, str]) -> None:
-        """Refuse hints of a new type that name a property of a type that goes; `gone` is its owner by property."""
+        """Refuse hints of a new type that refer to a property of a removed type.
+
+        `gone` maps properties to their former owners.
+        """
         for field in new.properties:
             hint = _hint(field)
             if hint is not None and hint in gone:
@@ -275,7 +280,7 @@ class _MigrationPlanner:
 
 
 def _hint(item: _Item) -> str | None:
-    """What the item was called before, as its author says; interfaces have no hint."""
+    """Return the former name of the item from its author's hint; interfaces have no hint."""
     if isinstance(item, IrInterface):
         return None
     return next((note.value for note in item.annotations if note.name == RENAME_HINT), None)
@@ -310,10 +315,10 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
 def expanded_source(accepted: Schema, desired: Schema, migration: Migration) -> bytes | None:
-    """The text of the schema between the two halves of a migration; None where it is not one that adds and drops.
+    """Return the text of the intermediate schema of a two-phase migration; None unless it adds and drops.
 
-    `migration` is the plan from `accepted` to `desired`. The same forms give the same bytes. Layout and comments are not those of
-    an author.
+    `migration` is the plan from `accepted` to `desired`. Equal forms produce equal bytes. Layout and comments of the
+    author are not kept.
     """
     drops = set(filter(_is_drop, migration.steps))
     if not drops or drops == set(migration.steps) or not migration.supported:

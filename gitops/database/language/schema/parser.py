@@ -1,9 +1,9 @@
-"""Schema text to its tree: one recursive descent over the shared lexer.
+"""Parses schema text to a tree, by recursive descent over the shared lexer.
 
-A grammar failure ends its member: parsing continues at the next member, the end of the body, or the next `interface`, `node` or
-`edge` followed by a type name, which no body can contain. A failure in a head leaves the declaration out of the tree, and its
-body is read for further failures. A type or a cardinality that matches the grammar but is not valid (rules S-05, S-06, S-10 to
-S-13) is a problem of a complete tree.
+A grammar failure ends its member: parsing continues at the next member, the end of the body, or the next `interface`,
+`node` or `edge` followed by a type name, which no body can contain. A failure in a head removes the declaration from
+the tree, and its body is read for further failures. A type or a cardinality that matches the grammar but is not valid
+(rules S-05, S-06, S-10 to S-13) is a problem of a complete tree.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _LPAREN, _RPAREN, _LBRACE, _RBRACE = TokenKind.LPAREN, TokenKind.RPAREN, TokenKi
 def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SOURCE_BYTES) -> SchemaDocument:
     """Parse schema text of at most `limit` bytes.
 
-    Returns the tree. Problems go to `problems`; after a grammar problem (rules S-01, S-02, S-23) they are incomplete, and the
-    tree lacks what could not be read. Raises `LanguageError` for a text that cannot be read at all.
+    Returns the tree. Problems go to `problems`; after a grammar problem (rules S-01, S-02, S-23) they are incomplete,
+    and the tree lacks the unreadable parts. Raises `LanguageError` for a text that cannot be read at all.
     """
     return _Parser(data, problems, limit).document()
 
@@ -106,7 +106,7 @@ class _Parser:
         return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
     def _report(self, error: LanguageError) -> None:
-        """Keep grammar problems; the parse stops after the last one that is reported, or where the text cannot be read on."""
+        """Keep grammar problems; parsing stops after the last reported one, or if the rest of the text cannot be read."""
         for each in error.problems:
             self._problems.add_unparsed(each)
         self._failures += 1
@@ -279,7 +279,7 @@ class _Parser:
         )
 
     def _no_property(self) -> NoReturn:
-        """Refuse what stands where a property begins, with what was probably meant."""
+        """Reject the token where a property should begin, with the probable intention."""
         lexer, fix = self._lexer, None
         if lexer.kind is _COMMA:
             fix = "remove the `,`: nothing stands between two properties"

@@ -1,10 +1,10 @@
-r"""Which regular expressions a `@check` may hold: a subset of what the engine that searches them takes, which is linear in time.
+r"""Regular expressions allowed in a `@check`: a subset of the syntax of the engine, which runs in linear time.
 
-The subset: literals, `.`, `^`, `$`, classes, groups (plain, `(?:..)`, `(?P<name>..)`, `(?<name>..)`), the flags i, m, s and u,
-alternation, the quantifiers `* + ? {n} {n,} {n,m}` and their lazy forms, the escapes of `_ESCAPES`, `\xHH`, `\uHHHH`,
-`\UHHHHHHHH`, each also as `\x{H..}`, `\pL` and `\p{Name}`, and in classes `[:alpha:]`. No look-around and no back-references.
-`\w`, `\d`, `\s` and `\b`, and their negations, are those of Unicode; the classes in `[: :]` are of ASCII.
-Source: https://docs.rs/regex/latest/regex/#syntax
+The subset: literals, `.`, `^`, `$`, classes, groups (plain, `(?:..)`, `(?P<name>..)`, `(?<name>..)`), the flags i, m, s
+and u, alternation, the quantifiers `* + ? {n} {n,} {n,m}` and their lazy forms, the escapes of `_ESCAPES`, `\xHH`,
+`\uHHHH`, `\UHHHHHHHH`, each also as `\x{H..}`, `\pL` and `\p{Name}`, and in classes `[:alpha:]`. No look-around and no
+back-references. `\w`, `\d`, `\s` and `\b`, and their negations, are those of Unicode; the classes in `[: :]` are of
+ASCII. Source: https://docs.rs/regex/latest/regex/#syntax
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class PatternError(ValueError):
-    """A pattern outside the subset; the text says what and at which character, from 1."""
+    """A pattern outside the subset; the text describes the problem and its character position, from 1."""
 
 
 def check_pattern(pattern: str) -> None:
@@ -181,7 +181,7 @@ class _Pattern:
         return size
 
     def _class_item(self) -> tuple[int, int | None]:
-        """One member of a class: its size, and its code point if it is a single character."""
+        """Read one member of a class and return its size, and its code point if it is a single character."""
         if self._at >= len(self._text):
             self._fail("missing `]`")
         named = _ASCII_CLASS.match(self._text, self._at)
@@ -199,7 +199,10 @@ class _Pattern:
         return 1, ord(character)
 
     def _escape(self, letters: frozenset[str]) -> tuple[int, int | None]:
-        """Read what follows a backslash: its size, and its code point if it is a single character."""
+        """Read the rest of an escape after the backslash.
+
+        Returns its size, and its code point if it is a single character.
+        """
         if self._at >= len(self._text):
             self._fail("trailing backslash")
         character = self._text[self._at]

@@ -25,9 +25,11 @@ Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
 
 
 class ProblemCollector:
-    """Collects problems; one rule at one place is kept once, although an interface is checked for each node that has it.
+    """Collects problems.
 
-    `incomplete` says that the tree lacks what could not be parsed, `lacks_types` that this may be a whole type.
+    One rule at one place is kept once, although an interface is checked for each node that implements it.
+
+    `incomplete` means that the tree lacks unparsed parts, `lacks_types` that these may include a whole type.
     """
 
     def __init__(self) -> None:
@@ -36,15 +38,15 @@ class ProblemCollector:
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
-        """Add a grammar problem, which is always reported: it stands for all that the tree lacks.
+        """Add a grammar problem, which is always reported, because it stands for the missing part of the tree.
 
-        The part that the tree lacks may declare unknown names, so they stop being reported.
+        That part may declare unknown names, so they are no longer reported.
         """
         self.incomplete = True
         self._keep(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
     def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
-        """Add a problem: of one declaration, or, in stage CATALOG, of the schema as a whole."""
+        """Add a problem of one declaration or, in stage CATALOG, of the whole schema."""
         if len(self._found) < _MAX_KEPT:
             self._keep(rule, message, span, fix, stage)
 

@@ -1,18 +1,19 @@
-"""The schema text that takes a change back, so that what was renamed gets its earlier name again and keeps its data.
+"""Computes the schema text that reverts a change while renamed items get their names back and keep their data.
 
-The author writes the rename hints for the forward migration. The accepted text has none for the reverse one, and planning
-towards it would drop and add what a rename could keep. Both ways back, of a change before it is applied and of one that was
-applied, therefore write the inverse hints:
+The author writes the rename hints for the forward migration. The accepted text has none for the reverse one, and
+planning towards it would drop and add items that a rename could keep. Both ways back, of a change before it is applied
+and of one that was applied, therefore write the inverse hints:
 
-1. An item, which is a type or a property, goes on in the next schema under the same name, else under the one whose hint names it.
-   Over several schemas, one after the other, it goes on as long as each has it.
-2. Where an item of the target text has another name in the schema in force, the target text gets a hint of that name. What the
-   target adds gets none, and the hints of changes that are applied already are spent: they would name something else by now.
-3. Hints are written into the text of the author, whose layout and comments stay. Where a hint has no place there, since an
-   interface gives the property, the text is printed from its canonical form.
+1. An item (a type or a property) continues in the next schema under the same name, otherwise under the item whose hint
+   refers to it. Over several consecutive schemas, it continues as long as each has it.
+2. If an item of the target text has a different name in the schema in force, the target text gets a hint with that
+   name. Items that the target adds get none, and the hints of already applied changes are removed, because they would
+   now refer to something else.
+3. Hints are written into the text of the author, whose layout and comments stay. If there is no place for a hint,
+   because an interface declares the property, the text is printed from its canonical form.
 
-Such a hint always has a place in the plan: neither name of a rename is on both sides. Steps that cannot be reversed are
-unsupported changes there too. No step brings rows back: a dropped type or property that is added again is empty.
+Such a hint always works in the plan, because neither name of a rename is on both sides. Steps that cannot be reversed
+are unsupported changes there too. No step restores rows: a dropped type or property that is added again is empty.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.
 
 
 def down_source(accepted: Schema, desired: Schema) -> bytes:
-    """The text of `accepted` with the hints that make its plan against `desired` the one of `plan_down`."""
+    """Return the text of `accepted` with hints such that its plan against `desired` equals `plan_down`."""
     return reversing_source(accepted, (accepted, desired))
 
 
 def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping[Item, str] | None = None) -> bytes:
-    """The text of `target` with the hints by which a migration from the last of the `applied` schemas keeps what was renamed.
+    """Return the text of `target` with hints for a migration from the last `applied` schema that keeps renamed items.
 
-    The first of them is the one that is gone back to, and each of the others followed the one before it. `pending` are hints
-    of changes that are not applied yet, which stay where nothing is taken back.
+    The first of them is the target of the revert, the others follow in order. `pending` are hints of unapplied changes,
+    which are kept where nothing is reverted.
     """
     back, known = _hints_back(target.ir, [each.ir for each in applied]), set(_items(target.ir))
     earlier = {Item(each.kind, name): each.owner for each, name in back.items() if not each.name}
@@ -87,13 +88,13 @@ def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping
 
 
 def without_hints(source: bytes) -> bytes:
-    """The text without its hints. Raises LanguageError for one that does not parse."""
+    """Return the text without its hints. Raises LanguageError if it does not parse."""
     found = _write_hints(source, {})
     return source if found is None else found
 
 
 def hints_of(source: bytes) -> dict[Item, str]:
-    """The hints of a text. Raises LanguageError for one that does not parse."""
+    """Return the hints of a text. Raises LanguageError if it does not parse."""
     return {item: note.value.text for item, _, note in _places(source) if note is not None and note.value is not None}
 
 
@@ -116,7 +117,7 @@ def _items(form: SchemaIR) -> Iterator[Item]:
 
 
 def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Item, Item]:
-    """Rule 1 for two schemas: what each item of the first is in the second, if it is there."""
+    """Apply rule 1 to two schemas: map each item of the first to its name in the second, if it exists."""
     found: dict[Item, Item] = {}
     for (kind, old), (_, new) in zip(_declared(before), _declared(after), strict=True):
         names = paired(old, new)
@@ -207,15 +208,15 @@ def _write_hints(source: bytes, hints: Mapping[Item, str]) -> bytes | None:
 
 
 def _is_given(item: Item, hints: Mapping[Item, str]) -> bool:
-    """Whether an interface gives a property with the same hint."""
+    """Return whether an interface declares a property with the same hint."""
     given = (name for other, name in hints.items() if other.kind is TypeKind.INTERFACE and other.name == item.name)
     return bool(item.name) and hints[item] in given
 
 
 def _places(source: bytes) -> Iterator[tuple[Item, int, ast.SchemaAnnotation | None]]:
-    """Each item that a text declares, the place where its hint would stand, and the hint that it has.
+    """Yield each item declared in a text, the position for its hint, and its current hint.
 
-    Raises LanguageError for a text that does not parse.
+    Raises LanguageError if the text does not parse.
     """
     problems = ProblemCollector()
     document = parse_schema(source, problems)
@@ -240,7 +241,7 @@ def _hint_in(notes: Sequence[ast.SchemaAnnotation]) -> ast.SchemaAnnotation | No
 
 
 def _behind_ends(source: bytes, edge: EdgeDeclaration) -> int:
-    """The end of what an edge has before its annotations: its target, and its cardinality if that is written."""
+    """Return the end of an edge's parts before its annotations: its target, and its cardinality if written."""
     begin = edge.target.span.end
     lexer = Lexer(source[begin:], grammar_rule="S-01", escape_rule="S-02")
     if not lexer.at(TokenKind.AT) or lexer.peek().text != "card":

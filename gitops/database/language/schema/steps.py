@@ -13,17 +13,18 @@ from gitops.database.language.schema.types import PropType, TypeKind
 
 
 class DropMode(StrEnum):
-    """Soft: the current version no longer has it, older versions keep it. Hard: older versions are purged too."""
+    """Soft: the current version no longer has the data, older versions keep it. Hard: older versions are purged too."""
 
     SOFT = "soft"
     HARD = "hard"
 
 
 class Reversibility(StrEnum):
-    """What reversing a step costs; `plan_down` plans the reverse migration.
+    """Cost of reversing a step; `plan_down` plans the reverse migration.
 
-    Reversible: a later plan restores the schema, and nothing is lost. Lossy: a later plan restores the name, but empty; the
-    older versions of the graph have what it held, as long as they are kept. Irreversible: it cannot be undone by a later plan.
+    Reversible: a later plan restores the schema, and nothing is lost. Lossy: a later plan restores the name, but
+    without data, which older versions of the graph have as long as they are kept. Irreversible: no later plan can undo
+    it.
     """
 
     REVERSIBLE = "reversible"
@@ -183,7 +184,7 @@ class DropProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(_MigrationStep):
-    """A change that no step can carry out; one of these makes the whole migration unsupported."""
+    """A change that no step can carry out; one of them makes the whole migration unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
     entity: str
@@ -219,7 +220,7 @@ class Migration:
 
     @property
     def supported(self) -> bool:
-        """Whether every step can be carried out."""
+        """Return whether every step can be carried out."""
         return not self.unsupported
 
     @property
@@ -231,7 +232,7 @@ class Migration:
 
     @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
-        """The changes that cannot be carried out; the first one is what a refusal reports."""
+        """The changes that cannot be carried out; a refusal reports the first one."""
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
 
     def hardened(self) -> Migration:
@@ -249,7 +250,7 @@ class Migration:
 
 
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
-    """The class of a step in its JSON form; None for a step of a kind or shape that is not known here."""
+    """Return the class of a step in its JSON form; None for an unknown kind or structure."""
     match step:
         case {"kind": AddType.kind, "type_kind": TypeKind.INTERFACE}:
             return Reversibility.IRREVERSIBLE  # removing an interface is not supported

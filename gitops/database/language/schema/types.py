@@ -1,8 +1,7 @@
-"""The nouns of a checked schema: property types, node and edge types, the catalog.
+"""Types of a checked schema: property types, node and edge types, the catalog.
 
-Everything here is immutable and free of source positions: it is what the query checker, the migration planner
-and the engine read. Property order is name order everywhere, whatever order the author wrote, because the catalog
-is built from the canonical form of a schema.
+Everything here is immutable and has no source positions; the query checker, the migration planner and the engine read
+it. Property order is always name order, because the catalog is built from the canonical form of a schema.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TypeKind(StrEnum):
-    """What a declaration declares."""
+    """Kind of a type declaration."""
 
     INTERFACE = "interface"
     NODE = "node"
@@ -36,7 +35,7 @@ class ConstraintKind(StrEnum):
 
 
 class Scalar(StrEnum):
-    """The scalar base types, spelled as in source text. `VECTOR` carries its dimension beside it."""
+    """The scalar base types, spelled as in source text. the dimension of a `VECTOR` is stored separately."""
 
     STRING = "String"
     BLOB = "Blob"
@@ -174,5 +173,5 @@ class Catalog(Record):
     folded_edges: Mapping[str, str] = _NOTHING
 
     def edge(self, name: str) -> EdgeType | None:
-        """The edge that a query names: by its exact name, else by the lower-cased one."""
+        """Return the edge for the name in a query: by exact name, otherwise by the lower-cased one."""
         return self.edges.get(name) or self.edges.get(self.folded_edges.get(name.lower(), ""))
