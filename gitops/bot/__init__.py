@@ -1,1 +1,1 @@
-"""The bot: what a push means. Plans change requests, applies merges, guards the repository, reports."""
+"""The bot: reacts to pushes. It plans change requests, applies merges, guards the repository, and reports."""

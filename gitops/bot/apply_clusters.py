@@ -1,15 +1,17 @@
-"""Applies: bring a cluster to the newest commit of its target branch, whatever commit an event named.
+"""Applies: brings a cluster to the newest commit of its target branch, regardless of the commit in an event.
 
-1. Read the ledger position and the branch, and choose the merge that comes next: see `gitops.cluster.changesets.queue`.
-2. Find the change requests that its commits merged, and their authors. If the trust rules ask for the forge's own verdict, check
-   it for each of these commits.
-3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.repository.apply`.
-4. Apply. The first push is the entry with its intents: a ledger that refuses it ends the run before any side effect.
+1. Read the ledger position and the branch, and choose the next merge: see `gitops.cluster.changesets.queue`.
+2. Find the change requests that its commits merged, and their authors. If the trust rules ask for the forge's own
+   verdict, check it for each of these commits.
+3. Import the cluster if it has no ledger. If its declared location differs from the recorded one, see
+   `gitops.repository.apply`.
+4. Apply. The first push is the entry with its intents: a rejected push ends the run before any side effect.
 5. Set the status, record the deployment, write the comments.
 6. Repeat while merges wait: the branch may have moved, and another run may have found the lock held, and ended.
 7. Plan the other open requests again.
 
-Events get lost, repeated and delayed. None of that matters, because only the ledger and the branch decide what is applied.
+Events get lost, repeated and delayed. None of that matters, because only the ledger and the branch determine the
+applied revision.
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """How a step ended: where the cluster is now, None where no further step may follow; `refused` before it was planned.
+    """Result of a step: the new location of the cluster, and `refused` if it was not planned.
 
-    `drifted` means that drift keeps it waiting.
+    The location is None if no further step may follow. `drifted` means that drift blocks it.
     """
 
     rule: ClusterRule | None
@@ -77,11 +79,13 @@ def apply_cluster(
     asked: bool = False,
     again: str | None = None,
 ) -> Iterator[LogLine]:
-    """Apply the merges that wait on a cluster's branch, also those that come in during the run; without any, what is left.
+    """Apply the waiting merges of a cluster's branch, including those that arrive during the run.
 
-    An interrupt starts no further one. `push` is what the event says about a push; `notes` are lines for the comment about how
-    this run was started. `asked`: a person wants it, so that a merge whose changeset failed is tried again. `again` is such a
-    merge to begin with.
+    Without any, apply the rest.
+
+    An interrupt prevents further merges. `push` is the event's push; `notes` are lines for the comment about how this
+    run was started. `asked` means that a person requested the run, so that a merge with a failed changeset is retried.
+    `again` is such a merge to begin with.
     """
     drifted = yield from _apply_waiting(context, rule, push, notes, asked=asked, again=again)
     if drifted:
@@ -248,9 +252,9 @@ def _requests_of_step(
 
 
 def _waiting_requests(context: EventContext, rule: ClusterRule, position: LedgerPosition) -> tuple[ChangeRequest, ...]:
-    """The merged requests of which something is not applied yet: that of the newest merge, and those whose changes wait.
+    """Return the merged requests with unapplied changes: the one of the newest merge, and those whose changes wait.
 
-    One that is labelled as applied keeps its report: what waits is of an earlier one.
+    A request that is labelled as applied keeps its report, because the waiting changes belong to an earlier one.
     """
     if position.applied is None or position.converged:
         return ()
@@ -318,7 +322,10 @@ def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics
 def _missing_verdict(
     context: EventContext, rule: ClusterRule, position: LedgerPosition, commit: Commit
 ) -> tuple[Diagnostic, ...]:
-    """Why a commit that changes the cluster may not be applied, if the trust rules ask for the forge's own verdict."""
+    """Explain why a commit that changes the cluster may not be applied.
+
+    Only if the trust rules require the forge's own verdict.
+    """
     if not position.needs_forge_verdict or not commit_changes(context.repository, rule, commit):
         return ()
     # A request onto another branch was reviewed under the rules of that branch.
@@ -335,7 +342,7 @@ def _missing_verdict(
 def _report_refused(
     context: EventContext, subject: CommentSubject, command: str, problems: tuple[Diagnostic, ...]
 ) -> Generator[LogLine, None, bool]:
-    """Report what could not even begin. Returns whether another run is at work, which is not a failure."""
+    """Report a run that could not start. Return whether a different run is active, which is not a failure."""
     held = _lock_held(problems)
     if held is not None:
         yield held
@@ -358,9 +365,10 @@ def _report_applied(
     notes: tuple[str, ...],
     found: tuple[str, ...],
 ) -> Iterator[LogLine]:
-    """Report how an apply ended: to the merged `requests`, with the plan `left` if some of it waits for approvals.
+    """Report the result of an apply to the merged `requests`, with the plan `left` if changes wait for approvals.
 
-    `before` is the plan of what waited already, `notes` are on how it started, and `found` on what it met.
+    `before` is the plan of the changes that waited already, `notes` describe how it started, and `found` its
+    observations.
     """
     done = outcome.ok and outcome.converged
     subjects = [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
@@ -384,7 +392,7 @@ def _report_applied(
 
 
 def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:
-    """Whether the apply of the same commit to another cluster has failed, or waits."""
+    """Return whether the apply of the same commit to a different cluster has failed, or waits."""
     if not (context.clusters[1:] and subject.request):
         return False
     own, bad = status_context("apply", subject.cluster), (CheckState.FAILURE, CheckState.ERROR)
@@ -399,7 +407,7 @@ def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:
 
 
 def _lock_held(problems: Sequence[Diagnostic]) -> LogLine | None:
-    """The line to log if the only error is a lock: the run that holds it applies up to the newest commit."""
+    """Return the line to log if the only error is a lock, because the run that has it applies up to the newest commit."""
     errors = [d for d in problems if d.severity == "error"]
     if [d.code for d in errors] != [Code.STATE_LOCK_HELD]:
         return None
@@ -427,7 +435,7 @@ class Queue:
 
 
 def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
-    """What waits on the branch of a cluster, whose newest commit is `head`. Raises GitopsError."""
+    """Return the waiting work on the branch of a cluster, whose newest commit is `head`. Raises GitopsError."""
     store, applied = context.store, applied_last(context, rule)
     if applied is None:
         return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
@@ -438,10 +446,10 @@ def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
 
 
 def applied_last(context: EventContext, rule: ClusterRule) -> str | None:
-    """The newest merge that is applied. Raises GitopsError.
+    """Return the newest applied merge. Raises GitopsError.
 
-    The ledger names the merge of its newest intents, which are announced before it is known whether they land. A merge of which
-    every changeset failed is not applied, and the first of them says what was applied before.
+    The ledger records the merge of its newest intents, which are announced before their result is known. A merge whose
+    changesets all failed is not applied, and the first of them records the merge applied before.
     """
     position, ledger = context.position(rule), context.repository.ledger(rule)
     applied = position.applied
@@ -465,10 +473,10 @@ def next_merge(
     *,
     together: bool,
 ) -> QueuedStep | None:
-    """The step that comes next; None if nothing that touches the cluster waits. Raises GitopsError.
+    """Return the next step; None if nothing that touches the cluster is waiting. Raises GitopsError.
 
-    `tried` is what this run has tried, `pushed` are the newest commits of pushes that it knows of. With `together` all that waits
-    is one step.
+    `tried` is the newest merge that this run has tried, `pushed` are the newest commits of known pushes. With
+    `together`, all waiting merges are one step.
     """
     applied, store = queue.applied, context.store
     # A branch that does not continue what is applied, or that declares the cluster elsewhere, is looked at as a whole.
@@ -493,9 +501,11 @@ def next_merge(
 
 
 def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[QueuedStep, Changeset | None]:
-    """The step of a run in which nothing new waits, and the atomic changeset of its merge if that failed. Raises GitopsError.
+    """Return the step of a run without new merges, and the atomic changeset of its merge if that failed.
 
-    A run that was stopped says nothing against a merge: its changeset is not one that failed.
+    Raises GitopsError.
+
+    An interrupted run does not count against a merge, so its changeset is not a failed one.
     """
     step = whole_line(queue.line, queue.head)
     found = newest_changesets(context, rule, step.covers[-1]) if step.covers else ()
@@ -510,7 +520,10 @@ def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> 
 
 
 def interrupted_merge(context: EventContext, rule: ClusterRule) -> str | None:
-    """The merge of an atomic changeset that an interrupted run left open: it is the one to go on with, before any later one."""
+    """Return the merge of an atomic changeset that an interrupted run left open.
+
+    The run continues with it before any later one.
+    """
     for record in context.repository.ledger(rule).changesets().open:
         merge = record.source.merge_commit
         if (

@@ -1,9 +1,9 @@
 """Attestations: approvals that people give on the forge, signed by the bot so that the ledger can carry them.
 
-Whether an attestation counts, and for what, is decided by the trust rules of the ledger. This module only makes sure what was
-done, by asking the forge again. A command names the digest of the plan that is made now. A review is the newest of its account,
-is of a commit with the same cluster folder as the head, and approves. A dismissed review does not count, and neither does one of
-an account that may not give commands now.
+The trust rules of the ledger decide whether an attestation counts, and for which changes. This module only verifies the
+action by querying the forge again. A command must contain the digest of the current plan. A review must be the newest
+of its account, be of a commit with the same cluster folder as the head, and approve. A dismissed review does not count,
+and neither does a review by an account without permission to give commands.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": 
 
 
 def missing_permission(context: EventContext, account: Account, rules: Iterable[ClusterRule]) -> str:
-    """Why an account may not give commands or reviews for some clusters, as the forge says; empty if it may.
+    """Explain why an account may not give commands or reviews for some clusters; empty if it may.
 
-    The rules in force decide, of several clusters the strictest: an edit of `forge.commands` counts once it is approved.
-    Raises RemoteError.
+    The forge reports the permission, and the rules in force decide; of several clusters, the strictest counts. So an
+    edit of `forge.commands` counts only once it is approved. Raises RemoteError.
     """
     in_force = [position.trust for position in map(context.position, rules)]
     named = [context.config.forge.commands if trust is None else trust.commands for trust in in_force]
@@ -77,9 +77,11 @@ def attest_command(
 
 
 def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:
-    """Attest the reviews of a request for every gate that is not open yet; what does not count is logged and left out.
+    """Attest the reviews of a request for every gate that is not open yet.
 
-    Attestations whose review no longer stands are revoked first, also if the request is merged by now.
+    Reviews that do not count are logged and skipped.
+
+    Attestations whose review no longer exists are revoked first, even if the request has been merged.
     """
     if not reviews_count(context, rule):
         return
@@ -175,7 +177,7 @@ def _grant(
 
 
 def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head: str) -> bool:
-    """Whether a commit that was reviewed has the cluster folder of the head."""
+    """Return whether a reviewed commit has the cluster folder of the head."""
     store = context.store
     if store.resolve(commit) is None:
         return False
@@ -214,10 +216,10 @@ def attest(
     *,
     plan_digest: str | None = None,
 ) -> ApproveOutcome:
-    """Attest `grant` as the approval of the change of `address`; refused before the push when it would not count.
+    """Attest `grant` as the approval of the change of `address`; refused before the push if it would not count.
 
-    `publisher` is the bot's, with its ledger key; `plan_digest` is that of the plan that the person named, if they named one.
-    The caller has fetched the commit that was reviewed. Repeating it gives the attestation that exists.
+    `publisher` is the bot's, with its ledger key; `plan_digest` is that of the plan in the command, if there is one.
+    The caller has fetched the reviewed commit. Repeating it returns the existing attestation.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:

@@ -1,7 +1,7 @@
-"""Commands in comments: a strict grammar, with nothing in it that could become an option of anything.
+"""Commands in comments: a strict grammar, in which nothing can become an option of a program.
 
-The first line that is not blank decides. If its first word is not `/gitops`, the comment is not a command. Otherwise the line
-is exactly one of these, its words one blank apart:
+The first line that is not blank decides. If its first word is not `/gitops`, the comment is not a command. Otherwise
+the line is exactly one of these, its words one blank apart:
 
     /gitops plan
     /gitops approve ADDRESS DIGEST
@@ -9,8 +9,8 @@ is exactly one of these, its words one blank apart:
     /gitops explain ADDRESS
     /gitops retry
 
-each with or without ` --cluster NAME` at its end. The text below that line is for people and is not read. There is no quoting, no
-abbreviation and no further option: anything else is refused, never guessed.
+each with or without ` --cluster NAME` at its end. The text below that line is for people and is not read. There is no
+quoting, no abbreviation and no further option: anything else is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -61,18 +61,21 @@ class CommentCommand:
 
 @dataclass(frozen=True, slots=True)
 class MalformedCommand:
-    """A line that begins like a command and is not one; `why` says what is expected, and quotes nothing of the comment."""
+    """A line that begins like a command but is malformed.
+
+    `why` describes the expected form and quotes nothing from the comment.
+    """
 
     why: str
 
 
 def _is_address(text: str) -> bool:
-    """Whether a text is an address of a known kind, with the characters that names have."""
+    """Return whether a text is an address of a known kind, with only the characters of names."""
     return _ADDRESS.match(text) is not None and Address(text).kind is not Kind.UNKNOWN
 
 
 def _is_lock_id(text: str) -> bool:
-    """Whether a text may name a lock: an id, or the id of the commit of a lock that cannot be read."""
+    """Return whether a text can identify a lock: an id, or the commit id of an unreadable lock."""
     return is_ulid(text) or is_object_id(text)
 
 

@@ -1,15 +1,17 @@
-"""Commands in comments, carried out.
+"""Carries out commands in comments.
 
-1. A comment that is not a command, or that a machine wrote, is ignored. 2. The author may give commands now: the forge is asked
-for the account by its id, and what the event says about its author does not count. Without the permission there is a reaction and
-no work at all. 3. The forge has the comment, by that account and with the same command: an event may be made up, or late. 4. The
-comment was never edited: anyone who may write to the repository may put a command into a comment of another account. 5. The
-line is exactly a command. 6. The comment is not older than the head that it is about. 7. `approve` names the digest of the plan
-that is made now. 8. The command is carried out and answered by a reaction; a refusal is shown in the comment of the bot as well.
+1. A comment that is not a command, or that a machine wrote, is ignored. 2. The author must be allowed to give commands
+   now: the forge is queried for the account by its id, and the author in the event does not count. Without permission,
+   the bot only adds a reaction. 3. The forge must have the comment, by that account and with the same command, because
+   an event may be forged or late. 4. The comment must be unedited, because anyone who may write to the repository may
+   put a command into a comment of another account. 5. The line must be exactly a command. 6. The comment must not be
+   older than its head. 7. `approve` must contain the digest of the current plan. 8. The command is carried out and
+   answered with a reaction; the bot's comment also shows a refusal.
 
-A comment that is delivered twice does no harm: to plan, explain or apply again changes nothing by itself, an unlock names the one
-lock that it removes, an approval is not given twice, and a retry that landed leaves nothing to retry. What was carried out once
-would be refused then, because the request is merged or the lock is gone: its reaction says so, and no refusal is written.
+A comment that is delivered twice does no harm: to plan, explain or apply again changes nothing by itself, an unlock
+names the one lock that it removes, an approval is not given twice, and a retry that landed leaves nothing to retry.
+What was carried out once would be refused then, because the request is merged or the lock is gone: its reaction says
+so, and no refusal is written.
 """
 
 from __future__ import annotations
@@ -81,9 +83,9 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
 
 
 def _confirmed(context: EventContext, event: CommentEvent, command: CommentCommand) -> Comment:
-    """The comment as the forge has it. Raises GitopsError `command_refused` if the forge has no such comment.
+    """Return the comment as the forge has it. Raises GitopsError `command_refused` if the forge has no such comment.
 
-    Everybody who may start a job can give it an event: an attestation for an account must not rest on that.
+    Everybody who may start a job can pass it an event, so an attestation must not rely on the event.
     """
     found = next((c for c in context.forge.comments(event.number) if c.id == event.comment), None)
     if found is None or found.account != event.author.id or parse_command(found.body) != command:
@@ -93,7 +95,10 @@ def _confirmed(context: EventContext, event: CommentEvent, command: CommentComma
 
 
 def _check_age(context: EventContext, event: CommentEvent, request: ChangeRequest) -> None:
-    """Refuse a comment about an earlier head, as far as dates show. Commands that need certainty name a digest as well."""
+    """Refuse a comment about an earlier head, as far as dates show.
+
+    Commands that need certainty also contain a digest.
+    """
     context.repository.fetch_heads([request])
     written = parse_timestamp(event.at)
     if written is None or not context.repository.has_head(request):
@@ -172,9 +177,9 @@ def _refuse(
 
 
 def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | None, refused: RefusedCommand) -> None:
-    """Say below the report of a merged request why a command was not carried out, in the place of an earlier answer.
+    """Explain below the report of a merged request why a command was refused, replacing an earlier explanation.
 
-    Without a `cluster`, or a report, the reaction has to do. Raises GitopsError.
+    Without a `cluster` or a report, the reaction has to suffice. Raises GitopsError.
     """
     rules = context.rules_of(request)
     mark = marker(cluster or rules[0].name) if cluster or len(rules) == 1 else None
@@ -190,7 +195,10 @@ def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | 
 
 
 def _was_carried_out(context: EventContext, event: CommentEvent) -> bool:
-    """Whether an earlier run has carried out the command, as its reaction says; not known without an answer of the forge."""
+    """Return whether an earlier run has carried out the command, according to its reaction.
+
+    None if the forge does not respond.
+    """
     try:
         return Reaction.DONE in context.forge.reactions(event.number, event.comment)
     except GitopsError:
@@ -214,7 +222,7 @@ def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> It
 
 
 def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> Iterator[LogLine]:
-    """Try again what a request brought in with the commit `merge`, as the table says.
+    """Retry the merge of a request, which created the commit `merge`, according to the table.
 
     Raises ConflictError `changeset_active`, `changeset_state_invalid`, and GitopsError as the ledger does.
     """
@@ -233,7 +241,7 @@ def _check_active(context: EventContext, rule: ClusterRule) -> None:
 
 
 def _failed(context: EventContext, rule: ClusterRule, merge: str) -> str | None:
-    """The merge, if its own changeset failed; None if it, or something else of the cluster, only has to be applied."""
+    """Return the merge if its own changeset failed; None if it, or other work of the cluster, only has to be applied."""
     position, store = context.position(rule), context.store
     found = newest_changesets(context, rule, merge)
     failed = [each for each in found if each.state is ChangesetState.FAILED]

@@ -1,8 +1,8 @@
-"""What the handlers of one event share: the bot, and everything that is read once per event.
+"""Shared context of the handlers of one event: the bot, and everything that is read once per event.
 
-Read once and lazily: `gitops.yaml` of the target branch, the comment templates, the open change requests, and the ledger
-position of each cluster. After an apply, `refresh` drops what the apply may have changed. Reads that must be current, such as
-the head of a request before its plan is posted, are not here: see `Repository`.
+Read once and lazily: `gitops.yaml` of the target branch, the comment templates, the open change requests, and the
+ledger position of each cluster. After an apply, `refresh` drops what the apply may have changed. Reads that must be
+current, such as the head of a request before its plan is posted, are not cached: see `Repository`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_TEMPLATE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """What is reported about one cluster: the comment, its one line, and the plan of a plan comment."""
+    """Report about one cluster: the comment, its one-line summary, and the plan of a plan comment."""
 
     comment: PlanComment | ApplyComment | RefusalComment
     line: str
@@ -49,10 +49,10 @@ class ClusterReport:
 class Bot:
     """The bot of one repository.
 
-    `actor` is the name that entries of the ledger record. `person` commits what the bot keeps in git besides the ledger; None
-    keeps nothing. `approval_publisher` returns the means to sign an attestation for a cluster by its name; None without a key.
-    `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even without a comment; `on_event`
-    watches applies, and `cancel` asks them to stop.
+    `actor` is the name that entries of the ledger record. `person` commits the bot's data in git outside of the ledger;
+    None keeps none. `approval_publisher` returns an object that signs attestations for a cluster by its name; None
+    without a key. `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even
+    without a comment; `on_event` watches applies, and `cancel` requests a stop.
     """
 
     repository: Repository
@@ -97,10 +97,11 @@ class EventContext:
         return self.repository.clusters(self.config)
 
     def rules_for(self, branch: str, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
-        """The clusters that a branch, given by its full ref name, decides about.
+        """Return the clusters that a branch (full ref name) decides about.
 
-        Those that follow it, or are declared to; and on the branch with `gitops.yaml` those that it declares otherwise than their
-        ledger records, or not at all. `config` is that file as a change request would leave it.
+        These are the clusters that follow it or are declared to follow it. On the branch with `gitops.yaml`, they
+        include clusters whose declaration differs from their ledger or is missing. `config` is that file as a change
+        request would leave it.
         """
         config = config or self.config
         known = list(self.clusters)
@@ -181,7 +182,10 @@ class EventContext:
             return None
 
     def branch_plan(self, rule: ClusterRule, commit: str) -> Plan | None:
-        """What of a commit of the branch is not applied, before anything else is merged; None if all is, or if it has no plan."""
+        """Return the plan of unapplied changes of a branch commit, before further merges.
+
+        None if all are applied or it has no plan.
+        """
         key = rule.name, commit
         if self.position(rule).converged:
             return None
@@ -226,10 +230,12 @@ class EventContext:
     def workspace_at(
         self, rule: ClusterRule, commit: str, known: KnownOrigins | None = None, *, in_place: bool = False
     ) -> Workspace:
-        """A cluster at a commit of its target branch; what is `known` of its commits is asked for if it is not given.
+        """Return a workspace of a cluster at a commit of its target branch.
 
-        With `in_place` it is where its ledger records it, else where the commit declares it. Raises GitopsError like
-        `Repository.at`.
+        Missing facts about its commits are queried unless `known` is given.
+
+        With `in_place`, the cluster is where its ledger records it, otherwise where the commit declares it. Raises
+        GitopsError like `Repository.at`.
         """
         here = self.repository.at(
             rule,
@@ -262,7 +268,7 @@ class EventContext:
         queued: Sequence[ChangeRequest] = (),
         announced: Push | None = None,
     ) -> KnownOrigins:
-        """What is known of the commits of a plan."""
+        """Return the known origins of a plan's commits."""
         return known_origins(
             self.repository,
             self.forge,
@@ -294,7 +300,7 @@ def comment_subject(rule: ClusterRule, request: int, head: str, base: str, page:
 
 
 def warning_key(found: Diagnostic) -> tuple[str, ...]:
-    """What makes a warning about a file the same one on another commit, on whatever line; empty for any other problem."""
+    """Return a key of a warning about a file that is equal on other commits and lines; empty for any other problem."""
     if found.severity is Severity.ERROR or found.source is None:
         return ()
     return found.code, found.path, found.message, found.source.file

@@ -1,6 +1,6 @@
-"""From an event to its handler, whatever started the run: a job with an event file, a hook, or a server.
+"""Dispatches an event to its handler, for a job with an event file, a hook or a server alike.
 
-An event only says where to look. Whatever it says about heads, authors and states is read again.
+An event is only a hint where to look. Its heads, authors and states are read again.
 
     RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
@@ -47,7 +47,7 @@ from gitops.repository.results import LogLine
 
 
 def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
-    """Carry out what an event asks for, and yield one line for each thing done. To repeat it changes nothing more.
+    """Handle an event and yield one line for each action. Repeating it changes nothing more.
 
     Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """
@@ -133,7 +133,10 @@ def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:
 
 
 def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
-    """An approval, revocation or countersignature was pushed: apply what waited for it, and plan open requests again."""
+    """Handle a pushed approval, revocation or countersignature.
+
+    Applies the changes that waited for it, and plans open requests again.
+    """
     for rule in context.clusters:
         if ref.startswith(tuple(f"{folder}{rule.name}/" for folder in SIGNED)):
             yield from take_in_revocations(context, rule)

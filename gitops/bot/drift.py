@@ -1,8 +1,8 @@
-"""Drift, reported once per cluster: as a change request that adopts it if files can express it, else as an issue.
+"""Drift, reported once per cluster: as a change request that adopts it if files can express it, otherwise as an issue.
 
-The report always shows both remedies: change the folder to match the graphs, or change the graphs to match the folder. Neither
-is carried out here, and nothing is written to the ledger. The branch of a change request is written again when its target has
-moved. An apply that drift keeps waiting makes the same report.
+The report always shows both remedies: change the folder to match the graphs, or change the graphs to match the folder.
+This module carries out neither, and nothing is written to the ledger. The branch of a change request is written again
+when its target has moved. An apply that drift blocks makes the same report.
 """
 
 from __future__ import annotations

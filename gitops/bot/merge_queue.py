@@ -1,10 +1,11 @@
-"""Merge queues: whether a group of change requests, merged on top of the groups in front of it, does what was reviewed.
+"""Merge queues: checks that a group of change requests, merged on top of earlier groups, has the reviewed effects.
 
-1. The head of the group is planned like the head of its target: against the ledger, with the approvals that count there.
-2. Git finds the open requests of the group: their head is in it, or merging them gives its tree.
-3. The reviewed plan of a request is the plan kept for its head. If none is kept (the host does not allow such refs), the
-   request is planned again on its target. Everybody with push rights can move a kept plan. That can hide a difference from this
-   check and nothing else, because gates are decided by the plan that is made here.
+1. The head of the group is planned like the head of its target: against the ledger, with the approvals that count
+   there.
+2. Git finds the open requests of the group: the group contains their head, or merging them produces its tree.
+3. The reviewed plan of a request is the plan kept for its head. If none is kept (the host does not allow such refs),
+   the request is planned again on its target. Everybody with push rights can move a kept plan. That can only hide a
+   difference from this check, because the new plan decides the gates.
 4. The group passes if its plan has no error, every gate is open, and its digest is the reviewed one. So a group fails
    behind another group for the same cluster, and passes once the one in front is applied and the new plan is reported.
 """

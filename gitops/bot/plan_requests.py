@@ -1,11 +1,11 @@
-"""Plans of change requests: what each open request would do if it were merged now.
+"""Plans change requests: the effects of each open request if it were merged now.
 
-A request is planned for each cluster of its target branch that it touches, and for each for which it was planned before: a
-request that no longer touches a cluster must not keep its old plan there. Its head is fetched and merged in memory; nothing is
-checked out.
+A request is planned for each cluster of its target branch that it touches, and for each for which it was planned
+before: a request that no longer touches a cluster must not keep its old plan there. Its head is fetched and merged in
+memory; nothing is checked out.
 
-Two requests overlap where both differ from their common target at the same address. They are compared by git alone, and only
-files that differ are loaded, so neither a large cluster nor many requests for other clusters cost much.
+Two requests overlap if both differ from their common target at the same address. They are compared by git alone, and
+only files that differ are loaded, so neither a large cluster nor many requests for other clusters cost much.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST_OTHERS = 50
 
 
 def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]) -> Iterator[LogLine]:
-    """Plan those open requests for which `chosen` holds."""
+    """Plan those open requests for which `chosen` returns True."""
     # All are listed once: the same list says which of them overlap.
     found = [request for request in context.open_requests() if chosen(request)]
     for request in found:
@@ -103,7 +103,10 @@ def plan_request(
 
 
 def _decided(context: EventContext, request: ChangeRequest) -> tuple[ClusterRule, ...]:
-    """The clusters that a request decides about; without a usable `gitops.yaml`, those of its target: their plans say why."""
+    """Return the clusters that a request decides about.
+
+    Without a usable `gitops.yaml`, these are the target's; their plans show the reason.
+    """
     try:
         return context.rules_of(request)
     except GitopsError:
@@ -113,7 +116,7 @@ def _decided(context: EventContext, request: ChangeRequest) -> tuple[ClusterRule
 def requests_of_cluster(
     context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest]
 ) -> tuple[ChangeRequest, ...]:
-    """Those of some requests that concern a cluster; without those whose heads cannot be fetched."""
+    """Return the requests that concern a cluster, without those whose heads cannot be fetched."""
     candidates = [r for r in requests if r.target in (rule.ref, context.repository.default_ref)]
     context.repository.fetch_heads(candidates)
     if candidates:
@@ -194,7 +197,7 @@ def _plan_cluster(
 def _with_reported_drift(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> PlanOutcome:
-    """The outcome with the drift that another request of the bot reports, if the plan could not look for drift itself."""
+    """Add the drift that another request of the bot reports, if the plan could not check for drift itself."""
     if all(each.code != Code.DRIFT_UNKNOWN for each in outcome.diagnostics):
         return outcome
     found = Diagnostics()
@@ -207,7 +210,7 @@ def _with_reported_drift(
 
 
 def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """What its change of strategies would do, or why that is not known."""
+    """Add the predicted effects of a strategy change, or the reason why they are unknown."""
     if outcome.strategies is None:
         return outcome
     from gitops.compute.ticks.what_if import Reach, with_what_if

@@ -1,8 +1,8 @@
-"""A bare repository that is its own forge: what a push means for its change requests.
+"""Handles pushes to a bare repository that is its own forge: their effects on change requests.
 
-No other program keeps its change requests, so this module does: a topic branch that touches a cluster folder opens a request or
-moves it, a deleted branch closes it, and a push to the target branch that contains it marks it as merged. Everything else is done
-by the handlers of all other forges.
+No other program keeps its change requests, so this module does: a topic branch that touches a cluster folder opens a
+request or moves it, a deleted branch closes it, and a push to the target branch that contains it marks it as merged.
+The handlers shared with all other forges do the rest.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def receive_push(
     person: Person | None = None,
     on_event: Observer | None = None,
 ) -> Iterator[LogLine]:
-    """Carry out what an accepted push asks for, and yield one line for each thing done, for the person who pushed.
+    """Handle an accepted push, and yield one line for each action, for the person who pushed.
 
-    `updates` are the refs that moved, `pusher` is the account that pushed, if the server knows it. `actor` is the name that
-    entries of the ledger record; `person` commits the plans that are kept, None keeps none.
-    `on_event` watches applies. Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
+    `updates` are the moved refs, `pusher` is the account that pushed, if the server knows it. `actor` is the name for
+    ledger entries; `person` commits the stored plans, None stores none. `on_event` watches applies. Raises GitopsError
+    if `gitops.yaml` of the target branch cannot be read.
     """
     context = EventContext(Bot(repository, forge, actor, person, on_event=on_event))
     targets = {context.repository.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}

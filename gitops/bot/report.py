@@ -1,7 +1,7 @@
 """Reports on the forge, in this order: keep the plan, set the status, write the check, then the one comment.
 
-The status is what counts, so a status that cannot be set is a problem of the run. Whatever fails after it is a line in the log
-and changes nothing: a forge that refuses comments for a while must not turn a good apply into a failed one.
+Only the status is essential, so a status that cannot be set is a problem of the run. Any later failure is only logged,
+because a forge that temporarily refuses comments must not turn a successful apply into a failed one.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def report_plan(
 ) -> Iterator[LogLine]:
     """Report a plan.
 
-    `others` are requests that overlap with it, `explained` addresses to describe in full, `refusals` commands that were not
-    carried out. `via_forge`: the tiers of the changes for which reviews and commands count as approvals. `verdict_missing`: the
-    trust rules ask for the forge's own verdict, and it is not "approved". `earlier` are the missing approvals that the target
-    branch misses without the request, and `standing` the warnings that it has without the request.
+    `others` are overlapping requests, `explained` addresses to describe in full, `refusals` refused commands.
+    `via_forge` are the tiers of changes for which reviews and commands count as approvals. `verdict_missing` means that
+    the trust rules require the forge's own verdict, and it is not "approved". `earlier` are approvals that the target
+    branch lacks even without the request, and `standing` the warnings that it has without the request.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
@@ -145,9 +145,9 @@ def report_apply(
 ) -> Iterator[LogLine]:
     """Report an apply of one commit to every change request that it merged.
 
-    `subjects` has one item for each request, or a single one without a request. `left` is the plan of what waits for
-    approvals, `earlier` the changes in it that waited before, `debts` are those that this apply added, `notes` lines about how it
-    was started.
+    `subjects` has one item for each request, or a single one without a request. `left` is the plan of the changes that
+    wait for approvals, `earlier` are those that waited before, `debts` are the ones that this apply added, `notes` are
+    lines about how it was started.
     """
     state, text, result = apply_status(outcome)
     approvals = tuple(
@@ -228,7 +228,7 @@ def report_refusal(
 def record_deployment(
     context: EventContext, subject: CommentSubject, state: DeploymentState, text: str = ""
 ) -> Iterator[LogLine]:
-    """Record the deployment of a commit in the forge's own overview, if the forge has one and `gitops.yaml` wants it."""
+    """Record the deployment of a commit in the forge's overview, if the forge has one and `gitops.yaml` enables it."""
     if context.forge.features.deployments and context.config.forge.deployments:
         environment = f"{subject.environment}/{subject.cluster}"
         record = Deployment(subject.head, environment, state, cut(visible(text), _MAX_STATUS))
@@ -251,7 +251,10 @@ def takes_commands(context: EventContext) -> bool:
 
 
 def retry_command(context: EventContext, rule: ClusterRule, failed: Changeset) -> str:
-    """How a person tries a failed changeset again: by a comment where those give commands, else where the graphs are."""
+    """Return the command to retry a failed changeset.
+
+    It is a comment if comments can give commands, otherwise a command for a machine with the graphs.
+    """
     number = failed.source.pull_request
     if number and takes_commands(context):
         return f"comment /gitops retry on request {number}"
@@ -277,7 +280,7 @@ def _write_check(
     body: str,
     diagnostics: tuple[Diagnostic, ...],
 ) -> Iterator[LogLine]:
-    """Write the check, with each diagnostic on its line; what is about a whole file is on its first."""
+    """Write the check with each diagnostic on its line; a diagnostic about a whole file is on the first line."""
     if not (context.forge.features.checks and context.config.forge.checks):
         return
     path = next((rule.path for rule in context.clusters if rule.name == subject.cluster), ".")
@@ -307,9 +310,9 @@ def _write_check(
 def _write_comment(
     context: EventContext, subject: CommentSubject, body: str, *, only_update: bool = False
 ) -> Generator[LogLine, None, bool]:
-    """Write the comment; with `only_update` only where the request has one: a status is enough to say that nothing changes.
+    """Write the comment and return whether the forge has it.
 
-    Returns whether the forge has it.
+    With `only_update`, only an existing comment is written, because a status is enough for an unchanged plan.
     """
     number, mark = subject.request, marker(subject.cluster)
     try:
@@ -335,9 +338,9 @@ def _gate_states(
     *,
     via_forge: frozenset[Tier],
 ) -> tuple[ApprovalState, ...]:
-    """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why.
+    """Return the state of each gate of a plan: open, missing an approval, or with a refused approval and the reason.
 
-    An approval that is missing from an `earlier` merge is asked for there, and not here.
+    An approval that is missing from an `earlier` merge is requested there, not here.
     """
     states, plan = [], outcome.plan
     chosen = ["--request", str(subject.request)] if subject.request else []
@@ -369,9 +372,10 @@ def _gate_states(
 def _approve_all(
     context: EventContext, approvals: Sequence[ApprovalState], subject: CommentSubject, *, request: int
 ) -> str:
-    """The command that asks for all missing approvals at once, quoted for a shell; empty where a comment asks for one alone.
+    """Return the shell-quoted command for all missing approvals at once; empty if a comment asks for a single one.
 
-    Keys and rules are those of all clusters. It names no plan, so it shows everything before it asks.
+    Keys and rules are those of all clusters. The command contains no plan digest, so it shows everything before it
+    asks.
     """
     asked = [Address(each.resource) for each in approvals if each.command]
     chosen = ["--request", str(request)] if request else []
@@ -416,7 +420,10 @@ def plan_status(
 
 
 def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
-    """The status of an apply: a success only if all that is declared is applied. A failure names what failed first."""
+    """Return the status of an apply: success only if the whole declaration is applied.
+
+    A failure reports the first failed change.
+    """
     failed = {record.state for record in outcome.changesets} == {ChangesetState.FAILED}
     text = "nothing is applied" if failed else apply_counts(outcome)
     if not outcome.ok:
@@ -431,9 +438,11 @@ def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
 
 
 def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
-    """What became of a merge, as `gitops changeset watch` answers it; the description names the changeset that decides.
+    """Return the result of a merge as `gitops changeset watch` returns it.
 
-    An apply that goes on with the last part has no record of the earlier ones: they have landed.
+    The description contains the deciding changeset.
+
+    An apply that continues with the last part has no record of the earlier parts, which have been applied.
     """
     found = {answer(each, Until.COMMITTED): each for each in reversed(parts)}
     number, _, most = parts[-1].part.partition("/")
@@ -485,7 +494,7 @@ def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> P
 
 
 def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
-    """At most five facts that moved between two reports, one line each; those of `before` if it is the same report."""
+    """Return up to five differences between two reports, one line each; the ones in `before` if it is the same report."""
     if (before.report_digest, before.base) == (now.report_digest, now.base):
         return before.since
     facts = []
@@ -540,9 +549,9 @@ def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, com
 
 
 def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
-    """Keep the plan of what waits after a merge, where a clone looks for the rows that this run has read.
+    """Store the plan of the changes that wait after a merge, so that clones find the rows that this run has read.
 
-    Returns the reason for not keeping it, as `keep_plan` does.
+    Return the reason for not storing it, as `keep_plan` does.
     """
     try:
         context.repository.fetch_refs(plan_ref(subject.cluster, subject.request))

@@ -64,9 +64,9 @@ def take_in(context: EventContext, forge: RequestKeeper, update: RefUpdate, push
 
 
 def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
-    """Do for the change requests what pushes asked for whose hook did not end; nothing is planned or applied.
+    """Process the change request updates of pushes whose hook did not finish; nothing is planned or applied.
 
-    Branches are compared with requests. A branch at a head that a request had already, in whatever state, asks for nothing.
+    Branches are compared with requests. A branch at a head that a request already had, in any state, needs no update.
     """
     repository, target = context.repository, context.repository.default_ref
     for ref, commit in repository.remote.refs(COMMENTS.rstrip("/")).items():

@@ -1,7 +1,7 @@
-"""The forge of a job without a token: it knows the one request of its event, and writes nothing.
+"""The forge of a job without a token: it has only the request of its event, and writes nothing.
 
-The job of a fork gets it. A plan is made of git and the ledger alone, so it is complete and right without any secret. It is
-printed; a job that may write makes it again before it reports it.
+Jobs of forks use it. A plan is computed only from git and the ledger, so it is complete and correct without secrets. It
+is printed; a job with write access computes it again before reporting it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SilentForge:
         return Account("", "")
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Those that are known, of a state and a target."""
+        """Return the known requests with a state and a target."""
         return tuple(r for r in self._requests if state in (None, r.state) and target in (None, r.target))
 
     def request(self, number: int) -> ChangeRequest:

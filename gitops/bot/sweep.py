@@ -1,9 +1,9 @@
-"""The sweep: apply merges that no run applied, then plan requests that no run planned, whatever became of their events.
+"""The sweep: applies merges that no run applied, then plans requests that no run planned, regardless of their events.
 
-A merge with `[skip ci]`, a run that was cancelled, a webhook that got lost: each leaves a branch ahead of its ledger, or a head
-without the status of its plan. A hook that did not end, in a repository that is its own forge, leaves a branch without a request.
-The sweep finds all of them by looking. It never breaks a lock, because a dead holder looks like a slow one; it shows the lock
-with the command that removes it.
+A merge with `[skip ci]`, a cancelled run, a lost webhook: each leaves a branch ahead of its ledger, or a head without a
+plan status. An interrupted hook, in a repository that is its own forge, leaves a branch without a request. The sweep
+finds all of these. It never breaks a lock, because a crashed holder cannot be distinguished from a slow one; it shows
+the lock with the command that removes it.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) 
 
 
 def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: str | None) -> Iterator[LogLine]:
-    """Plan the open requests whose heads have no status of a plan, or whose comment the forge did not take.
+    """Plan the open requests whose heads have no plan status, or whose comment the forge rejected.
 
-    The forge is asked about few heads in one run: first about those for which no plan is kept, then about the oldest.
+    One run queries the forge about only a few heads: first those without a stored plan, then the oldest.
     """
     requests = context.open_requests()
     concerned: dict[int, list[ClusterRule]] = {}

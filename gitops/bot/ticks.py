@@ -1,6 +1,6 @@
-"""Ticks of replica strategies: those that each cluster has applied decide now, and what they decide is carried out.
+"""Ticks of replica strategies: the applied strategies of each cluster decide now, and their actions are carried out.
 
-A schedule carries it out. A run that a person starts only says what would be done, unless its input `mode` is `apply`.
+Scheduled runs carry them out. A run started by a person only shows the actions, unless its input `mode` is `apply`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _tick_cluster(context: EventContext, rule: ClusterRule, *, carries_out: bool
 
 
 def _sum(outcome: TickOutcome) -> str:
-    """What a tick comes to, in one line."""
+    """Return the result of a tick in one line."""
     if outcome.skipped is not None:
         return f"skipped: {outcome.skipped}"
     if not outcome.decided:

@@ -1,12 +1,13 @@
-"""`approve`, `revoke` and `countersign`: show what the signatures are about, have that confirmed, and sign it.
+"""`approve`, `revoke` and `countersign`: show the subjects of the signatures, ask for confirmation, and sign.
 
-1. On a terminal the command shows it and asks. What is signed has the digest of what was shown.
-2. Without a terminal the command has to name it: the plan by its digest (`--plan`), an approval by its commit (`--commit`).
-   Without that it only shows it, with the command that signs it.
-3. What is named on a terminal is shown and asked for as well, because the text that the command was copied from may have been
-   edited by others; `--yes` does without the question.
-4. `approve` takes several changes, also of several clusters: all are shown, confirmed once, signed one by one, and pushed
-   together. What `--all` finds is never signed without being shown: it needs a terminal, or the command that it prints.
+1. On a terminal the command shows the subject and asks. The signed digest is that of the shown subject.
+2. Without a terminal the command must identify the subject: the plan by its digest (`--plan`), an approval by its
+   commit (`--commit`). Otherwise it only shows the subject, with the command that signs it.
+3. On a terminal, an identified subject is shown and confirmed too, because the command may have been copied from a text
+   that others edited; `--yes` skips the question.
+4. `approve` takes several changes, also of several clusters: all are shown, confirmed once, signed one by one, and
+   pushed together. Changes found by `--all` are never signed unseen: that needs a terminal, or the command that it
+   prints.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ NOT_RECORDED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A change that the command is about, as `word` names it: the address, perhaps after its cluster and a slash."""
+    """A change selected by the command as `word`: the address, optionally after its cluster and a slash."""
 
     word: str
     cluster: str
     change: ChosenChange
 
     def shown(self, about: ApprovalSubject) -> _Chosen:
-        """The same, bound to what was shown; what the command names already stays."""
+        """Bind the change to the shown state; values given in the command are kept."""
         change, planned = self.change, about.plan.change(about.address)
         seen = None if planned is None or planned.seen is None else planned.seen.rows
         rows = seen if change.rows is None else change.rows
@@ -143,7 +144,7 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
 
 
 def _choose_cluster(options: argparse.Namespace) -> None:
-    """Take `brain/graph.legacy` for `graph.legacy --cluster brain`, so that printed commands name the cluster, too."""
+    """Rewrite `brain/graph.legacy` as `graph.legacy --cluster brain`, so that printed commands include the cluster."""
     clusters = {word.rpartition("/")[0] for word in options.resources}
     if options.cluster is None and options.config is None and len(clusters) == 1 and (cluster := clusters.pop()):
         options.cluster = cluster
@@ -179,7 +180,10 @@ def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]
 
 
 def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
-    """The changes of all clusters that the person may approve, and why not the other ones; none where a cluster has errors."""
+    """Return the changes of all clusters that the person may approve, and the reasons for the rest.
+
+    None if a cluster has errors.
+    """
     from gitops.cluster.approving.approve import missing_approvals
     from gitops.repository.wiring.repository import read_public_key
 
@@ -201,7 +205,10 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
         missing = missing_approvals(_workspace(options, local, rule), public_key)
 
         def name(address: Address, cluster: str = rule.name) -> str:
-            """How a command names a resource: with its cluster, where it is one of several and the name is not that of it."""
+            """Return the name of a resource for a command.
+
+            It includes the cluster if there are several and the name is not that of the cluster itself.
+            """
             alone = len(rules) == 1 or (not rules_of(address).in_folder and address.name == cluster)
             return address if alone else f"{cluster}/{address}"
 
@@ -248,7 +255,7 @@ def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str,
 
 
 def _approve_words(chosen: list[_Chosen], about: list[ApprovalSubject], options: argparse.Namespace) -> list[str]:
-    """The command that signs what was shown: each change by its name, with the rows, and the plan of each cluster."""
+    """Return the command that signs the shown subjects: each change by name with its rows, and each cluster's plan."""
     words = ["approve", *(each.word for each in chosen)]
     words += [] if options.reason is None else ["--break-glass", "--reason", options.reason]
     for each in chosen:
@@ -290,7 +297,10 @@ def _show_outcomes(
 def _for_others(
     outcome: ApproveOutcome | DecisionOutcome, options: argparse.Namespace
 ) -> ApproveOutcome | DecisionOutcome:
-    """The same, whose remedies name the change in the request and the cluster of this command, since another person runs them."""
+    """Return the same refusal with remedies for a different person.
+
+    They include the request and the cluster.
+    """
     chosen = [(f"--{name}", getattr(options, name, None)) for name in ("request", "cluster")]
     words = " ".join(shlex.join((name, str(value))) for name, value in chosen if value is not None)
 
@@ -309,7 +319,7 @@ def _for_others(
 
 
 def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool = False, verbose: bool = False) -> str:
-    """What is said of each change; a plan that several of them are of is shown once, below the last one."""
+    """Return the description of each change; a plan shared by several changes is shown once, below the last one."""
     subjects = [each.about if isinstance(each, ApproveOutcome) and each.approval is None else None for each in outcomes]
     texts = []
     for at, (each, subject) in enumerate(zip(outcomes, subjects, strict=True)):
@@ -381,9 +391,11 @@ def _confirmed(
     named: bool,
     others: tuple[Diagnostic, ...] = (),
 ) -> bool:
-    """Show what `seen` is about, and whether its user confirms all of it. `named` says that the command names what was seen.
+    """Show the subject `seen`, and return whether the user confirms all of it.
 
-    Without a terminal the command that names it is shown: `words` after `gitops`.
+    `named` means that the command identified it.
+
+    Without a terminal, the command that identifies it is shown: `words` after `gitops`.
     """
     if not _on_terminal(options):
         *first, last = seen

@@ -190,7 +190,10 @@ def _run(local: LocalRepository, rule: ClusterRule, head: str, scope: AuditScope
 
 
 def _head(local: LocalRepository, rule: ClusterRule) -> str:
-    """The head of the ledger branch. Raises IntegrityError `ledger_diverged` if it is gone, else `ledger_missing`."""
+    """Return the head of the ledger branch.
+
+    Raises IntegrityError `ledger_diverged` if it is gone, otherwise `ledger_missing`.
+    """
     heads = local.heads(rule)
     known = heads.known()
     if local.head_of(heads.ref) is None and (known.pin or known.branch) is not None:
@@ -252,9 +255,10 @@ def _copies(local: LocalRepository, rule: ClusterRule, names: list[str]) -> dict
 
 
 def _accept(local: LocalRepository, rule: ClusterRule, head: str, wanted: str) -> AuditReport:
-    """Verify the ledger as if nothing had been seen before, and then replace the remembered head by its head.
+    """Verify the ledger without earlier knowledge, then replace the remembered head with its head.
 
-    Raises UsageError when `wanted` is not the whole id of the head: an operator has to look at what they accept.
+    Raises UsageError if `wanted` is not the full id of the head, because operators have to check which head they
+    accept.
     """
     if wanted != head:
         raise UsageError(Code.USAGE_ERROR, f"--accept takes the whole id of the head, which is {head}")

@@ -1,7 +1,7 @@
-"""`gitops bot`: one event of a forge, handled in one run, as a step of a CI job calls it.
+"""`gitops bot`: handles one event of a forge in one run, as a step of a CI job.
 
-Every verb may be repeated: what exists already is not made again. Without a token, `plan` and `verify` neither ask the forge nor
-write to it: they plan from git and the ledger, and print. The other verbs refuse.
+Every verb can be repeated; existing objects are not created again. Without a token, `plan` and `verify` neither query
+the forge nor write to it: they plan from git and the ledger, and print. The other verbs fail.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _bot(
 
 
 def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default_ref: str) -> tuple[ChangeRequest, ...]:
-    """The request that a job without a token knows: its number and head from the event, its target from the job."""
+    """Return the request of a job without a token: its number and head from the event, its target from the job."""
     if not isinstance(event, RequestEvent):
         return ()
     row = FORGES[kind]
@@ -208,11 +208,11 @@ def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default
 def _write_outputs(
     environ: Mapping[str, str], result: RunResult, reports: Sequence[ClusterReport], redact: Callable[[str], str]
 ) -> None:
-    """Write what a CI job keeps of a run, to the files that the runner names: its summary page and its outputs.
+    """Write the summary page and the outputs of a CI job, to the files that the runner specifies.
 
-    Gitea and Forgejo set the same variables as GitHub. A value is framed by a random delimiter, so that no text in it can end it
-    and begin another. Raises OSError for a file that cannot be written.
-    Source: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#multiline-strings
+    Gitea and Forgejo set the same variables as GitHub. A value is framed by a random delimiter, so that no text in it
+    can end it and begin a new one. Raises OSError for a file that cannot be written. Source:
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#multiline-strings
     """
     if environ.get("GITHUB_STEP_SUMMARY") and reports:
         # Reports that do not fit are left out as a whole, and counted in a last line.

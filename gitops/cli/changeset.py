@@ -1,4 +1,4 @@
-"""`gitops changeset`: list, show, watch, give up and retry changesets, in a cluster folder or on a branch ledger."""
+"""`gitops changeset`: lists, shows, watches, abandons and retries changesets, in a folder or on a branch ledger."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def list_all(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """`gitops changeset show`. With `--exit-code` the exit code says what became of the changeset, as that of `watch`.
+    """`gitops changeset show`. With `--exit-code`, the exit code is the outcome of the changeset, as for `watch`.
 
-    The files of a ledger count, whatever the messages of its commits say; a message that contradicts them is reported.
+    The files of a ledger count, regardless of its commit messages; a contradicting message is reported.
     """
     wanted, problems = _wanted(options, latest=options.latest), Diagnostics()
     runs: dict[str, RunRecord] = {}
@@ -210,7 +210,7 @@ def retry(options: argparse.Namespace) -> int:
 
 
 def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems: Diagnostics) -> dict[str, RunRecord]:
-    """How the runs of these changesets went, by key; with a `file`, the one of them is drawn there. Raises UsageError."""
+    """Return the runs of these changesets by key; with a `file`, draw the only one there. Raises UsageError."""
     if file and len(records) > 1:
         detail = f"--gantt {file}: {len(records)} changesets were found, and a chart is of one"
         fix = "name one by its key; to see the keys: gitops changeset list --all"
@@ -247,7 +247,7 @@ def _time_over(wanted: changesets.WatchedChangeset, exists: bool, opened: _Opene
 
 
 def _waits_for_approvals(wanted: changesets.WatchedChangeset, opened: _OpenedLedger) -> GitopsError | None:
-    """What a merge without a changeset waits for, if that is approvals."""
+    """Return the approvals that a merge without a changeset waits for, if any."""
     commit = wanted.commit or ""
     if not commit or not (waiting := opened.waiting(commit)):
         return None
@@ -266,7 +266,7 @@ def _code_of(error: GitopsError) -> int:
 
 
 def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.WatchedChangeset:
-    """What the command is about. Raises UsageError for none, and for what is not a key."""
+    """Return the selected changeset. Raises UsageError for none, and for a text that is not a key."""
     if options.key is not None:
         _check_key(options.key)
     elif options.commit is None and not latest:
@@ -300,10 +300,10 @@ def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _OpenedLedger:
-    """A cluster and its ledger; `moved_on` says whether its branch has other content of the cluster than a commit.
+    """A cluster and its ledger. `moved_on` returns whether its branch has other cluster content than a commit.
 
-    `idle` is as in `WatchRules`: in a folder the lock says it, and behind a branch a job may start later. `waiting` returns the
-    changes of a merge that wait for approvals.
+    `idle` is as in `WatchRules`: for a folder the lock decides, and behind a branch a job may start later. `waiting`
+    returns the changes of a merge that wait for approvals.
     """
 
     cluster: str
@@ -315,9 +315,9 @@ class _OpenedLedger:
 
 
 def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger:
-    """The cluster that a command is about. Raises GitopsError, UsageError.
+    """Open the selected cluster. Raises GitopsError, UsageError.
 
-    To one who `writes` to a branch ledger an entry has to have an author: UsageError `actor_required`.
+    With `writes`, an entry on a branch ledger needs an author: UsageError `actor_required`.
     """
     local = repository_of(options)
     if local is not None:

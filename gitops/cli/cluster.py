@@ -96,9 +96,9 @@ def plan(options: argparse.Namespace) -> int:
 
 
 def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
-    """Print a plan, with its execution graph if that was asked for; a graph as JSON or Mermaid is printed alone.
+    """Print a plan, with its execution graph if requested; a graph as JSON or Mermaid is printed alone.
 
-    The graph is that of an atomic run where the plan is applied by one.
+    If the plan is applied atomically, the graph is that of an atomic run.
     """
     form, plan = options.graph_format, outcome.plan
     drawn = form or options.show_graph or options.atomic
@@ -153,7 +153,10 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
 
 
 def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
-    """The status of a cluster, `serving` as there; what keeps its ledger from being read is a problem of this cluster alone."""
+    """Return the status of a cluster, with `serving` as there.
+
+    An unreadable ledger is a problem of this cluster only.
+    """
     from gitops.cli.issues import with_reported_drift
     from gitops.cluster.model.outcome import StatusOutcome
     from gitops.cluster.session.status import status as run
@@ -167,9 +170,11 @@ def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = Fals
 
 
 def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
-    """`gitops apply`. On a ledger branch, an approved change of where the cluster is comes first; if it fails, the run ends.
+    """`gitops apply`.
 
-    `again` is a changeset that failed, and whose next attempt this is.
+    On a ledger branch, an approved location change of the cluster comes first; if it fails, the run ends.
+
+    `again` is a failed changeset, of which this is the next attempt.
     """
     from gitops.cli.progress import heeding_signals, watching
 
@@ -229,7 +234,7 @@ def _applied(
 
 
 def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
-    """The workspace with what the command line says about the run; the rest is as `gitops.yaml` says."""
+    """Return the workspace with the run options of the command line; the rest comes from `gitops.yaml`."""
     return replace(
         workspace,
         workers=options.parallel or workspace.workers,

@@ -55,7 +55,7 @@ def completion(options: argparse.Namespace) -> int:
 
 
 def zsh_script() -> str:
-    """The script for zsh: that for bash, with what runs it there."""
+    """Return the zsh script: the bash script with a compatibility layer."""
     return _ZSH + bash_script()
 
 
@@ -80,7 +80,7 @@ def bash_script() -> str:
 
 
 def fish_script() -> str:
-    """The script for fish, which shows the meaning of what it offers.
+    """Return the fish script, which shows a description for each completion.
 
     Source: https://fishshell.com/docs/current/completions.html.
     """

@@ -1,10 +1,11 @@
-"""Which clusters a command is about: one rule for all commands, whose options are `CLUSTER` and `FOLDER` of the table.
+"""Selects the clusters of a command, by one rule for all commands. The options are `CLUSTER` and `FOLDER` of the table.
 
 1. `--config DIR` is the folder of one cluster, and `--cluster NAME` is one of gitops.yaml.
-2. Without them these are the clusters of gitops.yaml: a command that only reads is carried out for each, and another one needs
-   `--cluster` where there are several. A command on commits and ledgers takes gitops.yaml of the target branch, one on files that
-   of the checkout.
-3. Without gitops.yaml, and in a cluster folder that gitops.yaml of the checkout does not list, it is the current folder.
+2. Without them, the clusters of gitops.yaml are selected: a read-only command runs for each, and any other command
+   needs `--cluster` if there are several. A command on commits and ledgers uses gitops.yaml of the target branch, a
+   command on files uses the checkout.
+3. Without gitops.yaml, and in a cluster folder that gitops.yaml of the checkout does not list, the current folder is
+   selected.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _OF_OTHERS = re.compile(r"\bask\b[^;]*\Z|\bon (?:the|that|a) (?:server|machine)\
 
 
 def for_each(command: Command, options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
-    """Carry a command out for each cluster that it is about, and return the exit code of the first one that has another than 0.
+    """Run a command for each selected cluster and return the first nonzero exit code.
 
-    Of several clusters each report has the name above it, and JSON documents become one.
+    With several clusters, each report has the cluster's name above it, and JSON documents are combined into one.
     """
     chosen = _selected(options) if _reads_all(command, options) else {}
     if len(chosen) < 2:  # noqa: PLR2004 - several
@@ -60,9 +61,9 @@ def for_each(command: Command, options: argparse.Namespace, run: Callable[[argpa
 
 
 def complete(options: argparse.Namespace, text: str) -> str:
-    """A text whose commands are about the same cluster as the command line, by `--cluster` or `--config`.
+    """Complete the commands in a text with `--cluster` or `--config`, so that they select the same cluster.
 
-    Those for the same reader name the same repository, too.
+    Commands for the same reader also select the same repository.
     """
     given = {name: value for name in _SELECTING[:-1] if (value := getattr(options, name, None)) not in (None, ".")}
     if not given or "gitops " not in text:
@@ -105,7 +106,7 @@ def _command(words: Sequence[str]) -> tuple[Sequence[str], frozenset[str]]:
 
 
 def _reads_all(command: Command, options: argparse.Namespace) -> bool:
-    """Whether a command is carried out for all clusters: it only reads, and no option is about one of them."""
+    """Return whether a command runs for all clusters: it only reads, and no option selects a single one."""
     if options.config is not None or options.cluster is not None:
         return False
     reads = command.reads if isinstance(command.reads, bool) else any(getattr(options, name) for name in command.reads)
@@ -204,9 +205,10 @@ def declared_folders() -> dict[str, str]:
 
 
 def cluster_folder(options: argparse.Namespace) -> str:
-    """The one cluster folder that a command is about. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+    """Return the single cluster folder of a command. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
 
-    Of a bare repository the files are on branches: `cluster_config_read_error` names the options that read those, or a clone.
+    In a bare repository the files are on branches: the error `cluster_config_read_error` mentions the options that read
+    those, or a clone.
     """
     folder: str = _chosen_folder(options) or "."
     # A log of SARIF has this problem as a result.
@@ -272,9 +274,9 @@ def _chosen_folder(options: argparse.Namespace) -> str | None:
 
 
 def read_spelling(options: argparse.Namespace) -> None:
-    """Take a path that is given to `--cluster` for that of `--config`, as earlier releases of some commands did.
+    """Treat a path given to `--cluster` as the value of `--config`, as earlier releases of some commands did.
 
-    A name has neither a slash nor a dot, so nothing is taken for another thing.
+    A name has neither a slash nor a dot, so this is never ambiguous.
     """
     name = getattr(options, "cluster", None)
     if (

@@ -1,4 +1,4 @@
-"""Git hooks: installing them, and what an installed hook does."""
+"""Git hooks: installing them, and the actions of an installed hook."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _STATES = {
 
 
 def status(options: argparse.Namespace) -> int:
-    """`gitops hook status`. Exits 1 unless git runs every hook of this program."""
+    """Record who pushes, outside of the quarantine. A missing record refuses no push, but leaves authors unknown."""
     from gitops.repository.wiring.repository import hook_status
 
     found = hook_status(options.repo)
@@ -153,7 +153,7 @@ def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
 
 
 def _login() -> str:
-    """What sshd says of the login of the pusher, if it says it. Raises OSError, ValueError."""
+    """Return sshd's information about the pusher's login, if any. Raises OSError, ValueError."""
     return Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8") if os.environ.get("SSH_USER_AUTH") else ""
 
 
@@ -176,9 +176,9 @@ def _pusher(local: LocalRepository) -> str | None:
 
 
 def _post_receive(_: list[str]) -> int:
-    """Plan, apply, report. The push is accepted already: git ignores the exit code, so a problem is only printed.
+    """Plan, apply and report. The push is already accepted and git ignores the exit code, so a problem is only printed.
 
-    Hooks can be installed for many repositories at once: in one that does not use gitops they do nothing.
+    Hooks can be installed for many repositories at once; in a repository without gitops they do nothing.
     """
     from gitops.bot.receive_push import receive_push
     from gitops.cli.progress import PATIENCE, LineLog

@@ -1,7 +1,7 @@
-"""`gitops init`: collect the values, write the files, print the remaining steps.
+"""`gitops init`: collects the values, writes the files, prints the remaining steps.
 
-Missing values are asked for on a terminal, and otherwise taken from the repository. If one is still missing, the command refuses
-before it writes a file.
+It asks for missing values on a terminal, and otherwise derives them from the repository. If one is still missing, the
+command fails before it writes a file.
 """
 
 from __future__ import annotations
@@ -103,9 +103,10 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
 def _proposed_rules(
     options: argparse.Namespace, checkout: Checkout, problems: Diagnostics
 ) -> tuple[list[str], dict[str, object] | None]:
-    """Propose the rule of new repositories that this one lacks, as a change request: lines about it, and their form.
+    """Propose the rule of new repositories that this one lacks, as a change request.
 
-    The work tree keeps its `gitops.yaml`: the rules of a repository are changed by review alone.
+    Returns lines about it, and their JSON form. `gitops.yaml` in the work tree is not changed, because the rules of a
+    repository change only by review.
     """
     from gitops.cli.requests import propose
     from gitops.repository.proposals import strict_rules
@@ -136,7 +137,7 @@ _RULES_BRANCH = "upgrade-approval-rules"
 
 
 def _wheel(options: argparse.Namespace) -> Wheel:
-    """The wheel that jobs install: that of a release, or one that is packed from the installation that runs."""
+    """Return the wheel that jobs install: a release's, or one packed from the running installation."""
     return released(options.wheel) if options.wheel else running_wheel()
 
 
@@ -262,7 +263,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
 
 
 def _passing_key() -> PublicKey:
-    """The public half of a key that is thrown away: it stands for the one that a run with effect would create."""
+    """Return the public half of a temporary key, in place of the key that a real run would create."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/key"
         make_key(path, "gitops")
@@ -270,9 +271,9 @@ def _passing_key() -> PublicKey:
 
 
 def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:
-    """Have git sign the commits and pushes of this clone, so that their author is known. Returns lines about it.
+    """Configure git to sign the commits and pushes of this clone, so that their author is known. Return lines about it.
 
-    What the user has set stays, and so does another program for signatures.
+    The user's settings are kept, including a different program for signatures.
     """
     if checkout.git.config("gpg.format") not in (None, "ssh"):
         return ["kept gpg.format: only commits that are signed with SSH keys show the bot who wrote them"]

@@ -1,4 +1,7 @@
-"""A view of a run on a terminal: what runs, what waits for which lock, and the numbers; it goes away when the run ends."""
+"""A live view of a run on a terminal: running nodes, waiting nodes and their locks, and totals.
+
+Removed when the run ends.
+"""
 
 from __future__ import annotations
 

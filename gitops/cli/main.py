@@ -1,6 +1,6 @@
 """The `gitops` command: parse the arguments, then import only what the chosen command needs.
 
-The parser is made from the table of commands; it suggests what was meant by a word that it does not know.
+The parser is built from the table of commands; for an unknown word, it suggests a known one.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _encode_everything() -> None:
 
 
 def _have_streams() -> None:
-    """Open what the caller closed of standard input, output and error, as the null device.
+    """Open closed standard streams as the null device.
 
-    Otherwise the next file that is opened would get its number, and children of this process would take it for their stream.
+    Otherwise the next opened file would get a stream's number, and child processes would use it as that stream.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -88,7 +88,7 @@ def _have_streams() -> None:
 
 
 def clusterctl() -> None:
-    """Console entry point of `mz-clusterctl`: the commands of `gitops strategies` under the name that other tools know."""
+    """Console entry point of `mz-clusterctl`: the commands of `gitops strategies` under their existing name."""
     sys.argv[1:1] = ["strategies"]
     entry()
 
@@ -178,7 +178,7 @@ _OWN_CODES = "--detailed-exitcode"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what was probably meant."""
+    """A parser that suggests the probably intended word."""
 
     usage_code = 2
     knows_all = True
@@ -197,11 +197,11 @@ class Parser(argparse.ArgumentParser):
 
 
 class _WholeNeededError(Exception):
-    """The parser of some commands does not know what to print."""
+    """Raised if the parser of some commands cannot print its own help or error."""
 
 
 class _PartialParser(Parser):
-    """A parser of the commands that a command line names. What it would print is for one that knows all of them."""
+    """A parser for only the commands in a command line. Help and errors require the parser of all commands."""
 
     knows_all = False
 
@@ -246,7 +246,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    """What was probably meant, else all that there is."""
+    """Suggest the probably intended words, otherwise all of them."""
     from gitops.database.language.suggest import did_you_mean
 
     near = did_you_mean(word, known)
@@ -256,7 +256,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 
 def show_help(options: argparse.Namespace) -> int:
-    """`gitops help`: what `--help` of the named command prints."""
+    """`gitops help`: prints the same text as `--help` of the given command."""
     build_parser(options.words).parse_args([*options.words, "--help"])
     return 0
 

@@ -1,4 +1,4 @@
-"""`gitops policy`: the access policies of a cluster, as declared and as recorded, and checks of policy files."""
+"""`gitops policy`: declared and recorded access policies of a cluster, and checks of policy files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from gitops.repository.wiring.git import open_commit_tree, open_git
 
 
 def diff(options: argparse.Namespace) -> int:
-    """`gitops policy diff`: exit code 1 for a gain of a class of `--fail-on`, and where a policy cannot be read."""
+    """`gitops policy diff`: exit code 1 if a class of `--fail-on` is gained, or if a policy cannot be read."""
     named = [] if options.fail_on is None else options.fail_on.split(",")
     classes = [_known(name.strip(), AccessClass, "class") for name in named]
     action = (
@@ -95,7 +95,7 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def who(options: argparse.Namespace) -> int:
-    """`gitops policy who`: the actors who may do something, each with the rule that permits it."""
+    """`gitops policy who`: lists the actors who may do something, each with the permitting rule."""
     action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     if (options.graph is None) != (action in SERVER_ACTIONS):
         detail = f"{action} is about {'the server' if action in SERVER_ACTIONS else 'a graph'}"
@@ -169,7 +169,7 @@ def _tree(options: argparse.Namespace, name: str) -> SourceTree:
 
 
 def _declared(tree: SourceTree, problems: Diagnostics) -> Mapping[Address, Resource]:
-    """What a folder declares, with its problems; what could be read of it, where it has errors."""
+    """Return the declarations of a folder with its problems; with errors, the readable part."""
     loaded = load_desired(tree)
     problems.extend(loaded.diagnostics)
     return {} if loaded.desired is None else loaded.desired.resources
@@ -250,7 +250,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _show(lines: Sequence[str], form: Mapping[str, Any], problems: Diagnostics, options: argparse.Namespace) -> int:
-    """Print what was found, or the problems that stand against it."""
+    """Print the results, or the problems that prevent them."""
     ok = not problems.has_errors
     if options.json:
         show_form({"ok": ok, **form, "problems": problems.to_json()})
@@ -270,7 +270,7 @@ def _folder(options: argparse.Namespace) -> str:
 
 
 def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
-    """The policy of `--file`, else those that the ledger records, or with `--desired` those that the folder declares."""
+    """Return the policy of `--file`, otherwise the recorded ones, or with `--desired` the declared ones."""
     if options.file is None and options.kind is not None:
         raise UsageError(Code.USAGE_ERROR, "--kind is about a policy of --file", fix="add --file FILE, or use --scope")
     if options.file is not None:
@@ -325,7 +325,7 @@ def _recorded_policies(workspace: Workspace, problems: Diagnostics) -> list[Boun
 
 
 def _selected(bound: list[BoundBundle], options: argparse.Namespace) -> list[BoundBundle]:
-    """The policies that are bound to `--scope`, if that is given."""
+    """Return the policies that are bound to `--scope`, if it is given."""
     return [each for each in bound if options.scope in (None, *each.scopes)]
 
 

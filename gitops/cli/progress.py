@@ -1,6 +1,6 @@
-"""How far an apply is, for the person who waits: a view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
+"""Progress of an apply: a live view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
 
-A run emits one stream of events (`RunEvent`). What is here observes it and ends no run; signals ask a run to stop.
+A run emits one stream of events (`RunEvent`). This module observes it and never ends a run; signals request a stop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATIENCE = timedelta(seconds=2)
 
 @contextmanager
 def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
-    """What shows and records the progress of applies as the options say; None for nothing.
+    """Return the observer that shows and records the progress of applies according to the options; None for none.
 
     Raises UsageError `usage_error` if the file of `--events`, `--run` or `--gantt` cannot be written.
     """
@@ -55,7 +55,7 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
 
 
 def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
-    """A view on a terminal that can redraw lines, if the extra `terminal` is installed; else lines."""
+    """Return a live view if the terminal can redraw lines and the extra `terminal` is installed; otherwise lines."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or find_spec("rich") is None:
         return LineLog(lasting(sys.stderr), timedelta() if options.verbose else PATIENCE)
     from gitops.cli.live_view import LiveView
@@ -156,7 +156,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedBySignalError(KeyboardInterrupt):
-    """A signal ended the command; `exit_code` is the one that a shell gives a program which a signal ended."""
+    """A signal ended the command; `exit_code` is the one that a shell uses for that signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
@@ -165,12 +165,12 @@ class InterruptedBySignalError(KeyboardInterrupt):
 
 @contextmanager
 def heeding_signals() -> Iterator[Cancellation]:
-    """Let signals ask applies to stop that get what this yields.
+    """Convert signals to stop requests for applies that receive the yielded object.
 
-    Outside of an apply at work a signal ends the command at once. An apply at work is asked: first to start nothing more, then
-    to wait for nothing. A third signal does what it would do without this.
+    Without a running apply, a signal ends the command at once. A running apply is asked first to start nothing more,
+    then to wait for nothing. A third signal has its default effect.
 
-    Raises InterruptedBySignalError at once, or else at the end if an apply was asked. To be entered in the main thread.
+    Raises InterruptedBySignalError at once, or at the end if an apply was asked. Must be entered in the main thread.
     """
     cancel, received = Cancellation(), []
 

@@ -1,7 +1,7 @@
-"""`gitops query`: ask a query server, with the arguments and the formats of `gitops graph query`.
+"""`gitops query`: queries a server, with the arguments and formats of `gitops graph query`.
 
-The server knows the graph; this program knows neither its schema nor where it is. What a parameter on the command line means
-depends on its type, which the text of a query declares, or the server lists for a stored query.
+Only the server has the graph; this program knows neither its schema nor its location. The meaning of a parameter on the
+command line depends on its type, which the query text declares, or the server lists for a stored query.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFUSALS = {
 
 
 def query(options: argparse.Namespace) -> int:
-    """`gitops query GRAPH [QUERY]`: the rows of a query that a server runs, or what a mutation changed.
+    """`gitops query GRAPH [QUERY]`: prints the rows of a query that a server runs, or the effect of a mutation.
 
     Raises UsageError `usage_error`, GitopsError `query_server_…`.
     """
@@ -82,7 +82,10 @@ class _GraphRoutes:
     place: str
 
     def ask(self, method: str, path: str, body: Any = None, *, repeatable: bool = True) -> dict[str, Any]:
-        """The document that answers a request. Raises GitopsError `query_server_…`, with what the server says."""
+        """Send a request and return the response document.
+
+        Raises GitopsError `query_server_…` with the server's message.
+        """
         route = f"{self.place}/{path}"
         answer = self.sender.send(WebRequest(method, route, body=body, repeatable=repeatable, quiet=_QUIET))
         found = answer.body
@@ -121,7 +124,7 @@ def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dict[str, Any]:
-    """The values of `--params` and `--param`, which become what the types of the query say."""
+    """Return the values of `--params` and `--param`, converted to the types of the query."""
     values = query_form.read_parameters(options.params)
     if not isinstance(values, dict):
         raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=query_form.UNREAD_PARAMETERS)
@@ -137,7 +140,10 @@ def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dic
 
 
 def _listed(server: _GraphRoutes, name: str) -> _Types:
-    """Those of a stored query, as the server lists it; nothing where it lists none to who asks."""
+    """Return the parameters of a stored query from the server's list.
+
+    None if the server does not list it for the caller.
+    """
     try:
         queries = server.ask("GET", "queries").get("queries", [])
     except GitopsError as error:
@@ -149,7 +155,7 @@ def _listed(server: _GraphRoutes, name: str) -> _Types:
 
 
 def _declared(text: str, name: str | None) -> _Types:
-    """Those that a text declares; nothing where it cannot be parsed, because the server says why."""
+    """Return the parameters that a text declares; none if it cannot be parsed, because the server reports the reason."""
     from gitops.database.language.query import parse_queries
     from gitops.database.language.text import LanguageError
 

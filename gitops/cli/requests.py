@@ -149,7 +149,7 @@ def request_comment(options: argparse.Namespace) -> int:
 
 
 def request_diff(options: argparse.Namespace) -> int:
-    """`gitops request diff N`: from where the request left its target; for a merged one, what its merge changed."""
+    """`gitops request diff N`: the diff from the request's fork point; for a merged request, the diff of its merge."""
     local = own_repository(options)
     forge = local.forge()
     text = diff_text(local.git.git_dir, forge.base(options.number), forge.request(options.number).head)
@@ -219,9 +219,9 @@ def _clusters(local: LocalRepository, target: str) -> list[ClusterRule]:
 
 
 def _failing_checks(local: LocalRepository, request: ChangeRequest) -> dict[str, str]:
-    """The checks of the head of a request that do not succeed, by their context: the plan of each cluster.
+    """Return the unsuccessful checks of a request's head by context: the plan of each cluster.
 
-    Every cluster of the target has one, also if the request does not touch it. That of an earlier head does not count.
+    Every cluster of the target has one, even if the request does not touch it. Checks of an earlier head do not count.
     """
     found = {each.context: each for each in local.forge().statuses(request.head) if each.context.startswith(_PLANS)}
     missing = {f"{_PLANS}{rule.name}" for rule in _clusters(local, request.target)} - found.keys()
@@ -246,9 +246,10 @@ def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping
 
 
 def _force(local: LocalRepository, request: ChangeRequest, failing: Mapping[str, str]) -> None:
-    """Record on a request that a person merges it in spite of failing checks. Raises GitopsError `request_force_refused`.
+    """Record on a request that a person merges it despite failing checks. Raises GitopsError `request_force_refused`.
 
-    The server names the author of the comment. It takes any merge from those who may push, so this holds up mistakes alone.
+    The server records the author of the comment. It accepts any merge from people with push rights, so this only
+    prevents mistakes.
     """
     person = local.git.person()
     for rule in _clusters(local, request.target):
@@ -265,7 +266,7 @@ def _force(local: LocalRepository, request: ChangeRequest, failing: Mapping[str,
 
 
 def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterRule, commit: str) -> _Outcome:
-    """What became of a merge in a cluster. Where another run holds the lock, the changeset of the merge is watched."""
+    """Return the result of a merge in a cluster. If another run has the lock, the changeset of the merge is watched."""
     from gitops.cli.changeset import usual_pacing
 
     ledger, wanted, rules = local.ledger(rule), WatchedChangeset(commit=commit), WatchRules(timeout=options.timeout)
@@ -301,7 +302,7 @@ def _applied(local: LocalRepository, rule: ClusterRule, commit: str) -> CheckSta
 def _next_steps(
     local: LocalRepository, request: ChangeRequest, commit: str, found: Mapping[str, _Outcome]
 ) -> Iterator[str]:
-    """What leads on from a merge that is not applied."""
+    """Return the next commands after a merge that is not applied."""
     for rule in _clusters(local, request.target):
         outcome = found.get(rule.name, _Outcome.APPLIED)
         if outcome is _Outcome.FAILED:
@@ -428,7 +429,10 @@ _SHOWN = 10
 
 
 def promote(options: argparse.Namespace) -> int:
-    """`gitops promote FROM TO`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
+    """`gitops promote FROM TO`: creates a commit on a new branch with a change request.
+
+    `--dry-run` only shows the changes.
+    """
     local = open_repository(options)
     source, target = local.rule(options.source), local.rule(options.target)
     found = promotion(local, source, local.position(source), target)
@@ -461,7 +465,10 @@ def promote(options: argparse.Namespace) -> int:
 
 
 def revert(options: argparse.Namespace) -> int:
-    """`gitops revert ENTRY`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
+    """`gitops revert ENTRY`: creates a commit on a new branch with a change request.
+
+    `--dry-run` only shows the changes.
+    """
     if (options.entry is None) == (options.request is None):
         fix = "gitops revert 7 takes back entry 7, and gitops revert --request 2 the merge of request 2"
         raise UsageError(Code.USAGE_ERROR, "name either an entry or a change request", fix=fix)

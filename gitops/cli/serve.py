@@ -1,6 +1,6 @@
-"""`gitops bot serve`: the bot as a long-running program that takes webhooks. `gitops bot queue`: the events that it has.
+"""`gitops bot serve`: the bot as a long-running program that accepts webhooks. `gitops bot queue`: its queued events.
 
-Secrets come from a file or the environment, never as arguments, which every user of a machine can read.
+Secrets come from a file or the environment, never from arguments, which every user of a machine can read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
 
 
 def _text_of(file: str | None, default: str, code: Code) -> str:
-    """The text of a file with secrets, without one the default. Raises UsageError for one that cannot be read."""
+    """Return the text of a file with secrets, or the default without one. Raises UsageError if it cannot be read."""
     if file is None:
         return default
     try:
@@ -176,7 +176,10 @@ def _logger(options: argparse.Namespace) -> logging.Logger:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """`gitops bot queue`: retry or remove one event if an option says so, then list all, whether or not a server runs."""
+    """`gitops bot queue`: retries or removes one event if an option requests it, then lists all.
+
+    This works with or without a running server.
+    """
     with closing(EventQueue(Path(options.queue), SystemClock())) as events:
         events.open_shared()
         if options.retry is not None:

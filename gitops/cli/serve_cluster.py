@@ -1,7 +1,7 @@
 """`gitops serve`: the query server of one cluster, in one process or several.
 
-The supervisor of several processes opens nothing itself: it learns in a child what there is to serve, and each worker serves just
-that, also one that takes the place of another.
+The supervisor of several processes opens nothing itself: a child determines the revision to serve, and each worker,
+including replacements, serves exactly that.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _supervise_beside(
 
 
 def _announce(bound: BoundSocket, warnings: Iterable[str], log: logging.Logger) -> None:
-    """Say where the server listens, and what to be warned of."""
+    """Report where the server listens, and any warnings."""
     from gitops.serving.listen import address_of
 
     say(f"OMNIGRAPH_LISTEN_ADDR={address_of(bound)}", flush=True)
@@ -325,9 +325,9 @@ class _Keeper:
         log: logging.Logger,
         count: Callable[[Reload], None] | None,
     ) -> Iterator[tuple[Callable[[], None], Callable[[], Mapping[str, Any]] | None, Callable[[], Reload | None]]]:
-        """Gives what a hang-up does, what a request to reload does, and the last attempt, if that did not succeed.
+        """Yield the actions for a hang-up and for a reload request, and the last attempt if it failed.
 
-        No request reloads where the revision stays. `count` is called with each attempt that is logged.
+        No request reloads a pinned revision. `count` is called with each logged attempt.
         """
         from gitops.serving.process import Reloader, ReloadResult, Watch
         from gitops.serving.report import WorkerStatus
@@ -409,7 +409,7 @@ def _rows() -> Any:
 
 
 def _warnings(state: PolicyCover, outcome: ReadyOutcome, environ: Mapping[str, str]) -> list[str]:
-    """What an operator should know of a server that starts."""
+    """Return warnings for the operator of a starting server."""
     from gitops.serving.generation import PolicyCover
     from gitops.serving.http.work import read_limits
     from gitops.serving.listen import find_room
@@ -451,7 +451,10 @@ _CHANCE = 6
 
 
 def board_of(options: argparse.Namespace) -> StatusBoard:
-    """Where the processes leave what they serve. The name of the server is chosen here, before there are several of them."""
+    """Return the board on which processes record the revision they serve.
+
+    The server's name is chosen here, before there are several processes.
+    """
     from gitops.serving.report import StatusBoard, replica_name
 
     options.replica = options.replica or replica_name(os.uname().nodename, RandomIds().ulid()[-_CHANCE:])
@@ -489,7 +492,7 @@ _CONNECTIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class AdminSeat:
-    """What one worker counts with, and where it can be asked."""
+    """A worker's counters, and the address where it can be queried."""
 
     metrics: ServingMetrics
     place: Path

@@ -1,7 +1,7 @@
-"""The repositories of a server, opened again for every event, with the same handlers as in a job.
+"""Repositories of a server, opened again for every event, with the same handlers as in a job.
 
-Nothing of one event is kept for the next: no objects, no rules, no answers of the forge. So a server decides from the same inputs
-as a job.
+Nothing is kept from one event to the next: no objects, no rules, no responses of the forge. So a server decides from
+the same inputs as a job.
 """
 
 from __future__ import annotations
@@ -200,9 +200,10 @@ _KEPT_S = 30.0
 
 
 class IssuerRules:
-    """Says who asks for a cluster with a token of an identity provider, by the rules in force of that cluster.
+    """Identifies holders of identity provider tokens by the rules in force of a cluster.
 
-    They are looked up at most every half minute, also after a failure: strangers must not make a server ask remotes.
+    The rules are looked up at most every half minute, even after a failure, because strangers must not make a server
+    query remotes.
     """
 
     def __init__(self, served: Mapping[str, ServedRepository], verifier: TokenVerifier, clock: Clock) -> None:
@@ -211,7 +212,7 @@ class IssuerRules:
         self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
 
     def identify(self, cluster: str, repository: str | None, token: bytes) -> Caller:
-        """Who asks. Raises TokenRefusedError, RemoteError."""
+        """Return the identity of a token's holder. Raises TokenRefusedError, RemoteError."""
         rules = {
             name: self._looked_up(name, cluster)
             for name in self._served
@@ -243,10 +244,10 @@ class IssuerRules:
 
 
 class WatchedForge:
-    """Behaves like the given forge; `failure` is the first call that failed for a temporary reason, or None.
+    """A wrapper of a forge; `failure` is the first call that failed for a temporary reason, or None.
 
-    Handlers go on if only a comment failed, because an outcome does not depend on a comment. A job ends there, and the next event
-    writes it. A server handles the event again later; what is written already is not written twice.
+    Handlers continue if only a comment failed, because an outcome does not depend on a comment. A job ends then, and
+    the next event writes it. A server handles the event again later without writing anything twice.
     """
 
     def __init__(self, forge: Forge) -> None:

@@ -1,4 +1,4 @@
-"""What commands share: what their options mean, printing, and exit codes."""
+"""Shared code of commands: interpretation of common options, printing, and exit codes."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def open_repository(
     login: Callable[[Setting], Callable[[str], str]] | None = None,
     forge: str | None = None,
 ) -> LocalRepository:
-    """The repository of `--repo`, else around `--config` or the current folder, at the remote of `--remote`.
+    """Open the repository of `--repo`, otherwise around `--config` or the current folder, with the given `--remote`.
 
-    `forge` is the kind of forge, where the caller knows it.
+    `forge` is the kind of forge, if the caller knows it.
     """
     from gitops.repository.wiring.local import LocalRepository
 
@@ -110,9 +110,9 @@ def bot_of(
 
 
 def shown_folder(options: argparse.Namespace, path: str) -> str:
-    """A cluster folder as places of problems name it: from where the command was started; in a CI job it is absolute.
+    """Return a cluster folder for the places of problems: relative to the start folder, or absolute in a CI job.
 
-    `path` is that of `--config` or of the current folder; that of a commit begins at the root of the repository.
+    `path` is that of `--config` or of the current folder; for a commit, it is relative to the root of the repository.
     """
     given, opened = getattr(options, "config", None), getattr(options, "opened", None)
     root = None if opened is None else opened.git.work_tree
@@ -120,7 +120,7 @@ def shown_folder(options: argparse.Namespace, path: str) -> str:
 
 
 def rules_folder(options: argparse.Namespace) -> str:
-    """The folder of `gitops.yaml`, as places of problems name it; the error of a command is about no other file."""
+    """Return the folder of `gitops.yaml` for the places of problems; a command's error refers to no other file."""
     named = (getattr(options, name, None) for name in ("repo", "config"))
     root = checkout(next((each for each in named if isinstance(each, str)), "."))
     return from_here("", root)
@@ -144,7 +144,7 @@ def from_here(path: str, root: str | None = None) -> str:
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:
-    """Print what a command returned, as text or as one JSON document, and return the exit code."""
+    """Print the result of a command as text or as one JSON document, and return the exit code."""
     # A command imports only what it returns and the form that it prints. What is about rows has another JSON form.
     if hasattr(result, "to_json"):
         import shutil
@@ -196,7 +196,7 @@ def show_document(form: Mapping[str, Any]) -> None:
 
 @contextmanager
 def collected(wanted: bool) -> Iterator[list[Mapping[str, Any]]]:
-    """If `wanted`, the documents of commands inside the block are kept, and not printed."""
+    """If `wanted`, collect the documents of commands inside the block instead of printing them."""
     found = list[Mapping[str, Any]]()
     _collecting.extend([found] if wanted else [])
     try:
@@ -218,7 +218,7 @@ def say_coloured(text: str, options: argparse.Namespace) -> None:
 
 
 def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
-    """A report with colours if `output` is a terminal that has them and its user wants them: https://no-color.org."""
+    """Add colours to a report if the terminal `output` supports them and the user wants them: https://no-color.org."""
     wanted = not (options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
     if not (wanted and output.isatty()):
         return report
@@ -226,9 +226,9 @@ def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
 
 
 def coloured(report: str) -> str:
-    """A report whose lines contain no character that controls a terminal, with colours.
+    """Add colours to a report whose lines contain no terminal control characters.
 
-    They repeat what words and signs of a line say, and mean nothing by themselves.
+    Colours only repeat the meaning of words and signs in a line.
     """
     lines = []
     for line in report.splitlines(keepends=True):
@@ -242,9 +242,10 @@ def coloured(report: str) -> str:
 
 
 def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:
-    """Print the problem that ended a command before it had an outcome, and return the exit code.
+    """Print the problem that ended a command without an outcome, and return the exit code.
 
-    The remedy of a command on one graph names that graph or its `--root`, and that of a wrong command line the command.
+    The remedy of a command on one graph includes that graph or its `--root`, and the remedy of a wrong command line
+    includes the command.
     """
     from gitops.cluster.model.address import graph_address, is_name
     from gitops.core.diagnostics import Diagnostics
@@ -271,9 +272,9 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
 
 
 def _usage_remedy(detail: str, options: argparse.Namespace) -> str:
-    """What the options mean that an error names; if it names none, the command that lists them.
+    """Describe the options mentioned in an error; if there are none, return the command that lists them.
 
-    Empty for an error that says itself what is known instead.
+    Empty for an error that lists the known values itself.
     """
     if re.search(r"did you mean `|; known: ", detail):
         return ""
@@ -298,9 +299,9 @@ def shows_progress(options: argparse.Namespace) -> bool:
 
 
 def lasting(stream: TextIO) -> Callable[[str], None]:
-    """A function that prints lines of strangers, each visible at once.
+    """Return a function that prints lines of untrusted text, each visible at once.
 
-    It goes on when the reader has gone: a person who hangs up does not end an apply half-way.
+    It continues when the reader is gone, because a person who hangs up does not interrupt an apply.
     """
 
     def write(line: str) -> None:
@@ -315,7 +316,7 @@ def lasting(stream: TextIO) -> Callable[[str], None]:
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Print lines, if there are any, whose texts may be those of strangers."""
+    """Print lines, if any, whose text may be untrusted."""
     sys.stdout.write("".join(visible(line) + "\n" for line in lines))
 
 

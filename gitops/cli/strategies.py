@@ -1,7 +1,8 @@
-"""`gitops strategies`: what the applied strategies do with the replicas of their targets, and what strategies would do.
+"""`gitops strategies`: runs applied strategies on the replicas of their targets, and predicts the effects of
+strategies.
 
-The URL of a target is, in this order: --postgres-url; DATABASE_URL; the variable that `cluster.yaml` names. Variables are those
-of the environment, and those of a file `.env` beside `cluster.yaml` that the environment lacks.
+The URL of a target comes from, in this order: --postgres-url; DATABASE_URL; the variable in `cluster.yaml`. Variables
+come from the environment, then from a file `.env` beside `cluster.yaml`.
 """
 
 from __future__ import annotations
@@ -178,7 +179,10 @@ def opening(options: argparse.Namespace, workspace: Workspace) -> OpenTarget:
 
 
 def _variables(folder: Path) -> Mapping[str, str]:
-    """The environment, and what a file `.env` of the cluster folder adds to it. Raises UsageError for one that is not valid."""
+    """Return the environment plus the variables of a file `.env` in the cluster folder.
+
+    Raises UsageError if it is invalid.
+    """
     path = folder / _ENV_FILE
     try:
         data = path.read_bytes()
@@ -245,7 +249,7 @@ def play(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    """Play what targets recorded, with the applied strategies and with those of the folder."""
+    """Replay the recorded history of targets with the applied strategies and with those of the folder."""
     from gitops.cli.cluster import planning_workspace
     from gitops.compute.ticks.targets import Selection
     from gitops.compute.ticks.what_if import replays
@@ -300,12 +304,12 @@ def _show(lines: list[str], form: dict[str, object], found: Diagnostics, options
 
 
 def _parse_env(data: bytes, place: str) -> Mapping[str, str]:
-    """The variables of a file `.env`, one `NAME=VALUE` to a line. Blank lines, and lines that begin with `#`, say nothing.
+    """Parse a file `.env`: one `NAME=VALUE` per line. Blank lines and lines that begin with `#` are ignored.
 
-    A value stands as it is, or between quotes of one kind; nothing in it is expanded, and nothing is escaped. Everything else is
-    refused: a value that a shell would read in another way must not be taken for an address or a password.
+    A value is unquoted or in quotes of one kind; nothing in it is expanded or escaped. Everything else is refused,
+    because a value that a shell would read differently must not become an address or a password.
 
-    Raises UsageError `usage_error`, which names the line and shows nothing of it.
+    Raises UsageError `usage_error` with the line number, but without the content of the line.
     """
     found: dict[str, str] = {}
     try:

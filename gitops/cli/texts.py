@@ -86,7 +86,9 @@ def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def down(options: argparse.Namespace) -> int:
-    """`gitops down`: the reverse of a schema change, printed or written as schema text; with `--to` alone the plan back.
+    """`gitops down`: prints or writes the reverse of a schema change as schema text.
+
+    With `--to` alone, plans the way back.
 
     Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then.
     """

@@ -1,4 +1,5 @@
-"""Replicas of compute clusters: strategies that decide, ticks that carry out what they decide, and Materialize as a target.
+"""Replicas of compute clusters: strategies that decide, ticks that carry out decisions, Materialize as a target.
 
-A tick is a verb like any other: `compute.ticks.tick`. This wing knows one cluster; the verbs of a cluster know nothing of it.
+A tick is a verb like any other: `compute.ticks.tick`. This package works on one cluster, and the cluster verbs do not
+depend on it.
 """

@@ -54,7 +54,7 @@ class _Unwritten:
 
 
 class _Part(NamedTuple):
-    """A field, what puts it into its slot, and whether it may be given by position."""
+    """A field, the object that sets its slot, and whether it can be passed by position."""
 
     name: str
     put: Callable[[object, object], None]

@@ -134,7 +134,7 @@ class Diagnostics:
 
 
 def fix_of(error: GitopsError) -> str:
-    """What to do about an exception; empty where there is nothing to add to what it says."""
+    """Return the remedy of an exception; empty if its message needs no addition."""
     return (remedy(error.code, error.path) or "") if error.fix is None else error.fix
 
 

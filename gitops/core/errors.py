@@ -28,11 +28,13 @@ class GitopsError(Exception):
     """The label of the language rule that is broken, such as `T1`."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
-        """`detail` says in one line what is wrong. `path` names the place (config path, address or file).
+        """Create the error. `detail` describes the problem in one line.
 
-        The lines of a longer text, such as output of git, are joined, because a problem is always shown on one line. Give a
-        `fix` if the caller knows a better remedy than the registry of codes, such as a command with its arguments. An empty one
-        adds nothing to the message.
+        `path` is the place (config path, address or file).
+
+        The lines of a longer text, such as output of git, are joined, because a problem is always shown on one line.
+        Give a `fix` if the caller knows a better remedy than the registry of codes, such as a command with its
+        arguments. An empty one adds nothing to the message.
         """
         detail = one_line(detail)
         super().__init__(detail)

@@ -1,6 +1,6 @@
-"""What a table of commands is made of: commands, arguments, those that several commands share, and readers of their values.
+"""Building blocks of the command tables: commands, arguments, shared arguments, and readers of their values.
 
-The modules of this package import next to nothing: every command loads them.
+The modules of this package have almost no imports, because every command loads them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MOST_WORKERS, _AUTO_WORKERS = 64, 8
 class Argument:
     """One argument: its name, its value, what it means, and further settings of `argparse.ArgumentParser.add_argument`.
 
-    `value` is what stands for the value in the help, or the values to choose from; it is empty for a flag. `short` is
-    another name, and `formerly` one that earlier releases had: it is still read, and shown nowhere.
+    `value` is the placeholder in the help, or the choices; it is empty for a flag. `short` is a second name, and
+    `formerly` the name in earlier releases, which is still read but never shown.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Group:
 class Command:
     """One command, or a group of commands.
 
-    `handler` is `module:function`; the module is imported when the command is chosen. The function takes the parsed options, or
-    what the function `inputs` makes of them, and returns the exit code or an outcome, which is shown as text or JSON. One that
-    only `reads`, or does so with one of these options, is carried out for each cluster that its options select; an option of
-    `alone`, or such an `OPTION=VALUE`, is about one. `offline` takes what the clone fetched last. `epilog` is printed below the
-    arguments. A command with a handler has `--json` unless `json` is False.
+    `handler` is `module:function`; the module is imported when the command is chosen. The function receives the parsed
+    options, or the result of the function `inputs`, and returns the exit code or an outcome, which is shown as text or
+    JSON. A command that only `reads`, always or with one of these options, runs for each selected cluster; an option of
+    `alone`, or such an `OPTION=VALUE`, selects a single one. `offline` uses the last fetched state of the clone.
+    `epilog` is printed below the arguments. A command with a handler has `--json` unless `json` is False.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The commands on a repository: bot, change requests, git hooks and changesets, and those that read a ledger branch."""
+"""Commands on a repository: bot, change requests, git hooks and changesets, and commands that read a ledger branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`gitops graph`, but for queries: rows in and out, versions and maintenance; and the graph that options name."""
+"""`gitops graph` without queries: importing and exporting rows, versions and maintenance.
+
+And selecting a graph by options.
+"""
 
 from __future__ import annotations
 
@@ -276,10 +279,12 @@ def _cell(options: argparse.Namespace) -> graph.BlobCell:
 
 
 def served_root(folder: str, graph: str) -> str | None:
-    """The root of a graph of the cluster folder in a clone, None if no ledger on its `origin` records the cluster.
+    """Return the root of a graph of the cluster folder in a clone.
 
-    The repository has to be on this machine, because its git configuration says where graphs are. Raises GitopsError
-    `graph_missing` if it is on another one, and as the stores of a server do.
+    None if no ledger on its `origin` records the cluster.
+
+    The repository has to be on this machine, because its git configuration has the location of graphs. Raises
+    GitopsError `graph_missing` if it is on a different one, and as the stores of a server do.
     """
     from gitops.repository.wiring.local import LocalRepository
 

@@ -177,7 +177,9 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
 
 def queries(options: argparse.Namespace) -> int:
-    """`gitops graph queries [GRAPH]`: those that `gitops plan` with the same options plans, or those that are applied."""
+    """`gitops graph queries [GRAPH]`: lists the queries that `gitops plan` plans with the same options, or the applied
+    ones.
+    """
     from gitops.cli.cluster import planning_workspace, to_read
     from gitops.cluster.session.queries import applied_queries, declared_queries
 

@@ -1,6 +1,6 @@
-"""What `gitops graph query` and `gitops query` share: texts of parameters, and formats of rows.
+"""Shared code of `gitops graph query` and `gitops query`: parameter texts and row formats.
 
-The second one knows no graph and no cluster folder: it starts without the modules that read them.
+The second command uses no graph and no cluster folder, so it starts without the modules that read them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The protocol: every request is answered, also one that is not valid.
+"""Protocol layer that answers every request, even an invalid one.
 
-The library answers a request only if it can read it. Here a message is read as a whole, so that each has one of these ends:
+The library answers a request only if it can read it. This layer reads a message as a whole, so that each message has
+one of these outcomes:
 
     not JSON                                    error -32700, without an id
     JSON, not a message                         error -32600, with the id if there is one
@@ -52,7 +53,7 @@ class AnsweringProtocol(LanguageServerProtocol):
     """The protocol of the library, which reads and answers messages as above."""
 
     def structure_message(self, data: Any) -> Any:
-        """Leave an object as it is: the library calls this for each object inside of a message, too."""
+        """Return an object unchanged, because the library also calls this for each object inside a message."""
         return data
 
     def handle_message(self, message: Any) -> None:
@@ -102,7 +103,7 @@ class AnsweringProtocol(LanguageServerProtocol):
 
 
 class AnsweringServer(LanguageServer):
-    """The server of the library with this protocol; what goes wrong is answered or logged, and does not pop up in the editor."""
+    """The library's server with this protocol; failures are answered or logged, and do not pop up in the editor."""
 
     protocol: AnsweringProtocol
 
@@ -119,7 +120,7 @@ def _id_of(fields: dict[str, Any]) -> int | str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost reason of an error of the library: which value it does not take."""
+    """Return the innermost reason of a library error: the value that it rejects."""
     found: BaseException = error.__cause__ or error
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]

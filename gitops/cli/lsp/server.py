@@ -195,10 +195,10 @@ class EditorServer:
                 self._thorough = self._thorough or (thorough and not done)
 
     def _round(self, *, thorough: bool) -> bool:
-        """Check every open text, the newest first; stop and return False when another round is requested.
+        """Check every open text, the newest first; stop and return False if a new round is requested.
 
-        A `cluster.yaml` needs a load of the whole folder. While another file is typed in, it is skipped: its problems hardly
-        depend on the content of other files.
+        A `cluster.yaml` requires a load of the whole folder. During edits of other files it is skipped, because its
+        problems rarely depend on their content.
         """
         trees: dict[tuple[str, bool], SourceTree] = {}
         texts = self._open_files.open_texts()
@@ -342,9 +342,9 @@ def _text_change(change: lsp.TextDocumentContentChangeEvent) -> RangeChange:
 
 
 class OpenText(NamedTuple):
-    """An open file: the address that the client uses, its text in UTF-8, and the client's version of that text.
+    """An open file: its URI in the client, its text in UTF-8, and the client's version of that text.
 
-    `serial` is a new number for each text that is put.
+    `serial` is a new number for each stored text.
     """
 
     uri: str

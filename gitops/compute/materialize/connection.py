@@ -1,11 +1,11 @@
 """One connection to a target: its settings, its deadline, and its failures as errors of the port.
 
 1. Every statement commits by itself, and its parameters are sent beside its text.
-2. The server ends a statement after `timeout_s`; a peer that does not answer at all loses its connection soon after.
-3. What the driver says may have parts of the URL in it, so nothing of it is shown before its secrets are taken out.
+2. The server ends a statement after `timeout_s`; the connection to an unresponsive peer is closed soon after.
+3. The driver's messages may contain parts of the URL, so they are shown only after secrets are removed.
 4. A lost connection is opened again by the next statement.
 
-This is the only module that knows the driver.
+This is the only module that uses the driver.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ _PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class TargetAddress:
-    """Where a target is, and how to speak to it. `place` names it in problems, as `cluster.yaml` does.
+    """Address and connection settings of a target. `place` identifies it in problems, as in `cluster.yaml`.
 
-    Statements that read the three tables run on the compute cluster `query_cluster`, or on that of the role. It has to have a
-    replica. Those on the system catalog run on a cluster of the target, wherever a session is.
+    Statements that read the three tables run on the compute cluster `query_cluster`, or on the role's default. That
+    cluster must have a replica. Statements on the system catalog run on a system cluster of the target, whatever the
+    session's cluster is.
     """
 
     place: str
@@ -89,7 +90,7 @@ class TargetConnection:
 
     @property
     def is_open(self) -> bool:
-        """Return whether there is a connection that was not lost, as far as is known."""
+        """Return whether there is a connection that is not known to be lost."""
         return self._open is not None and not self._open.closed
 
     def close(self) -> None:
@@ -139,7 +140,7 @@ class TargetConnection:
     def _executed(
         self, connection: psycopg.Connection, text: str, values: tuple[object, ...] | None = None
     ) -> psycopg.Cursor[Any]:
-        """The cursor of a statement, which is repeated where it lost against another one: nothing of it has happened then."""
+        """Execute a statement and return its cursor; retry it after a serialization conflict, which leaves no effect."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return connection.execute(text, values)
@@ -212,7 +213,7 @@ def _driver() -> Any:
 
 
 def _redactor(address: TargetAddress) -> Redactor:
-    """What takes the passwords of a URL out of texts, as they are written there and as they are sent."""
+    """Return a function that removes the passwords of a URL from texts, in written and transmitted form."""
     url = address.url.reveal()
     try:
         parts = urlsplit(url)

@@ -1,9 +1,10 @@
-"""The statements that the adapter gives, but for those about replicas: what they need, and their texts.
+"""SQL statements of the adapter, except those about replicas: their requirements and texts.
 
-Each reads all compute clusters at once. Parameters are those of the driver (`%s`), so a percent sign of SQL is written twice.
-They have types, since a target does not guess them everywhere: in `ANY(%s)` it never does.
+Each reads all compute clusters at once. Parameters are those of the driver (`%s`), so a percent sign of SQL is written
+twice. They have explicit types, because a target cannot always infer them, and never in `ANY(%s)`.
 
-Sources: https://materialize.com/docs/sql/system-catalog/mz_catalog/, https://materialize.com/docs/sql/system-catalog/mz_internal/
+Sources: https://materialize.com/docs/sql/system-catalog/mz_catalog/,
+https://materialize.com/docs/sql/system-catalog/mz_internal/
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class MaterializeTarget:
         return {owner: frozenset(names) for owner, names in found.items()}
 
     def _signals(self, query: queries.TargetQuery, *values: object) -> list[tuple[Any, ...]]:
-        """Rows of the system catalog; what is missing there is a signal that is not available."""
+        """Read rows of the system catalog; a missing object means that the signal is unavailable."""
         try:
             return self._statements.run(query, *values)[0]
         except (MissingRelationError, MissingColumnError) as error:
@@ -199,7 +199,7 @@ class MaterializeTarget:
             self._write(query)
 
     def replace_strategies(self, rows: Collection[port.StrategyRow], *, at: datetime) -> None:
-        """Three statements: the newest time, the new rows, and the old ones."""
+        """Run three statements: read the newest time, insert the new rows, delete the old ones."""
         if not rows:
             return
         pairs = list(chain.from_iterable((row.cluster_id, row.strategy_type) for row in rows))

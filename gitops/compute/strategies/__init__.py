@@ -1,4 +1,4 @@
-"""Strategies for the replicas of compute clusters: what they want, and the actions that lead there.
+"""Strategies for the replicas of compute clusters: the wanted replicas, and the actions that produce them.
 
-`decision` is the way in. Its parts are pure: the time is a signal like any other.
+`decision` is the entry point. Its parts are pure: the time is a signal like any other.
 """

@@ -1,13 +1,16 @@
-"""Decide about the replicas of one compute cluster: run its strategies, guard what serves, and list the actions.
+"""Decides about the replicas of one compute cluster: runs its strategies, protects serving replicas, lists the actions.
 
-1. The strategies run in order of priority, each on what the one before wants. The first begins with the cluster as it is.
-2. The guard, after each of them, so that the next sees what stays: no replica changes its size in place, and the last hydrated
-   replica stays, unless the cluster is suspended, or `drop_first` is declared of it.
-3. The limits, after each of them as well: what a strategy wants is left out as a whole where its creates would be too much.
+1. The strategies run in order of priority, each on the result of the previous one. The first begins with the cluster as
+   it is.
+2. The guard runs after each of them, so that the next one sees the remaining replicas: no replica changes its size in
+   place, and the last hydrated replica stays, unless the cluster is suspended or declares `drop_first`.
+3. The limits also apply after each of them: the whole result of a strategy is dropped if its creates would exceed them.
 4. Creates come first, smallest size first, then drops, by name; with `drop_first` the drops come first.
-5. A strategy remembers a decision only where it leads to an action: a decision that the guard takes back starts no cooldown.
+5. A strategy remembers a decision only if it results in an action; a decision that the guard reverts starts no
+   cooldown.
 
-The same arguments always give the same decision. Applied, and decided again on the same signals, it gives no further action.
+The same arguments always give the same decision. If it is applied, deciding again on the same signals gives no further
+action.
 """
 
 from __future__ import annotations
@@ -62,9 +65,9 @@ class ReplicaAction:
 
 @dataclass(frozen=True, slots=True)
 class StrategyDecision:
-    """What a cluster shall have, the actions that lead there in their order, and what each strategy remembers if they succeed.
+    """Target state of a cluster, the ordered actions that produce it, and the states of strategies if they succeed.
 
-    `refused` says which strategies wanted more than the limits permit.
+    `refused` lists the strategies that wanted more than the limits permit.
     """
 
     desired: DesiredReplicas
@@ -168,7 +171,7 @@ def _excess(wanted: DesiredReplicas, cluster: ComputeCluster, signals: Signals, 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReason:
-    """Why a replica is wanted, or is not: the strategy or guard that says so, and a sentence."""
+    """Reason why a replica is wanted or not: the deciding strategy or guard, and a sentence."""
 
     by: str
     replica: str
@@ -244,9 +247,12 @@ def burst_name(cluster: str) -> str:
 def target_size(
     desired: DesiredReplicas, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """A replica of the size, whatever its name, but not the one that `burst` will remove; once it is hydrated, no others.
+    """Want a replica of the size, with any name except the one that `burst` will remove.
 
-    With `drop_first` no others from then on, but only for a size that the target has: nothing goes for one that never comes.
+    Once it is hydrated, no others.
+
+    With `drop_first`, no others from then on, but only for a size that the target has: nothing is dropped for a replica
+    that cannot be created.
     """
     by, size = StrategyType.TARGET_SIZE.value, rule.target_size
     fitting = [name for name in desired.names(size=size) if name != burst_name(cluster.name)]
@@ -274,7 +280,10 @@ def target_size(
 def shrink_to_fit(
     desired: DesiredReplicas, state: StrategyState, rule: ShrinkToFit, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """One replica of each size up to the largest; then the smallest that hydrates without crashing, with those below it."""
+    """Want one replica of each size up to the largest.
+
+    Then the smallest that hydrates without crashing, and the sizes below it.
+    """
     by = StrategyType.SHRINK_TO_FIT.value
     failed = {size: at for size, at in state.failed_sizes.items() if signals.now - at < _FAILURES_COUNT_FOR}
     state = replace(state, failed_sizes=MappingProxyType(failed))
@@ -331,7 +340,7 @@ def burst(
 def idle_suspend(
     desired: DesiredReplicas, state: StrategyState, rule: IdleSuspend, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """No replicas after so many seconds without activity. What brings them back is the strategy that wants them."""
+    """Want no replicas after this many seconds without activity. The strategy that wants replicas brings them back."""
     seen = (state.first_seen, state.woken, signals.last_activity)
     idle_s = (signals.now - max(at for at in seen if at is not None)).total_seconds()
     if not desired.target_replicas or idle_s <= rule.idle_after_s:

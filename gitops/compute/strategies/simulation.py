@@ -1,20 +1,14 @@
-"""Play strategies against a described world on a virtual clock: what they would do, and what that would cost.
+"""Simulates strategies in a described scenario on a virtual clock: their actions and the cost.
 
-A tick comes at the start and then at every interval. What it decides is done at once; a new replica is hydrated after the time
-that its size takes. Nothing is left to chance: the same scenario gives the same timeline.
+A tick runs at the start and then at every interval. Its decisions take effect at once; a new replica is hydrated after
+the time for its size. Nothing is random: the same scenario gives the same timeline.
 
 A scenario is described in YAML:
 
-cluster: serving
-length: 1d
-interval: 5m
-sizes: {25cc: 0.25, 50cc: 0.5}          # credits per hour, smallest first
-replicas: {main: 25cc}                  # at the start, hydrated
-hydration: {25cc: 10m, 50cc: 5m}        # how long a new replica of a size takes; 5m where it is not said
-rehydrate: [14h]                        # when every replica begins again, as for a new index
-activity: [{from: 8h, to: 18h, daily: true}]
-crashes: {25cc: {every: 2m, out_of_memory: true}}
-strategies: {target_size: {target_size: 50cc}}
+cluster: serving length: 1d interval: 5m sizes: {25cc: 0.25, 50cc: 0.5} # credits per hour, smallest first replicas:
+{main: 25cc} # at the start, hydrated hydration: {25cc: 10m, 50cc: 5m} # how long a new replica of a size takes; 5m
+where it is not said rehydrate: [14h] # when every replica begins again, as for a new index activity: [{from: 8h, to:
+18h, daily: true}] crashes: {25cc: {every: 2m, out_of_memory: true}} strategies: {target_size: {target_size: 50cc}}
 """
 
 from __future__ import annotations
@@ -67,7 +61,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Crashing:
-    """Replicas of a size never hydrate: each crashes `every` so many seconds."""
+    """Crash behaviour of a size: its replicas never hydrate, and each crashes every `every` seconds."""
 
     every: int
     out_of_memory: bool = False
@@ -75,10 +69,10 @@ class Crashing:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A compute cluster, its strategies, and what happens to it. Times are in seconds, from the start.
+    """A compute cluster, its strategies, and the events of its history. Times are in seconds, from the start.
 
-    `hydration_s` is how long replicas of a size take; at each of `rehydrate_at_s` all begin again, as for a new index. Replicas
-    that are there at the start are hydrated.
+    `hydration_s` is the hydration time by size; at each of `rehydrate_at_s` all replicas hydrate again, as for a new
+    index. Replicas that exist at the start are hydrated.
     """
 
     cluster: str
@@ -97,9 +91,9 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStep:
-    """One interval: what the tick at its start did, and what was there until the next one.
+    """One interval: the actions of the tick at its start, and the replicas until the next tick.
 
-    `problem` is why a strategy did not get what it wanted. `active` says whether statements ran at the tick.
+    `problem` explains why a strategy did not get its result. `active` is true if statements ran at the tick.
     """
 
     at_s: int
@@ -176,7 +170,7 @@ def _steps(scenario: Scenario) -> Iterator[SimulatedStep]:
 
 
 def _signals(scenario: Scenario, at_s: int, sizes: Mapping[str, str], since: Mapping[str, int]) -> Signals:
-    """What the target would say at a second of the scenario."""
+    """Return the target's signals at a second of the scenario."""
     begun = max((at for at in scenario.rehydrate_at_s if at <= at_s), default=None)
     hydrated, crashes = set(), {}
     for name, size in sizes.items():
@@ -354,9 +348,10 @@ def _sizes(declared: compute.DeclaredStrategies) -> list[tuple[Place, str]]:
 
 @dataclass(frozen=True, slots=True)
 class SignalTrace:
-    """What a target says of one compute cluster from `since` until `until`.
+    """Signals of a target for one compute cluster from `since` until `until`.
 
-    `cluster` has the replicas at the end; `audited` are its audit rows and `spans` the times of its statements, both in order.
+    `cluster` has the replicas at the end; `audited` are its audit rows and `spans` the times of its statements, both in
+    order.
     """
 
     cluster: ComputeCluster
@@ -387,7 +382,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A statement that was executed `at_s` seconds after the start, and what was said for it."""
+    """A statement that was executed `at_s` seconds after the start, with its reason."""
 
     at_s: int
     kind: ActionKind
@@ -473,9 +468,9 @@ def _events(trace: SignalTrace) -> tuple[list[_Event], int]:
 
 
 def _at_start(trace: SignalTrace, events: Iterable[_Event]) -> tuple[dict[str, str], list[str]]:
-    """The sizes of the replicas that were there before all events, by name, and the names whose size nothing says.
+    """Return the sizes, by name, of the replicas that existed before all events, and the names with unknown size.
 
-    Those are the ones whose first event is a drop, and those of now that have none.
+    These are the replicas whose first event is a drop, and the current ones without events.
     """
     found, unsized, seen = dict[str, str](), [], set[str]()
     for event in events:
@@ -489,15 +484,15 @@ def _at_start(trace: SignalTrace, events: Iterable[_Event]) -> tuple[dict[str, s
 
 
 def _fallback(trace: SignalTrace) -> str:
-    """The size of a replica of which nothing says it: the smallest one that the cluster has now, else that the target has."""
+    """Return the assumed size of a replica with unknown size: the smallest in the cluster now, otherwise on the target."""
     there = {each.size for each in trace.cluster.replicas.values()}
     return min(there or trace.sizes.credits or ("unknown",), key=trace.sizes.rank)
 
 
 def _hydration(cluster: str, events: Iterable[_Event]) -> dict[str, int]:
-    """By size, the shortest time until a replica was hydrated: until a drop that waited for it.
+    """Return, by size, the shortest time until a replica was hydrated, as shown by a drop that waited for it.
 
-    A burst waits for what was there before it, which hydrates again; every other replica is older than what replaces it.
+    A burst waits for older replicas to hydrate again; every other replica is older than its replacement.
     """
     found, created = dict[str, int](), dict[str, _Event]()
     for event in events:
@@ -515,14 +510,14 @@ def _hydration(cluster: str, events: Iterable[_Event]) -> dict[str, int]:
 
 
 def _says_hydrated(reason: str, made: _Event) -> bool:
-    """Whether a reason, as the strategies give them, is that this replica is hydrated."""
+    """Return whether a reason, as written by the strategies, is that this replica is hydrated."""
     return reason.endswith((f": {made.replica} is hydrated", f": {made.replica} of size {made.size} is hydrated"))
 
 
 def _rehydrated(
     cluster: str, events: Iterable[_Event], start: Iterable[str], hydration: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """When a burst came although every other replica had been there long enough."""
+    """Return the times of bursts at which every other replica had existed long enough to be hydrated."""
     burst, found = burst_name(cluster), list[int]()
     ready = dict.fromkeys(start, 0)
     for event in events:

@@ -1,7 +1,7 @@
-"""The statements about replicas as texts, for people and for the target, and what its errors mean.
+"""Texts of the statements about replicas, for people and for the target, and the meaning of its errors.
 
-Names and sizes are rendered by `identifier` and `literal` alone. A target reports nearly every error of its catalog under the
-same state, so what happened is read from the beginning of the message, which no name can reach.
+Names and sizes are rendered only by `identifier` and `literal`. A target reports nearly every catalog error with the
+same SQLSTATE, so the cause is read from the beginning of the message, which no name can affect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DROP = re.compile(rf"DROP CLUSTER REPLICA (?:IF EXISTS )?{_NAME}\.{_NAME}\Z")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatement:
-    """What a statement does with a replica; a drop does not say its size."""
+    """A statement's operation on a replica; a drop has no size."""
 
     kind: ActionKind
     cluster: str
@@ -60,7 +60,7 @@ def drop_replica(cluster: str, replica: str) -> str:
 
 
 def read_statement(sql: str) -> ReplicaStatement | None:
-    """The parts of a statement about a replica, also of those that other programs write; None for any other text."""
+    """Parse a statement about a replica, including those written by other programs; None for any other text."""
     if made := _CREATE.match(sql):
         cluster, replica, size = made.groups()
         return ReplicaStatement(ActionKind.CREATE, _plain(cluster), _plain(replica), size.replace("''", "'"))
@@ -74,7 +74,7 @@ def _plain(name: str) -> str:
 
 
 def outcome_of(message: str, state: str | None) -> ReplicaOutcome:
-    """What an error says about the statement that it answers; an error without an SQLSTATE is a lost connection."""
+    """Return the outcome that an error means for its statement; an error without an SQLSTATE is a lost connection."""
     if state is None or _INDETERMINATE.fullmatch(state):
         return ReplicaOutcome.INDETERMINATE
     found = (outcome for template, outcome in _MESSAGES if re.match(template, message))

@@ -1,1 +1,4 @@
-"""Ticks: what strategies decide for a target now, its graph and its record; replays and forecasts of the same decisions."""
+"""Ticks: current decisions of strategies for a target, their graph and record.
+
+Replays and forecasts of these decisions.
+"""

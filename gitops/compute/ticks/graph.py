@@ -1,4 +1,4 @@
-"""What a tick carries out: the actions that strategies decided, as an execution graph and as a changeset.
+"""The decided actions of a tick as an execution graph and as a changeset.
 
 | node | what it waits for |
 | --- | --- |
@@ -7,14 +7,14 @@
 | readiness of a compute cluster, where something is dropped that needs a cover | its creates (`replica_cover`) |
 | drop of a replica | the decisions that want it (`replica_decision`), and the readiness (`replica_cover`) |
 
-A decision was made before there is a graph. Its node looks whether it still holds when the first statement is about to follow.
+A decision precedes the graph. Its node checks whether it is still valid just before the first statement.
 
-The nodes of one compute cluster are a failure group: after the first failure, nothing more is done to it. Those of one target
-share its connection, and so the lock `compute:<target>`; statements also hold that of their compute cluster.
+The nodes of one compute cluster are a failure group: after the first failure, nothing more is done to it. Those of one
+target share its connection, and so the lock `compute:<target>`; statements also hold that of their compute cluster.
 
-A replica is not a resource of the cluster: neither the applied state nor the catalog changes. Its create is a member of the
-changeset that is staged, its drop one that finishes. Each keeps in its outputs everything that identifies the statement, so that
-a later tick can find out what an interrupted one has done, and write the audit rows that it owes.
+A replica is not a resource of the cluster: neither the applied state nor the catalog changes. Its create is a member of
+the changeset that is staged, its drop one that finishes. The outputs of each contain everything that identifies the
+statement, so that a later tick can determine the effects of an interrupted one and write its missing audit rows.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ _GAP = "replica_gap"
 
 @dataclass(frozen=True, slots=True)
 class TickAction:
-    """One statement about a replica, and why it is given.
+    """One statement about a replica, with its reason.
 
-    `compute` is the name of the compute cluster in `cluster.yaml`, `cluster` and `cluster_id` are those of the target. `by` are
-    the strategies that wanted it, `signals` is the digest of what was decided on. `index` counts from 1 within the compute
-    cluster, which has `of` actions. `suspends` says that it needs no cover: the cluster is idle, or a gap is declared.
+    `compute` is the name of the compute cluster in `cluster.yaml`, `cluster` and `cluster_id` are those of the target.
+    `by` are the strategies that wanted it, `signals` is the digest of the signals behind the decision. `index` counts
+    from 1 within the compute cluster, which has `of` actions. `suspends` means that no other replica has to cover it:
+    the cluster is idle, or `drop_first` is declared.
     """
 
     target: str
@@ -103,7 +104,7 @@ class TickAction:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As JSON, without what the record of its member says. The keys are sorted, as those of events are."""
+        """Return the action as JSON, without the fields of its member's record. The keys are sorted, as in events."""
         names = ("target", "compute", "cluster", "cluster_id", "replica", "size", "signals", "index", "of", "suspends")
         values = {name: getattr(self, name) for name in names}
         form = {**values, "reasons": list(self.reasons), "by": list(self.by)}
@@ -137,7 +138,7 @@ def actions_of(
 
 
 def signals_digest(signals: Signals) -> str:
-    """Digest of signals, to be compared: the same signals always have the same one."""
+    """Return a digest of signals for comparison; equal signals have equal digests."""
     last = signals.last_activity
     return canonical_digest(
         {
@@ -249,9 +250,9 @@ def action_of(member: changeset.Member) -> TickAction | None:
 
 
 def audit_row(key: str, action: TickAction, *, executed: bool, said: str) -> AuditRow:
-    """The audit row of a statement of the changeset `key`: the same statement always has the same id.
+    """Return the audit row of a statement of the changeset `key`; the same statement always has the same id.
 
-    `said` is the result of one that was executed, and the error of one that was not.
+    `said` is the result of an executed statement, or the error of a failed one.
     """
     subject = {
         "changeset": key,
@@ -301,7 +302,7 @@ _REFUSALS = {
 
 
 class ReplicaWork:
-    """Carries out the nodes of a tick. One target has one connection: the locks of the nodes let one of them use it at a time."""
+    """Carries out the nodes of a tick. Each target has one connection, and the locks of the nodes serialize its use."""
 
     def __init__(
         self,
@@ -347,7 +348,7 @@ class ReplicaWork:
         return target.drop_replica(action.cluster, action.replica)
 
     def _settle(self, action: TickAction, said: ReplicaResult, problems: Diagnostics) -> NodeOutcome:
-        """How the node ended, by what the target said, and where that leaves it open, by what is there now."""
+        """Return the result of the node from the target's response or, if that is unclear, from the current replicas."""
         target, outcome = self._targets[action.target], said.outcome
         if outcome is ReplicaOutcome.DONE:
             return NodeOutcome.DONE
@@ -385,7 +386,7 @@ class ReplicaWork:
         return True
 
     def _look_at_decision(self, node: ExecNode) -> NodeResult:
-        """Whether the compute cluster is still the one that was decided about, and, before it is suspended, still idle."""
+        """Check that the compute cluster is still the one of the decision and, before it is suspended, still idle."""
         action = next(each for each in self._actions.values() if f"{each.target}.{each.compute}" == node.group)
         if action.target in self._lost:
             return NodeResult(node.id, NodeOutcome.CANCELLED)
@@ -435,7 +436,7 @@ def has_happened(target: TargetReader, action: TickAction) -> bool | None:
 
 
 def _words(outcome: NodeOutcome, said: ReplicaResult) -> str:
-    """What the audit row of a statement says of it."""
+    """Return the text of a statement's audit row."""
     if outcome is not NodeOutcome.DONE:
         return said.message or outcome.value
     return f"done; its effect was found after: {said.message}" if said.message else "done"

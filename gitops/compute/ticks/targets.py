@@ -1,7 +1,7 @@
-"""The targets of a tick: open and lock them, read their signals once, and decide for each compute cluster by itself.
+"""Opens and locks the targets of a tick, reads their signals once, and decides for each compute cluster separately.
 
-What keeps one target or one compute cluster from being decided about is reported, and the others go on. A target that does not
-report its signals is not decided about at all: without signals nothing is ever dropped.
+A problem that prevents a decision about one target or compute cluster is reported, and the others continue. A target
+without signals gets no decision, because nothing is ever dropped without signals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gitops.core.errors import GitopsError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which compute clusters a command is about: those whose name on the target, or in `cluster.yaml`, a pattern is found in."""
+    """Selected compute clusters: those with a pattern in their name on the target or in `cluster.yaml`."""
 
     clusters: re.Pattern[str] | None = None
     target: str | None = None
@@ -40,7 +40,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What was decided about one compute cluster, from what."""
+    """A decision about one compute cluster, with its inputs."""
 
     rules: ComputeRules
     cluster: ComputeCluster
@@ -68,11 +68,11 @@ def lock_targets(
     *,
     scheduled: bool,
 ) -> dict[str, StrategyTarget]:
-    """Connect to targets and take their locks; one that is busy or does not answer is reported, and left out.
+    """Connect to targets and take their locks; a busy or unresponsive target is reported and skipped.
 
-    One that is busy has a run of this or of another cluster folder at work. A target without locks is protected by the lock of
-    the ledger alone. What is `scheduled` comes again, so a busy target is a warning of it, and an error otherwise. Raises
-    UsageError where a target cannot be opened as the command line and the environment are.
+    A busy target is in use by a run of this or a different cluster folder. A target without locks is protected only by
+    the lock of the ledger. A `scheduled` run is repeated, so a busy target is only a warning for it, and an error
+    otherwise. Raises UsageError if a target cannot be opened with this command line and environment.
     """
     opened = {}
     for name, clusters in rules.items():
@@ -94,7 +94,7 @@ def lock_targets(
 
 
 def claims_on(target: TargetReader, clusters: Sequence[ComputeRules], own: Collection[str]) -> Mapping[str, str]:
-    """`claims`, as the target says it now. Raises RemoteError."""
+    """Return `claims` with the target's current rows. Raises RemoteError."""
     return claims(clusters, own, target.clusters(), target.strategies().values()) if clusters else {}
 
 
@@ -105,7 +105,7 @@ def decide_all(
     now: datetime,
     problems: Diagnostics,
 ) -> Iterator[Decided]:
-    """Decide about compute clusters of one target, each as far as it can be, but for those that are `claimed`."""
+    """Decide about the compute clusters of one target as far as possible, except those that are `claimed`."""
     try:
         target.probe()
         found = target.clusters()

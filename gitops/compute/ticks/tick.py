@@ -1,15 +1,16 @@
-"""A tick: what the applied strategies want done with replicas now, decided and carried out.
+"""A tick: decides and carries out the replica changes that the applied strategies want now.
 
-1. Lock the ledger, and read the strategies that it has applied: files of the folder play no part. While a changeset of another
-   kind is carried out, nothing is done.
-2. Connect to the targets and lock them. Settle the tick that an interrupted run left: write the audit rows that it owes.
-3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster but those
-   that belong to another cluster folder.
-4. Without any action, only memories are written. Otherwise the changeset of the tick is recorded before the first statement,
-   the execution graph is carried out, what strategies remember is written, and the end of the changeset is recorded.
+1. Lock the ledger, and read the applied strategies; files of the folder are ignored. While a changeset of another kind
+   is carried out, nothing is done.
+2. Connect to the targets and lock them. Settle the tick that an interrupted run left: write its missing audit rows.
+3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster but
+   those that belong to another cluster folder.
+4. Without any action, only these states are written. Otherwise the changeset of the tick is recorded before the first
+   statement, the execution graph is carried out, the states of strategies are written, and the end of the changeset is
+   recorded.
 
-An interrupted tick is not gone on with. The next one decides again from what is there, which converges, since what was done is
-seen, and a decision that was carried out asks for nothing more.
+An interrupted tick is not continued. The next one decides again from the current replicas, which converges, because
+completed work is visible and a completed decision needs nothing more.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ _MOST_WORKERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutcome(VerbOutcome):
-    """What a tick did, or would do: its actions in order, and how each ended where they were carried out.
+    """Outcome of a tick: its real or predicted actions in order, and the result of each if it was carried out.
 
-    `decided` are the compute clusters that were decided about, each behind the name of its target. `skipped` says why nothing was
-    even looked at, and `loaded` whether the cluster folder declares its ledger.
+    `decided` are the compute clusters with a decision, each after the name of its target. `skipped` explains why
+    nothing was checked, and `loaded` is whether the cluster folder declares its ledger.
     """
 
     actions: tuple[TickAction, ...] = ()
@@ -107,7 +108,7 @@ class TickOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True)
 class Ticking:
-    """How a tick is run: how it opens a target, for which compute clusters, and whether a schedule asked for it."""
+    """Settings of a tick: how to open a target, the selected compute clusters, and whether a schedule started it."""
 
     open_target: OpenTarget
     selection: Selection = Selection()
@@ -115,7 +116,7 @@ class Ticking:
 
 
 def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
-    """Say what a tick would do now. Nothing is written, neither to the ledger nor to a target, and no lock is taken."""
+    """Return the actions of a tick now. Nothing is written to the ledger or a target, and no lock is taken."""
 
     def look(current: Session) -> TickOutcome:
         found: list[Decided] = []
@@ -139,7 +140,7 @@ def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
 
 
 def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
-    """Decide and carry out, by the steps of this module."""
+    """Decide and carry out the actions, by the steps of this module."""
     loaded = without_resources(workspace)
     outcome = writing(workspace, "tick", StateNeed.REQUIRED, lambda current: _tick(current, how), loaded=loaded)
     if not how.scheduled:
@@ -149,7 +150,10 @@ def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
 
 
 def without_resources(workspace: Workspace) -> Loaded:
-    """The folder as far as it says where its ledger is: a tick is about what was applied, and not about what is declared."""
+    """Return the folder with only the place of its ledger.
+
+    A tick is about applied strategies, not declared ones.
+    """
     header, problems = load_header(workspace.tree)
     desired = None if header is None else DesiredState("", {}, (), {}, header.name, header.storage, header.lock)
     return Loaded(desired, header, {}, (), problems)
@@ -226,7 +230,7 @@ def _carry_out(
 def _remember(
     current: Session, found: Sequence[Decided], targets: Mapping[str, StrategyTarget], results: Mapping[str, NodeResult]
 ) -> None:
-    """Write what strategies remember of each compute cluster, if it is something else than before."""
+    """Write the strategy states of each compute cluster that changed."""
     at = current.workspace.clock.now()
     for each in found:
         after = _memory(each, results)
@@ -241,7 +245,7 @@ def _remember(
 
 
 def _memory(decided: Decided, results: Mapping[str, NodeResult]) -> Mapping[StrategyType, StrategyState]:
-    """The states after the actions: those of the decision where all went well, else the old ones with the failure."""
+    """Return the states after the actions: those of the decision on success, otherwise the old ones with the failure."""
     ended = [results[action.address] for action in decided.actions if action.address in results]
     if not ended:
         return dict(decided.decision.states)
@@ -292,7 +296,7 @@ def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules
 
 
 def _interrupted(current: Session) -> Changeset | str | None:
-    """The tick that an earlier run left open, or what keeps every tick from beginning."""
+    """Return the tick that an earlier run left open, or the problem that prevents every tick."""
     listing = current.opened.ledger.changesets()
     if listing.problem is not None:
         return listing.problem
@@ -364,7 +368,10 @@ def _end_changeset(current: Session, journal: Journal, results: Mapping[str, Nod
 
 
 def _owed_by(current: Session) -> Changeset | None:
-    """The newest tick, if it died and an apply has closed it since: its audit rows may be missing."""
+    """Return the newest tick if it was interrupted and an apply has closed it since.
+
+    Its audit rows may be missing.
+    """
     ledger = current.opened.ledger
     for record in map(ledger.changeset, ledger.changeset_keys()[:_LOOK_BACK]):
         if record is not None and record.kind is ChangesetKind.TICK:
@@ -373,9 +380,10 @@ def _owed_by(current: Session) -> Changeset | None:
 
 
 def _settle_tick(current: Session, record: Changeset, targets: Mapping[str, StrategyTarget]) -> None:
-    """Settle a tick that died: find out what it has done, write the audit rows that it owes, and record its end.
+    """Settle an interrupted tick: determine its effects, write its missing audit rows, and record its end.
 
-    Raises ConflictError `cluster_recovery_pending` while one of its targets does not say what is there, and RemoteError.
+    Raises ConflictError `cluster_recovery_pending` while one of its targets does not report its replicas, and
+    RemoteError.
     """
     results: dict[str, NodeResult] = {}
     done: list[TickAction] = []
@@ -430,7 +438,7 @@ _Work = Callable[[str, StrategyTarget, list[ComputeRules]], int]
 
 
 class Wipe(StrEnum):
-    """What is wiped: the memory of chosen compute clusters, of those that are not on the target any more, or the whole table."""
+    """Scope of a wipe: the states of selected compute clusters, of those no longer on the target, or the whole table."""
 
     CHOSEN = "chosen"
     ORPHANS = "orphans"
@@ -465,9 +473,9 @@ def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
 
 
 def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
-    """Let a compute cluster count as used just now: a suspended one comes back with the next tick.
+    """Mark a compute cluster as used just now, so that a suspended one returns with the next tick.
 
-    Raises UsageError `usage_error` where nothing suspends a compute cluster of this name.
+    Raises UsageError `usage_error` if nothing suspends a compute cluster of this name.
     """
 
     def begin(targets: Mapping[str, list[ComputeRules]]) -> _Work:
@@ -503,9 +511,9 @@ def _on_targets(
     is_chosen: Callable[[ComputeRules], bool],
     begin: Callable[[Mapping[str, list[ComputeRules]]], _Work],
 ) -> MemoryOutcome:
-    """Work on the chosen compute clusters of each target under its lock; a target that fails is reported, and the others go on.
+    """Process the selected compute clusters of each target under its lock; a failing target is reported and skipped.
 
-    So is a compute cluster that belongs to another cluster folder, whose memory it is.
+    So is a compute cluster that belongs to a different cluster folder, which owns its states.
     """
 
     def body(current: Session) -> MemoryOutcome:

@@ -1,7 +1,7 @@
-"""What the strategies that a plan changes would do: their decision on the signals of now, and the last days played again.
+"""Predicts the effects of strategy changes in a plan: their decision on current signals, and a replay of recent days.
 
-A target is asked after the plan is made, without any lock, and only where this process knows how to reach it. What it cannot say
-is a line of the result: it never makes a plan fail, and is never part of its digest.
+A target is queried after the plan is made, without a lock, and only if this process can reach it. Missing data is a
+line of the result; it never makes a plan fail, and is never part of its digest.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _MOST_REPLAYED = 20
 
 
 class Reach(Enum):
-    """Which targets a plan may ask: those that are declared; those that applied strategies have just so; none.
+    """Targets that a plan may query: the declared ones, only those that are also applied unchanged, or none.
 
-    What a change request declares decides about no connection, and that of a fork makes none.
+    The declarations of a change request decide about no connection, and those of a fork open none.
     """
 
     DECLARED = auto()
@@ -87,7 +87,7 @@ def _ask(
     sides: Sequence[tuple[ComputeRules, ComputeRules]],
     changes: StrategyChanges,
 ) -> Iterator[WhatIf]:
-    """What is known of the compute clusters of one target: of each its decision, or why there is none."""
+    """Return the information about the compute clusters of one target: for each, its decision or why there is none."""
     problems = Diagnostics()
     decided: dict[str, Decided] = {}
     replayed: Mapping[str, WhatIf] = {}
@@ -125,7 +125,7 @@ def _ask(
 
 
 def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decided]]) -> dict[str, WhatIf]:
-    """By key, the sums of the last days, of those of which the target recorded something; none where that is denied."""
+    """Return, by key, the totals of recent days for clusters with recorded history; none if the target denies access."""
     chosen = decided[:_MOST_REPLAYED]
     if not chosen:
         return {}
@@ -155,7 +155,7 @@ INTERVAL_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One compute cluster, by its key and its target: what the applied strategies do with it, and what the declared ones do."""
+    """One compute cluster, by key and target: the behaviour of the applied strategies and of the declared ones."""
 
     key: str
     target: str

@@ -109,10 +109,10 @@ class SignedMessage(Generic[T]):
                                                     (one empty line)
         -----BEGIN SSH SIGNATURE-----               (over the line of JSON, in a separate namespace)
 
-    `subject` gives the text with which the message of a value begins. There is exactly one message per document, summary and
-    signature, and reading accepts no other spelling of it: a message that two readers could understand differently is refused.
-    Documents of a version before `signed_from` have no separate signature: anyone who signs such a commit, for any reason,
-    signs the document.
+    `subject` returns the beginning of a value's message. There is exactly one message per document, summary and
+    signature, and reading accepts no other spelling of it: a message that two readers could understand differently is
+    refused. Documents of a version before `signed_from` have no separate signature: anyone who signs such a commit, for
+    any reason, signs the document.
     """
 
     document: Document[T]

@@ -387,8 +387,7 @@ class BranchMergeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class StepEffect:
-    """One step and the number of rows that it affects: the whole table, or for a dropped property the rows with a
-    value.
+    """One step and the number of rows that it affects: the whole table, or the rows with a value of a dropped property.
 
     `rows` is None for a step that affects no table.
     """
