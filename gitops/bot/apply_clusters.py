@@ -137,7 +137,9 @@ def _apply_waiting(
         rule, together = applied.rule, together or applied.refused
         left = step.left
     if left:
-        yield LogLine(f"apply of {rule.name}: {left} more commits wait; to go on: gitops bot apply", RunResult.LOST)
+        yield LogLine(
+            f"apply of {rule.name}: {left} more commits are waiting; to continue: gitops bot apply", RunResult.LOST
+        )
     return drifted
 
 
@@ -145,7 +147,9 @@ def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -
     """What to do about a merge that failed, which an event does not repeat."""
     merge = failed.source.merge_commit or ""
     way = retry_command(context, rule, failed)
-    text = f"changeset {failed.key} of commit {merge[:12]} failed, and is not repeated by itself: merge a fix, or {way}"
+    text = (
+        f"changeset {failed.key} of commit {merge[:12]} failed and is not retried automatically: merge a fix, or {way}"
+    )
     return LogLine(f"apply of {rule.name}: {text}", RunResult.WAITS)
 
 
@@ -223,7 +227,7 @@ def _apply_step(
         yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
         return _Applied(after)
     more = len(requests) - len(reported)
-    found = [f"{more} more change requests were merged at once, and get no report"] if more else []
+    found = [f"{more} more change requests were merged at once and get no report"] if more else []
     if outcome.ok and outcome.converged and earlier:
         reported = (*earlier, *reported)
         found += [f"request {r.number} waited, and is applied with commit {commit[:12]}" for r in earlier]

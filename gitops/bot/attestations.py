@@ -69,7 +69,7 @@ def attest_command(
         detail = f"{command.address} needs no approval; gates: {gates}"
         raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=command.address)
     if gate.satisfied:
-        yield LogLine(f"approve of {rule.name}: {command.address} is approved already")
+        yield LogLine(f"approve of {rule.name}: {command.address} is already approved")
         return
     workspace = context.workspace_of(rule, request)
     grant = _grant(context, request, event.author, GrantSource.COMMENT, event.comment, request.head, event.at)

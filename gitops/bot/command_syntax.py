@@ -81,10 +81,10 @@ def _is_lock_id(text: str) -> bool:
 
 # The operands of each action, with the check of each, and what a refusal says.
 _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], str]] = {
-    CommandAction.PLAN: ({}, f"{_WORD} plan takes only --cluster NAME"),
+    CommandAction.PLAN: ({}, f"{_WORD} plan accepts only --cluster NAME"),
     CommandAction.APPROVE: (
         {"address": _is_address, "digest": _DIGEST.match},
-        f"use {_WORD} approve ADDRESS DIGEST, with the whole digest of the plan: 64 hex digits",
+        f"use {_WORD} approve ADDRESS DIGEST, with the full digest of the plan: 64 hex digits",
     ),
     CommandAction.UNLOCK: (
         {"lock_id": _is_lock_id},
@@ -94,7 +94,7 @@ _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], s
         {"address": _is_address},
         f"use {_WORD} explain ADDRESS, with an address such as graph.legacy",
     ),
-    CommandAction.RETRY: ({}, f"{_WORD} retry takes only --cluster NAME"),
+    CommandAction.RETRY: ({}, f"{_WORD} retry accepts only --cluster NAME"),
 }
 
 
@@ -111,7 +111,7 @@ def parse_command(body: str) -> CommentCommand | MalformedCommand | None:
         cluster = words[-1]
         words = words[:-2]
         if not is_name(cluster) or len(cluster) > _MAX_NAME:
-            return MalformedCommand("--cluster takes the name of a cluster")
+            return MalformedCommand("--cluster requires the name of a cluster")
     if not words or words[0] not in set(CommandAction):
         return MalformedCommand(f"use one of {', '.join(f'{_WORD} {action}' for action in CommandAction)}")
     action = CommandAction(words[0])

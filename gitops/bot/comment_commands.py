@@ -104,7 +104,7 @@ def _check_age(context: EventContext, event: CommentEvent, request: ChangeReques
     if written is None or not context.repository.has_head(request):
         raise GitopsError(Code.COMMAND_REFUSED, "the head of the request no longer exists")
     if written.timestamp() < context.store.commit(request.head).committer.time:
-        detail = f"the comment is older than the head {request.head[:12]}; look at its plan, then comment again"
+        detail = f"the comment is older than the head {request.head[:12]}; read its plan, then comment again"
         raise GitopsError(Code.COMMAND_REFUSED, detail)
 
 
@@ -123,7 +123,7 @@ def _carry_out(
     if len(rules) != 1:
         known = ", ".join(rule.name for rule in following) or "none"
         code = Code.CLUSTER_AMBIGUOUS if rules else Code.CLUSTER_NOT_FOUND
-        raise GitopsError(code, f"name one of the clusters of this branch with --cluster: {known}")
+        raise GitopsError(code, f"select one of the clusters of this branch with --cluster: {known}")
     (rule,) = rules
     if command.action is CommandAction.UNLOCK:
         yield from _unlock(context, rule, command.lock_id)
@@ -216,7 +216,7 @@ def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> It
 # | --- | --- |
 # | its own changeset failed | the next attempt, with `retry_of`; then what waits behind it |
 # | a later merge has taken it over, and failed as well | refused: that one is to be retried |
-# | a changeset is carried out now | refused: `changeset_active` with its key |
+# | a changeset is being applied now | refused: `changeset_active` with its key |
 # | it landed, and nothing of the cluster waits | refused: nothing is left to retry |
 # | it waits still, or something of the cluster waits | applied, as after a push |
 
@@ -237,7 +237,7 @@ def _check_active(context: EventContext, rule: ClusterRule) -> None:
     # Without the lock its run has died, and this one goes on with it.
     if active is not None and lock.held:
         fix = f"wait for it: gitops changeset watch {active}; if its run is over: /gitops unlock {lock.unlock_id}"
-        raise ConflictError(Code.CHANGESET_ACTIVE, f"changeset {active} is carried out now", path=active, fix=fix)
+        raise ConflictError(Code.CHANGESET_ACTIVE, f"changeset {active} is being applied now", path=active, fix=fix)
 
 
 def _failed(context: EventContext, rule: ClusterRule, merge: str) -> str | None:
@@ -254,9 +254,7 @@ def _failed(context: EventContext, rule: ClusterRule, merge: str) -> str | None:
         return None
     if failed and failed[0].source.merge_commit != merge:
         later = failed[0].source.merge_commit or ""
-        detail = (
-            f"commit {later[:12]} was merged later and has taken it over with changeset {failed[0].key}, which failed"
-        )
+        detail = f"commit {later[:12]} was merged later and includes it in changeset {failed[0].key}, which failed"
         raise ConflictError(
             Code.CHANGESET_STATE_INVALID,
             detail,

@@ -111,5 +111,5 @@ def _differences(
             reviewed = None if again is None else again.digest
         if reviewed is None or reviewed != digest:
             what = f"request {request.number} was reviewed with plan {(reviewed or 'none')[:12]}"
-            detail = f"{what}, the plan of the group is {(digest or 'none')[:12]}"
+            detail = f"{what}, but the plan of the group is {(digest or 'none')[:12]}"
             yield from diagnostics_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=rule.name))

@@ -167,7 +167,7 @@ def _plan_cluster(
         return False, True, True
     # Read again: the plan of an earlier head must not be reported on a newer one.
     if context.repository.has_moved(request, plan_ref(rule.name, request.number)):
-        yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
+        yield LogLine(f"{begin}its head moved during the run, so this plan is discarded", RunResult.LOST)
         return False, False, False
     gates = () if outcome.plan is None else outcome.plan.approvals_required
     unmet = {gate.resource for gate in gates if not gate.satisfied}
@@ -204,7 +204,7 @@ def _with_reported_drift(
     for other in context.open_requests(rule.ref):
         if other.source == drift_ref(rule.name) and not other.fork and other.number != request.number:
             detail = f"request {other.number} reports drift; nothing is applied until it is settled"
-            fix = f"settle it as request {other.number} says; then look again: gitops bot drift --cluster {rule.name}"
+            fix = f"settle it as request {other.number} says; then check again: gitops bot drift --cluster {rule.name}"
             found.add(Code.DRIFT_OPEN, rule.name, detail, severity=Severity.WARNING, fix=fix)
     return replace(outcome, obstacles=(*outcome.obstacles, *found), diagnostics=(*outcome.diagnostics, *found))
 

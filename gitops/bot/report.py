@@ -411,7 +411,7 @@ def plan_status(
         text += f"; an earlier merge needs approval: {', '.join(sorted(earlier))}"
     if outcome.blockers:
         reasons = ", ".join(f"{each.path} ({each.code})" for each in outcome.blockers)
-        return CheckState.FAILURE, f"{text}; would not land: {reasons}", RunResult.PROBLEMS
+        return CheckState.FAILURE, f"{text}; would not be applied: {reasons}", RunResult.PROBLEMS
     if missing:
         return CheckState.FAILURE, text, RunResult.WAITS
     if verdict_missing:

@@ -78,7 +78,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
         yield LogLine(f"{rule.name}: nothing to do")
         return
     else:
-        reason = "a merged change is not applied"
+        reason = "a merged change is not applied yet"
         outcome = plan(context.workspace_at(rule, head))
         changes = None if outcome.plan is None else outcome.plan.changes
         # To apply nothing would only repeat the last report. If there is no plan, an apply reports why.
@@ -131,12 +131,12 @@ def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: s
     candidates = sorted((request for request in requests if request.number in concerned), key=order)
     for request in candidates[:_MOST_REQUESTS]:
         if any(record is not None and not record.shown for record in kept[request.number]):
-            yield LogLine(f"request {request.number}: the forge did not take its comment")
+            yield LogLine(f"request {request.number}: the forge did not accept its comment")
             yield from plan_request(context, request, cluster=cluster)
             continue
         statuses = {status.context for status in context.forge.statuses(request.head)}
         if any(status_context("plan", rule.name) not in statuses for rule in concerned[request.number]):
-            yield LogLine(f"request {request.number}: no run planned its head")
+            yield LogLine(f"request {request.number}: no run has planned its head")
             yield from plan_request(context, request, cluster=cluster)
     left = len(candidates) - _MOST_REQUESTS
     if left > 0:

@@ -86,9 +86,11 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     if not chosen:
         problems = Diagnostics(others)
         if not problems.has_errors:
-            detail = "no change waits for an approval that you may give"
+            detail = "no change is waiting for an approval that you can give"
             look = "gitops status" if options.request is None else f"gitops plan --request {options.request}"
-            problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix=f"show what waits for whom: {look}")
+            problems.add(
+                Code.APPROVAL_NOT_REQUIRED, "", detail, fix=f"list the pending approvals and who can give them: {look}"
+            )
         return shared.show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
     named = all(each.change.plan_digest is not None for each in chosen)
     if not named or _on_terminal(options):
@@ -122,12 +124,12 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
     if len(options.resources) != 1:
         raise UsageError(
             Code.USAGE_ERROR,
-            "a ledger in a folder takes one approval at a time",
+            "a ledger in a folder accepts only one approval at a time",
             fix="name one change: gitops approve ADDRESS",
         )
     (word,), actor = options.resources, shared.actor_of(options)
     if not actor:
-        fix = "name yourself with --as NAME; or for all commands: git config gitops.actor NAME"
+        fix = "pass your name with --as NAME; or set it for all commands: git config gitops.actor NAME"
         raise UsageError(Code.ACTOR_REQUIRED, "an approval needs the name of its approver", fix=fix)
     workspace, address = folder_of(options, actor), Address(word)
     digest = _bound(options.plan, "--plan", [word]).get(word)
@@ -161,7 +163,7 @@ def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]
         address = Address(text)
         if cluster and options.cluster not in (None, cluster):
             fix = f"leave out --cluster {options.cluster}"
-            raise UsageError(Code.USAGE_ERROR, f"{word} is not of --cluster {options.cluster}", fix=fix)
+            raise UsageError(Code.USAGE_ERROR, f"{word} does not belong to --cluster {options.cluster}", fix=fix)
         if not cluster and options.cluster is None and not rules_of(address).in_folder and address.name in known:
             cluster = address.name
         rule = local.rule(cluster or options.cluster, options.config)
@@ -171,8 +173,8 @@ def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]
     try:
         seen = {word: int(number) for word, number in rows.items()}
     except ValueError as error:
-        fix = "copy it from what the command shows without --rows: gitops approve ADDRESS"
-        raise UsageError(Code.USAGE_ERROR, "--rows takes a number", fix=fix) from error
+        fix = "copy the number that the command shows without --rows: gitops approve ADDRESS"
+        raise UsageError(Code.USAGE_ERROR, "--rows requires a number", fix=fix) from error
     return [
         replace(each, change=replace(each.change, plan_digest=plans.get(each.cluster), rows=seen.get(each.word)))
         for each in found.values()
@@ -191,14 +193,16 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
     rules = (local.rule(options.cluster, options.config),) if alone else local.clusters()
     if options.request is not None and len({rule.ref for rule in rules}) > 1:
         fix = "name one cluster with --cluster NAME, or the changes"
-        raise UsageError(Code.USAGE_ERROR, "the clusters follow several branches, and a request is for one", fix=fix)
+        raise UsageError(
+            Code.USAGE_ERROR, "the clusters follow several branches, but a change request is for only one", fix=fix
+        )
     key = local.git.signing_key()
     if key is None:
         raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
     try:
         public_key = read_public_key(key)[1]
     except GitopsError as error:
-        fix = "write it beside the private key: ssh-keygen -y -f KEY > KEY.pub; or name the changes"
+        fix = "write it next to the private key: ssh-keygen -y -f KEY > KEY.pub; or name the changes"
         raise UsageError(Code.SIGNING_KEY_MISSING, f"--all needs your public key: {error.detail}", fix=fix) from error
     found, others = list[_Chosen](), Diagnostics()
     for rule in rules:
@@ -311,7 +315,7 @@ def _for_others(
         if getattr(options, "break_glass", False) and each.code == Code.APPROVAL_VIA_REFUSED:
             fix = f"ask an approver who is not an author to run: gitops approve {each.path}"
         elif getattr(options, "break_glass", False) and each.code == Code.APPROVAL_SIGNER_NOT_ALLOWED:
-            fix = f"ask a person of approvals.break_glass to run: gitops approve {each.path}"
+            fix = f"ask a person listed in approvals.break_glass to run: gitops approve {each.path}"
             more = f"{words} --break-glass --reason {shlex.quote(options.reason)}".strip()
         return replace(each, fix=re.sub(r"(gitops approve [a-z]+\.[\w.-]+)(?! -)", rf"\1 {more}", fix) if more else fix)
 
@@ -335,7 +339,8 @@ def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool 
 def _left_out(others: tuple[Diagnostic, ...], options: argparse.Namespace) -> str:
     lines = diagnostic_lines(others, verbose=options.verbose)
     return "".join(
-        f"{visible(line)}\n" for line in (["left out, since you may not approve it:", *lines] if lines else [])
+        f"{visible(line)}\n"
+        for line in (["skipped because you are not allowed to approve it:", *lines] if lines else [])
     )
 
 
@@ -428,5 +433,5 @@ def _on_terminal(options: argparse.Namespace) -> bool:
 
 def _check_yes(options: argparse.Namespace, named: str | list[str] | None, option: str) -> None:
     if options.yes and named is None:
-        fix = f"see it first: the command without --yes shows what it signs, and prints the {option} to name"
-        raise UsageError(Code.USAGE_ERROR, f"--yes needs {option}: name what you have seen", fix=fix)
+        fix = f"review it first: without --yes, the command shows what it signs and prints the {option} to pass"
+        raise UsageError(Code.USAGE_ERROR, f"--yes requires {option}, which identifies what you reviewed", fix=fix)

@@ -85,16 +85,16 @@ def audit(options: argparse.Namespace) -> int:
     begins = options.since is not None or options.pin is not None or options.witness
     problem = ""
     if options.json and form != "json":
-        problem = "--json and --format select two formats; leave one out"
+        problem = "--json and --format cannot be combined; omit one of them"
     elif options.since is not None and options.pin is not None:
-        problem = "--since and --pin both select where to start; leave one out"
+        problem = "--since and --pin cannot be combined; omit one of them"
     elif (options.sign or options.output is not None) and form != "in-toto":
         problem = "--sign and --output need --format in-toto"
     elif options.accept is not None and (begins or options.verify_envelope is not None or form == "in-toto"):
         taken = "--format text, json or sarif"
-        problem = f"--accept verifies the whole ledger; the only other option that it takes is {taken}"
+        problem = f"--accept verifies the whole ledger; the only other option that it accepts is {taken}"
     elif options.verify_envelope is not None and (begins or form not in ("text", "json")):
-        problem = "the only other option that --verify-envelope takes is --format text or json"
+        problem = "the only other option that --verify-envelope accepts is --format text or json"
     if problem:
         raise UsageError(Code.USAGE_ERROR, problem, fix="see which options go together: gitops audit --help")
     options.json = form == "json"  # errors that end the command have the same form
@@ -126,7 +126,7 @@ def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
     except UsageError as error:
         if error.code != Code.NOT_A_REPOSITORY or not Path(options.repo or ".", STATE).is_file():
             raise
-        detail = "the ledger here is a folder, which keeps its newest state and no entries"
+        detail = "the ledger is a folder, which stores only its newest state and no entries"
         raise UsageError(error.code, detail, fix="show that state: gitops status") from error
 
 
@@ -162,7 +162,7 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
     if options.pin is not None and Path(options.pin).exists():
         pin = read_pin(_file_bytes(options.pin))
         if pin.cluster != rule.name:
-            raise IntegrityError(Code.PIN_INVALID, f"it is the pin of cluster {pin.cluster}", path=options.pin)
+            raise IntegrityError(Code.PIN_INVALID, f"the pin belongs to cluster {pin.cluster}", path=options.pin)
         since = pin.commit
     witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
     scope = AuditScope(since, witnesses, lambda first: local.anchor(rule, first), on_verified)
@@ -175,7 +175,7 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
             problem = f": {error.detail}"
         known = heads.known()
         if report.head not in (known.seen, known.note):
-            notes = (*report.notes, f"this repository could not remember the head{problem}")
+            notes = (*report.notes, f"this repository could not store the head{problem}")
             report = replace(report, notes=notes)
         if options.pin is not None:
             _write_whole(Path(options.pin), write_pin(AuditPin(rule.name, report.entries, head)))
@@ -198,7 +198,7 @@ def _head(local: LocalRepository, rule: ClusterRule) -> str:
     known = heads.known()
     if local.head_of(heads.ref) is None and (known.pin or known.branch) is not None:
         raise IntegrityError(
-            Code.LEDGER_DIVERGED, "the ledger branch is missing, although this repository has seen it", path=heads.ref
+            Code.LEDGER_DIVERGED, "the ledger branch is missing, although it existed earlier", path=heads.ref
         )
     return local.ledger_head(rule)
 
@@ -261,7 +261,7 @@ def _accept(local: LocalRepository, rule: ClusterRule, head: str, wanted: str) -
     accept.
     """
     if wanted != head:
-        raise UsageError(Code.USAGE_ERROR, f"--accept takes the whole id of the head, which is {head}")
+        raise UsageError(Code.USAGE_ERROR, f"--accept requires the full id of the head, which is {head}")
     report = _run(local, rule, head, AuditScope())
     if not report.ok:
         return report
@@ -389,7 +389,7 @@ def repair(options: argparse.Namespace) -> int:
     Raises UsageError `usage_error`, `actor_required`, GitopsError `ledger_repair_refused`, and as the ledger does.
     """
     if (options.old is None) != (options.new is None):
-        fix = "without both it shows the damage and the command that repairs it: gitops ledger repair"
+        fix = "to see the damage and the command that repairs it: gitops ledger repair"
         raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
     local = shared.open_repository(options)
     rule = local.rule(options.cluster, options.config)

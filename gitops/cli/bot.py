@@ -35,6 +35,7 @@ from gitops.git.port import Person
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment
+from gitops.render.words import count
 from gitops.repository.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.repository.wiring.forge import (
     LOCAL,
@@ -129,7 +130,7 @@ def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -
         return ManualEvent((("mode", mode),))
     if kind == LOCAL or (not options.event and job_kind(environ) != kind):
         if options.event:
-            fix = f"name it: --forge {'|'.join(FORGES)}"
+            fix = f"select it: --forge {'|'.join(FORGES)}"
             raise UsageError(Code.USAGE_ERROR, "the forge of the event is not known", fix=fix)
         return ManualEvent()
     row = FORGES[kind]
@@ -226,7 +227,9 @@ def _write_outputs(
                 text = apply_comment(comment) if isinstance(comment, ApplyComment) else refusal_comment(comment)
             room -= len(text.encode()) + 1
             if room < 0:
-                parts.append(f"{len(reports) - len(parts)} more report(s) do not fit on this page.\n")
+                parts.append(
+                    f"{count(len(reports) - len(parts), 'more report')} left out, because this page is full.\n"
+                )
                 break
             parts.append(text)
         _append(environ["GITHUB_STEP_SUMMARY"], redact("\n".join(parts)))

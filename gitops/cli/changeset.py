@@ -170,7 +170,7 @@ def fail(options: argparse.Namespace) -> int:
         rest = (
             ""
             if record.ended
-            else "; the apply at work, or else the next one, takes back what was prepared: gitops apply"
+            else "; the running apply, otherwise the next one, rolls back the prepared changes: gitops apply"
         )
         lines = [f"changeset {record.key}: {record.state}{rest}"]
         lines += [f"  left behind {each.address}: {each.reason}" for each in record.orphaned]
@@ -185,13 +185,15 @@ def retry(options: argparse.Namespace) -> int:
     (record,) = changesets.find_changesets(ledger, changesets.WatchedChangeset(options.key))
     if record.state is not ChangesetState.FAILED:
         raise ConflictError(
-            Code.CHANGESET_STATE_INVALID, f"it is {record.state}; only what failed is tried again", path=record.key
+            Code.CHANGESET_STATE_INVALID,
+            f"it is {record.state}; only a failed changeset can be retried",
+            path=record.key,
         )
     if record.kind is ChangesetKind.TICK:
-        fix = "let the strategies decide on fresh signals: gitops strategies apply"
+        fix = "start a new tick, which reads the current signals: gitops strategies apply"
         raise ConflictError(
             Code.CHANGESET_STATE_INVALID,
-            "a tick is not tried again: the next one decides by itself",
+            "a tick is not retried, because the next one decides again",
             path=record.key,
             fix=fix,
         )
@@ -200,10 +202,10 @@ def retry(options: argparse.Namespace) -> int:
         (record,) if merge is None else changesets.find_changesets(ledger, changesets.WatchedChangeset(commit=merge))
     )
     if record.key not in {each.key for each in newest}:
-        fix = f"show that one: gitops changeset show {newest[-1].key}"
-        raise ConflictError(Code.CHANGESET_STATE_INVALID, "another attempt has followed", path=record.key, fix=fix)
+        fix = f"show the newer attempt: gitops changeset show {newest[-1].key}"
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, "a newer attempt exists", path=record.key, fix=fix)
     if merge is not None and opened.moved_on(merge):
-        detail = "a later merge of the branch touches the cluster, and its changeset brings this one in"
+        detail = "a later merge changes the cluster, and its changeset includes this merge"
         fix = "apply the branch: gitops apply"
         raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=record.key, fix=fix)
     return apply(options, record)
@@ -212,15 +214,15 @@ def retry(options: argparse.Namespace) -> int:
 def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems: Diagnostics) -> dict[str, RunRecord]:
     """Return the runs of these changesets by key; with a `file`, draw the only one there. Raises UsageError."""
     if file and len(records) > 1:
-        detail = f"--gantt {file}: {len(records)} changesets were found, and a chart is of one"
-        fix = "name one by its key; to see the keys: gitops changeset list --all"
+        detail = f"--gantt {file}: {len(records)} changesets were found, but a chart shows only one"
+        fix = "select one by its key; to list the keys: gitops changeset list --all"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     found = {}
     for each in records:
         try:
             run = ledger.run_of(each.key)
             if run is None:
-                problems.add(Code.RUN_RECORD_INVALID, each.key, "the ledger has no run of this changeset")
+                problems.add(Code.RUN_RECORD_INVALID, each.key, "the ledger records no run of this changeset")
             else:
                 found[each.key] = run
         except IntegrityError as error:
@@ -241,9 +243,9 @@ def _time_over(wanted: changesets.WatchedChangeset, exists: bool, opened: _Opene
     if not exists:
         fix = "list the changesets: gitops changeset list --all"
         fix += f"; to wait longer: {_watching(path)} --timeout DURATION" if wanted.commit else ""
-        detail = f"the ledger did not record a {wanted} in this time"
+        detail = f"the ledger did not record a {wanted} within the time limit"
         return GitopsError(Code.CHANGESET_NOT_FOUND, detail, path=path, fix=fix)
-    return GitopsError(Code.CHANGESET_NOT_ENDED, f"the {wanted} has not ended in this time", path=path)
+    return GitopsError(Code.CHANGESET_NOT_ENDED, f"the {wanted} did not end within the time limit", path=path)
 
 
 def _waits_for_approvals(wanted: changesets.WatchedChangeset, opened: _OpenedLedger) -> GitopsError | None:
@@ -270,8 +272,8 @@ def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.
     if options.key is not None:
         _check_key(options.key)
     elif options.commit is None and not latest:
-        fix = "name the merge with --commit OID, or a key that gitops changeset list --all shows"
-        raise UsageError(Code.USAGE_ERROR, "the command line does not say which changeset", fix=fix)
+        fix = "specify the merge with --commit OID, or pass a key that gitops changeset list --all shows"
+        raise UsageError(Code.USAGE_ERROR, "the command line does not specify a changeset", fix=fix)
     return changesets.WatchedChangeset(options.key, None if options.commit is None else _commit(options))
 
 
@@ -281,9 +283,9 @@ def _commit(options: argparse.Namespace) -> str:
     local = None if is_object_id(given) else repository_of(options)
     found = given if local is None else local.git.revision(given)
     if found is None or not is_object_id(found):
-        detail = f"--commit {given[:70]} names no commit here"
+        detail = f"--commit {given[:70]} is not a commit of this repository"
         raise UsageError(
-            Code.USAGE_ERROR, detail, fix="name one as git takes it; to see that it does: git rev-parse REVISION"
+            Code.USAGE_ERROR, detail, fix="pass a revision that git can resolve; to check it: git rev-parse REVISION"
         )
     return found
 
@@ -295,7 +297,7 @@ def _check_key(key: str) -> None:
 
 
 def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
-    return f"commit {wanted.commit} has nothing to apply to {cluster}: no changeset is recorded for it"
+    return f"commit {wanted.commit} has nothing to apply to {cluster}, so no changeset is recorded for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,12 +348,12 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger
     def idle() -> GitopsError | None:
         held, again = ledger.observe_lock(), f"gitops apply{workspace.selected}"
         if held.abandoned:
-            detail = f"nothing is at work: {lock_held_message(held, workspace.stamp(), workspace.selected)}"
+            detail = f"no apply is running: {lock_held_message(held, workspace.stamp(), workspace.selected)}"
             fix = f"remove the lock, then continue: {again}"
         elif held.held or not header.lock:
             return None
         else:
-            detail, fix = "nothing is at work: no run holds the lock of the ledger", f"continue: {again}"
+            detail, fix = "no apply is running: no run holds the ledger lock", f"continue: {again}"
         return GitopsError(
             Code.CHANGESET_NOT_ENDED, detail, path=_wanted(options).key or header.name or _UNNAMED, fix=fix
         )

@@ -16,11 +16,11 @@ from gitops.core.errors import GitopsError, UsageError
 
 _CHANGES = 2
 _WITHOUT_EFFECTS = {
-    "timeout": "limits how long a change may take, and a dry run carries none out",
-    "on_failure": "is about what an apply has prepared, and a dry run prepares nothing",
-    "run": "records how long changes took, and a dry run carries none out",
-    "gantt": "draws how long changes took, and a dry run carries none out",
-    "wait_serving": "waits for servers to serve what is applied, and a dry run applies nothing",
+    "timeout": "limits how long a change may take, but a dry run applies none",
+    "on_failure": "is about prepared changes, but a dry run prepares none",
+    "run": "records how long changes took, but a dry run applies none",
+    "gantt": "draws how long changes took, but a dry run applies none",
+    "wait_serving": "waits for servers to serve the applied revision, but a dry run applies nothing",
 }
 _NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
 """The exit codes of an apply that went well, where servers do not follow."""
@@ -179,7 +179,7 @@ def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
     from gitops.cli.progress import heeding_signals, watching
 
     if options.on_failure and not options.atomic:
-        detail = "--on-failure says what becomes of what an atomic apply has prepared"
+        detail = "--on-failure needs --atomic, because it decides what happens to prepared changes"
         raise UsageError(Code.USAGE_ERROR, detail, fix="gitops apply --atomic --on-failure " + options.on_failure)
     dry_run = again is None and options.dry_run
     for option, why in _WITHOUT_EFFECTS.items() if dry_run else ():

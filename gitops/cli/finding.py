@@ -151,8 +151,8 @@ def _governing(options: argparse.Namespace) -> LocalRepository | None:
         name = options.cluster
         if error.code is not Code.NOT_A_REPOSITORY or name is None or not Path(name, _CLUSTER).is_file():
             raise
-        detail = f"--cluster names a cluster of {RULES}, and there is none here"
-        raise UsageError(Code.USAGE_ERROR, detail, fix=f"name its folder: --config {name}") from error
+        detail = f"--cluster selects a cluster from {RULES}, but that file does not exist here"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=f"pass the cluster folder: --config {name}") from error
     return local if selected or keeps_branch_ledgers(local) else None
 
 
@@ -170,7 +170,7 @@ def own_repository(options: argparse.Namespace, what: str = "change requests") -
     with suppress(GitopsError):  # without rules they can only be here
         kind = foreign_forge(local)
     if kind is not None:
-        fix = f"use the pages of {kind} or its own program"
+        fix = f"use the web pages or the program of {kind}"
         raise UsageError(Code.USAGE_ERROR, f"the {what} of this repository are on {kind}", fix=fix)
     return local
 
@@ -228,8 +228,8 @@ def cluster_folder(options: argparse.Namespace) -> str:
     if local.git.work_tree is not None or not names:
         return folder
     if not hasattr(options, "repo"):
-        fix = f"work in a clone of it: git clone {folder} FOLDER"
-        fix += "; or name the root of the graph: --root PATH" if hasattr(options, "root") else ""
+        fix = f"use a clone of it: git clone {folder} FOLDER"
+        fix += "; or pass the root of the graph: --root PATH" if hasattr(options, "root") else ""
     else:
         known = f" {names[0]}" if len(names) == 1 else f" NAME, with one of {', '.join(names)}"
         request = "; for a change request, add --request N" if hasattr(options, "request") else ""
@@ -260,7 +260,7 @@ def _chosen_folder(options: argparse.Namespace) -> str | None:
     if name is not None and name not in folders:
         from gitops.database.language.suggest import did_you_mean
 
-        fix = f"name its folder: --config {name}" if Path(name).is_dir() else did_you_mean(name, folders)
+        fix = f"pass the cluster folder: --config {name}" if Path(name).is_dir() else did_you_mean(name, folders)
         detail = f"cluster {name!r} does not exist; known: {', '.join(folders) or 'none'}"
         raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=RULES, fix=fix)
     if name is None and len(folders) > 1 and (paths := getattr(options, "paths", None)):

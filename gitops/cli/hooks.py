@@ -283,7 +283,7 @@ def _commit_msg(rest: list[str]) -> int:
     if reserved or statement:
         what = ", ".join(reserved) or "an approval statement"
         complain(
-            f"gitops: a message made by hand must not carry {what}; ledger entries and approvals are made by gitops"
+            f"gitops: a message written by hand must not contain {what}, because only gitops creates ledger entries and approvals"
         )
         return FAILED
     return OK
@@ -321,7 +321,7 @@ def _pre_push(rest: list[str]) -> int:
                 complain("\n".join([f"gitops: {rule.name}: the push is refused", *lines]))
             elif outcome.plan is not None:
                 edits = len(outcome.plan.edits)
-                what = f"{count(edits, 'change')} not applied yet" if edits else "nothing that is not applied already"
+                what = f"{count(edits, 'change')} not applied yet" if edits else "only commits that are already applied"
                 complain(f"gitops: {rule.name}: this push has {what}")
             failed = failed or bool(errors)
     return FAILED if failed else OK

@@ -123,7 +123,7 @@ def _proposed_rules(
         lines = [f"{CONFIG_FILE} of {found.rule.branch} lacks a rule of new repositories:", *diff]
         ref = f"refs/heads/{_RULES_BRANCH}"
         if local.head_of(ref) or local.git.resolve(ref):
-            return [*lines, f"branch {_RULES_BRANCH} proposes it already"], {**form, "branch": _RULES_BRANCH}
+            return [*lines, f"branch {_RULES_BRANCH} already proposes it"], {**form, "branch": _RULES_BRANCH}
         if options.dry_run:
             return [*lines, f"would propose it on branch {_RULES_BRANCH}"], {**form, "branch": None}
         said, made = propose(local, found, _RULES_BRANCH)
@@ -220,7 +220,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
     if not public:
         detail = "the bot that signs the ledger has no key"
-        fix = "create one: gitops init --new-bot-key FILE; or name an existing one: gitops init --bot-key FILE"
+        fix = "create one: gitops init --new-bot-key FILE; or use an existing one: gitops init --bot-key FILE"
         raise GitopsError(Code.INIT_KEY_MISSING, detail, fix=fix)
     will_be_made = options.dry_run and options.new_bot_key and not Path(options.new_bot_key).exists()
     approvers = [(principal, key)]
@@ -285,7 +285,7 @@ def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:
         if not checkout.git.run("config", "--local", "--", name, value).ok:
             return [f"{name} could not be set: your commits are not signed"]
     said = ", ".join(f"{name}={value}" for name, value in missing.items())
-    why = "your commits are signed, which shows the bot who wrote them; --no-signing leaves that out"
+    why = "your commits are signed, which shows the bot who wrote them; --no-signing skips this"
     return [f"set in this clone: {said}: {why}"] if missing else []
 
 
@@ -309,14 +309,18 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     return make_key(path, options.bot or "gitops")
 
 
-_DONE = {FileState.NEW: "made {}", FileState.RENEWED: "renewed {}", FileState.OBSOLETE: "removed {}: another version"}
+_DONE = {
+    FileState.NEW: "made {}",
+    FileState.RENEWED: "renewed {}",
+    FileState.OBSOLETE: "removed {}: a different version",
+}
 _WORDS = {
     FileState.NEW: "would make {}",
     FileState.SAME: "kept {}: it is the same",
     FileState.OWN: "kept {}: the cluster folder has its own cluster.yaml",
     FileState.DIFFERS: "kept {}: it differs",
     FileState.RENEWED: "would renew {}",
-    FileState.OBSOLETE: "would remove {}: another version",
+    FileState.OBSOLETE: "would remove {}: a different version",
 }
 
 

@@ -251,7 +251,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
     near = did_you_mean(word, known)
     if near is None and "validate" in known:
-        return f"known: {', '.join(known)}; what each does: gitops --help"
+        return f"known: {', '.join(known)}; to see what each does: gitops --help"
     return near or f"known: {', '.join(known)}"
 
 

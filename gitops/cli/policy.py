@@ -61,7 +61,7 @@ def diff(options: argparse.Namespace) -> int:
         )
     )
     if options.new is not None and options.request is not None:
-        detail = "--to and --request both name the state afterwards"
+        detail = "--to and --request cannot be combined: both select the later state"
         raise UsageError(Code.USAGE_ERROR, detail, fix="leave one of them out")
     problems = Diagnostics()
     # The ledger is that of the folder where the state afterwards is named.
@@ -116,7 +116,7 @@ def who(options: argparse.Namespace) -> int:
         path, text = source.path(address), source.text(address, digest)
         bundle = None
         if text is None:
-            problems.add(Code.CATALOG_PAYLOAD_MISSING, address, f"its text {digest} is not in the ledger")
+            problems.add(Code.CATALOG_PAYLOAD_MISSING, address, f"its content {digest} is missing from the ledger")
         else:
             bundle, unread = read_bundle(text, path, address)
             problems.extend(unread)
@@ -159,11 +159,11 @@ def _tree(options: argparse.Namespace, name: str) -> SourceTree:
     commit = repository.revision(name)
     tree = None if commit is None else repository.subtree(repository.commit(commit).tree, path)
     if tree is None:
-        detail = f"'{name[:80]}' is not a folder, nor a commit here that has folder {path}"
+        detail = f"'{name[:80]}' is neither a folder nor a commit of this clone with folder {path}"
         raise UsageError(
             Code.USAGE_ERROR,
             detail,
-            fix="name a branch, tag or commit of this clone; to list the branches: git branch -a",
+            fix="use a branch, tag or commit of this clone; to list the branches: git branch -a",
         )
     return open_commit_tree(repository, tree, path)
 
@@ -220,8 +220,8 @@ def explain(options: argparse.Namespace) -> int:
         return _show([], {}, problems, options)
     enforced = bind(bound)[0]
     if options.scope is None and len(enforced) != 1:
-        detail = f"{len(enforced)} scopes have a policy, and one is explained"
-        raise UsageError(Code.USAGE_ERROR, detail, fix=f"name it: --scope SCOPE, one of {', '.join(enforced)}")
+        detail = f"{len(enforced)} scopes have a policy, but only one can be explained"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=f"select it: --scope SCOPE, one of {', '.join(enforced)}")
     place = next(iter(enforced.values())) if options.scope is None else enforced.get(options.scope)
     branch = options.branch or (MAIN if action in BRANCH_SCOPED | READS.keys() else None)
     target = options.target_branch or (MAIN if action in TARGET_SCOPED else None)
@@ -272,7 +272,9 @@ def _folder(options: argparse.Namespace) -> str:
 def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
     """Return the policy of `--file`, otherwise the recorded ones, or with `--desired` the declared ones."""
     if options.file is None and options.kind is not None:
-        raise UsageError(Code.USAGE_ERROR, "--kind is about a policy of --file", fix="add --file FILE, or use --scope")
+        raise UsageError(
+            Code.USAGE_ERROR, "--kind applies only to the policy in --file", fix="add --file FILE, or use --scope"
+        )
     if options.file is not None:
         return _of_file(options, problems)
     (workspace,) = to_read(options)
@@ -287,7 +289,7 @@ def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundB
 def _of_file(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
     """The policy of a file, bound as `--kind` says."""
     if options.kind is None:
-        detail = "what the policy is enforced on is not known"
+        detail = "it is not known whether the policy is for a graph or for the server"
         raise UsageError(Code.USAGE_ERROR, detail, fix="add --kind graph or --kind server")
     bundle, found = read_bundle(_bytes(options.file), options.file)
     problems.extend(found)
@@ -310,7 +312,12 @@ def _recorded_policies(workspace: Workspace, problems: Diagnostics) -> list[Boun
     view = ledger.view()
     problems.extend(view.problems)
     if view.state is None:
-        problems.add(Code.CLUSTER_STATE_MISSING, "", "the cluster has no ledger yet", fix="read the folder: --desired")
+        problems.add(
+            Code.CLUSTER_STATE_MISSING,
+            "",
+            "the cluster has no ledger yet",
+            fix="use the policies in the folder: --desired",
+        )
         return []
     bound = []
     for address in of_kind(view.state.resources, Kind.POLICY):
@@ -335,7 +342,7 @@ def _bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         detail = f"{path}: {error.strerror or error}"
-        raise GitopsError(Code.POLICY_FILE_MISSING, detail, path=path, fix="name a file that can be read") from error
+        raise GitopsError(Code.POLICY_FILE_MISSING, detail, path=path, fix="use a file that you can read") from error
 
 
 def _cases(

@@ -22,6 +22,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.forge.web import WebRequest
 from gitops.render.graph_data import table_lines
+from gitops.render.words import count
 from gitops.repository.wiring.serving import open_query_server
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def query(options: argparse.Namespace) -> int:
     if form == "json":
         show_form({"ok": True, **answer, "problems": []})
     elif rows is None:
-        counts = f"{answer.get('affected_nodes')} node(s) and {answer.get('affected_edges')} edge(s)"
+        counts = (
+            f"{count(answer.get('affected_nodes', 0), 'node')} and {count(answer.get('affected_edges', 0), 'edge')}"
+        )
         say(f"query: {counts} of {options.graph}, {_commit(answer) or 'nothing to publish'}")
     elif not query_form.print_rows(form, answer.get("columns", []), rows):
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -114,7 +117,7 @@ def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
         body = {"params": params, **at, "expect_mutation": options.mutate}
         return server.ask("POST", f"queries/{quote(options.query, safe='')}", body, repeatable=not options.mutate)
     if options.mutate and options.snapshot is not None:
-        raise UsageError(Code.USAGE_ERROR, "--mutate changes the head of a branch: leave out --snapshot")
+        raise UsageError(Code.USAGE_ERROR, "--mutate changes the head of a branch, so omit --snapshot")
     if options.file == "-" == options.params:
         raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
     text = options.text if options.file is None else query_form.read_small(options.file).decode(errors="replace")

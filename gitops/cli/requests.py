@@ -132,7 +132,7 @@ def request_close(options: argparse.Namespace) -> int:
     local = own_repository(options)
     forge = local.forge()
     request = close_request(local.pushed_to(), forge, options.number)
-    kept = f"its branch {_branch(request.source)} is deleted on the server, its commits stay at {request.head_ref}"
+    kept = f"its branch {_branch(request.source)} was deleted on the server; its commits remain at {request.head_ref}"
     return _show_act(options, forge, request, f"closed; {kept}")
 
 
@@ -196,7 +196,7 @@ def request_merge(options: argparse.Namespace) -> int:
         }
         show_form({**form, "problems": []})
     elif shown or code is not _Outcome.APPLIED:
-        say_lines(f"  merged in spite of {line}" for line in failing.values())
+        say_lines(f"  merged despite {line}" for line in failing.values())
         say_lines([*status_lines(statuses, 2), *_next_steps(local, request, commit, found)])
     return _EXIT[code]
 
@@ -226,7 +226,7 @@ def _failing_checks(local: LocalRepository, request: ChangeRequest) -> dict[str,
     found = {each.context: each for each in local.forge().statuses(request.head) if each.context.startswith(_PLANS)}
     missing = {f"{_PLANS}{rule.name}" for rule in _clusters(local, request.target)} - found.keys()
     bad = {name: f"{s.state} {name}: {s.description}" for name, s in found.items() if s.state is not CheckState.SUCCESS}
-    return bad | {name: f"missing {name}: no run planned head {request.head[:12]} yet" for name in sorted(missing)}
+    return bad | {name: f"missing {name}: no run has planned head {request.head[:12]} yet" for name in sorted(missing)}
 
 
 def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping[str, str]) -> GitopsError:
@@ -236,11 +236,11 @@ def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping
         cluster = context.removeprefix(_PLANS)
         kept = kept_plan(local, cluster, number)
         if line.startswith("missing "):
-            fix = "wait for the hook of the server; if it was interrupted, on the server: gitops bot sweep"
+            fix = "wait for the server hook; if it was interrupted, run on the server: gitops bot sweep"
         elif kept is not None and kept.head == request.head:
             commands = [f"gitops approve {each} --request {number} --cluster {cluster}" for each in kept.missing]
             fix += "".join(f"; ask an approver who is not an author to run: {command}" for command in commands)
-    fix += f"; then merge again, or as an approver in spite of it: gitops request merge {number} --force"
+    fix += f"; then merge again, or, as an approver, despite it: gitops request merge {number} --force"
     detail = f"request {number} is not merged: {'; '.join(failing.values())}"
     return GitopsError(Code.REQUEST_CHECKS_FAILED, detail, path=next(iter(failing)), fix=fix)
 
@@ -258,7 +258,7 @@ def _force(local: LocalRepository, request: ChangeRequest, failing: Mapping[str,
         known = () if trust is None else {name for signer in trust.signers for name in signer.principals}
         if trust is None or not any(name.casefold() in names and trust.may_approve(name) for name in known):
             detail, path = f"{person.email} is not an approver of {rule.name}", f"{_PLANS}{rule.name}"
-            fix = f"ask an approver of gitops.yaml to run: gitops request merge {request.number} --force"
+            fix = f"ask an approver who is listed in gitops.yaml to run: gitops request merge {request.number} --force"
             raise GitopsError(Code.REQUEST_FORCE_REFUSED, detail, path=path, fix=fix)
     text = "\n".join(["Merging with `--force`, in spite of:", "", *(f"- {line}" for line in failing.values())])
     clock = local.clock
@@ -310,9 +310,9 @@ def _next_steps(
         elif outcome is _Outcome.WAITS and (waiting := waiting_changes(local, rule)):
             yield from (f"  approve: gitops approve {each} --cluster {rule.name}" for each in waiting)
         elif outcome is _Outcome.WAITS and local.ledger(rule).observe_lock().held:
-            yield f"  another run is at work; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"
+            yield f"  another run is in progress; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"
         elif outcome is _Outcome.WAITS:
-            yield f"  nothing is applied to {rule.name}: no hook answered; the next `gitops bot sweep` applies it"
+            yield f"  nothing is applied to {rule.name}, because no hook responded; the next `gitops bot sweep` applies it"
 
 
 def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRequest, what: str) -> int:
@@ -411,7 +411,7 @@ def propose(
     form = {"branch": branch, "commit": commit}
     if foreign_forge(local) is not None:
         push = f"git push origin {branch}"
-        return [*lines, f"branch {branch}: made; push it, and open its change request: {push}"], {
+        return [*lines, f"branch {branch}: created; push it, then open its change request: {push}"], {
             **form,
             "request": None,
         }
@@ -439,7 +439,7 @@ def promote(options: argparse.Namespace) -> int:
     problems, seen = Diagnostics(), status_of(local, source)
     if seen.in_sync is not True or seen.drifted:
         # What waits or differs is not known to be good.
-        detail = f"what is applied is promoted, not what is merged; {status_line(source.name, seen)}"
+        detail = f"only the applied revision is promoted, not later merges; {status_line(source.name, seen)}"
         fix = f"gitops status --cluster {source.name}"
         problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
     form: dict[str, Any] = {"applied": found.applied, "stays": list(found.stays)}
@@ -448,7 +448,7 @@ def promote(options: argparse.Namespace) -> int:
     summary = applied if form["files"] else f"nothing differs from {applied}"
     lines = [f"promote {source.name} to {found.rule.name}: {summary}", *file_lines(local, found)]
     shown = [*found.stays[:_SHOWN], *([f"and {len(found.stays) - _SHOWN} more"] if len(found.stays) > _SHOWN else [])]
-    lines += [f" not declared, so they stay: {', '.join(shown)}"] if shown else []
+    lines += [f" not declared, so they are kept: {', '.join(shown)}"] if shown else []
     if form["files"] and not options.dry_run:
         branch = options.branch or f"promote-{source.name}-to-{found.rule.name}"
         more, parts = propose(local, found, branch)
@@ -470,8 +470,8 @@ def revert(options: argparse.Namespace) -> int:
     `--dry-run` only shows the changes.
     """
     if (options.entry is None) == (options.request is None):
-        fix = "gitops revert 7 takes back entry 7, and gitops revert --request 2 the merge of request 2"
-        raise UsageError(Code.USAGE_ERROR, "name either an entry or a change request", fix=fix)
+        fix = "gitops revert 7 reverts entry 7, and gitops revert --request 2 reverts the merge of request 2"
+        raise UsageError(Code.USAGE_ERROR, "specify either an entry or a change request", fix=fix)
     local = open_repository(options)
     rule = local.rule(options.cluster, options.config)
     wanted = options.entry or _entry_of_request(local, rule, options.request)
@@ -483,9 +483,9 @@ def revert(options: argparse.Namespace) -> int:
     form: dict[str, Any] = {"entry": entry.number, "changeset": entry.changeset, "files": files}
     number = len(entry.moved)
     summary = (
-        f"{number} change{'' if number == 1 else 's'} taken back"
+        f"{number} change{'' if number == 1 else 's'} rolled back"
         if files
-        else "nothing of what it applied is left to take back"
+        else "nothing that it applied is left to revert"
     )
     lines = [f"revert entry {entry.number} of {rule.name}: {summary}", *file_lines(local, found)]
     # What the entry saw is known also where the graphs are not.
@@ -513,7 +513,7 @@ def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) ->
         records = filter(None, map(ledger.changeset, ledger.changeset_keys()))
         merge = next((each.source.merge_commit for each in records if each.source.pull_request == number), None)
         if merge is None:
-            detail = f"the ledger of {rule.name} names no merge of request {number}"
+            detail = f"the ledger of {rule.name} records no merge of request {number}"
             fix = "find the entry that has its changes: gitops log; then: gitops revert ENTRY"
             raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name, fix=fix)
         return entry_of_merge(local, rule, merge, f"the merge of request {number}")
@@ -527,7 +527,7 @@ def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) ->
 def down_to(options: argparse.Namespace) -> int:
     """`gitops down --to ENTRY|COMMIT`: the plan back; it writes no ref, no ledger and no graph."""
     if options.request is not None:
-        raise UsageError(Code.USAGE_ERROR, "--to goes back to what was applied or committed; leave --request out")
+        raise UsageError(Code.USAGE_ERROR, "--to selects an applied or committed state; omit --request")
     local = repository_of(options)
     if local is None:
         outcome = plan(_folder_at(options))
@@ -564,7 +564,7 @@ def _folder_at(options: argparse.Namespace) -> Workspace:
     path = folder.relative_to(Path(repository.work_tree or folder).resolve()).as_posix()
     tree = None if commit is None else repository.subtree(repository.commit(commit).tree, path)
     if tree is None:
-        detail = f"{options.new[:80]} is not the whole id of a commit with folder {path}"
+        detail = f"{options.new[:80]} is not the full id of a commit with folder {path}"
         fix = "a ledger in a folder keeps no entries; find the commit: git rev-parse NAME"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     return replace(workspace, tree=open_commit_tree(repository, tree, path), undoes=True)

@@ -26,6 +26,7 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
 from gitops.render.characters import visible
+from gitops.render.words import count
 from gitops.repository.results import LogLine
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.queue import EventQueue
@@ -151,7 +152,7 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
         raise UsageError(Code.WEBHOOK_SECRET_MISSING, f"set {_SECRET}, or name a file with --secret-file")
     if any(len(text) < _SHORTEST for text in found):
         raise UsageError(
-            Code.WEBHOOK_SECRET_MISSING, f"a secret has less than {_SHORTEST} characters; take a random one"
+            Code.WEBHOOK_SECRET_MISSING, f"a secret has fewer than {_SHORTEST} characters; use a random one"
         )
     return tuple(Secret(_SECRET, text) for text in found)
 
@@ -206,7 +207,7 @@ def queue(options: argparse.Namespace) -> int:
         lines = []
         for event in found:
             text = f"#{event.number} {event.state} {event.repository} {event.subject}, received {_time(event.received)}"
-            text += f", tried {event.attempts} time(s)" if event.attempts else ""
+            text += f", tried {count(event.attempts, 'time')}" if event.attempts else ""
             lines.append(visible(f"{text}: {event.reason}" if event.reason else text))
         say("\n".join(lines) or "nothing waits")
     return OK

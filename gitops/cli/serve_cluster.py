@@ -89,7 +89,9 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     inputs = _inputs(options, environ)
     if options.token_file is not None and not options.check:
-        raise UsageError(Code.USAGE_ERROR, "--token-file is for --check", fix="gitops serve --check --token-file FILE")
+        raise UsageError(
+            Code.USAGE_ERROR, "--token-file requires --check", fix="gitops serve --check --token-file FILE"
+        )
     if options.check:
         token = None if options.token_file is None else read_token(options.token_file)
         return show(_checked(boot_process(inputs, compiled=Compiled(_processes())), token), options)
@@ -353,7 +355,7 @@ class _Keeper:
             others = bool(source.current().issuers)
             problems = tokens.reload(self.inputs.environ, self.inputs.oidc, others=others)
             for each in problems:
-                log.error("%s", visible(f"the tokens stay as they are: {each.code} {each.path}: {each.message}"))
+                log.error("%s", visible(f"the tokens are unchanged: {each.code} {each.path}: {each.message}"))
             if not problems.has_errors:
                 log.info("the tokens were read again")
             if self.watch_s != 0:
@@ -419,7 +421,7 @@ def _warnings(state: PolicyCover, outcome: ReadyOutcome, environ: Mapping[str, s
     limits, problems = read_limits(environ)
     room = find_room(limits.connections)
     if room < limits.connections:
-        few = f"each process takes {room} connections, not {limits.connections}: raise the limit on open files (ulimit -Hn)"
+        few = f"each process accepts {room} connections, not {limits.connections}: raise the limit on open files (ulimit -Hn)"
         problems = (*problems, few)
     return [*loud, *found, *problems]
 
@@ -573,11 +575,11 @@ def _answer(
 @contextmanager
 def _private_folder() -> Iterator[Path]:
     """A new folder that only this user can enter, until the end of the block. Raises UsageError `listen_failed`."""
-    fix = "name a folder that can be written with a short path in the variable TMPDIR"
+    fix = "set the variable TMPDIR to a writable folder with a short path"
     try:
         made = tempfile.mkdtemp(prefix="gitops-serve-")
     except OSError as error:
-        detail = f"cannot make a private folder for the admin address: {system_reason(error, tempfile.tempdir)}"
+        detail = f"cannot create a private folder for the admin address: {system_reason(error, tempfile.tempdir)}"
         raise UsageError(Code.LISTEN_FAILED, detail, fix=fix) from error
     try:
         if len(os.fsencode(made)) > _LONGEST_FOLDER:

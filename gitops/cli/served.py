@@ -188,7 +188,7 @@ def read_tokens(text: str) -> tuple[ApiToken, ...]:
         if len(words) != _WORDS or words[1] not in ("read", "write"):
             raise UsageError(Code.API_TOKENS_INVALID, f"line {number} is not NAME read TOKEN or NAME write TOKEN")
         if len(words[2]) < _SHORTEST_TOKEN:
-            detail = f"the token of {words[0]} has less than {_SHORTEST_TOKEN} characters"
+            detail = f"the token of {words[0]} has fewer than {_SHORTEST_TOKEN} characters"
             raise UsageError(Code.API_TOKENS_INVALID, detail)
         found.append(ApiToken(words[0], words[1] == "write", Secret(f"the token of {words[0]}", words[2])))
     if len({each.secret.reveal() for each in found}) < len(found):

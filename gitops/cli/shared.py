@@ -30,7 +30,7 @@ OK, FAILED, USAGE = 0, 1, 2
 
 RULES = "gitops.yaml"
 
-UNWRITTEN = "make the folder of the file first, or name a file that you may write"
+UNWRITTEN = "create the folder of the file first, or use a file that you can write"
 """What to do about an output file that cannot be written."""
 
 _RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
@@ -257,7 +257,7 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
         fix = _usage_remedy(error.detail, options)
     root = getattr(options, "root", None)
     if fix is None and error.code == Code.GRAPH_MISSING and root is not None:
-        fix = f"correct --root {root}: it takes the root of one graph, such as FOLDER/graphs/GRAPH.omni"
+        fix = f"correct --root {root}: it must be the root of one graph, such as FOLDER/graphs/GRAPH.omni"
     if isinstance(graph, str) and is_name(graph):
         fix = remedy(error.code, graph_address(graph)) if fix is None else re.sub(r"\bGRAPH\b", graph, fix)
     error.fix = fix

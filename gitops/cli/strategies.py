@@ -163,7 +163,7 @@ def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
             pattern = re.compile(text)
         except re.error as error:
             where = "" if error.pos is None else f" at character {error.pos + 1}"
-            detail = f"the filter of compute clusters {text[:80]!r} is not a regular expression: {error.msg}{where}"
+            detail = f"the compute cluster filter {text[:80]!r} is not a regular expression: {error.msg}{where}"
             raise UsageError(Code.USAGE_ERROR, detail) from error
     scheduled = getattr(options, "scheduled", False)
     return Ticking(opening(options, workspace), Selection(pattern, options.target), scheduled=scheduled)
@@ -189,9 +189,7 @@ def _variables(folder: Path) -> Mapping[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         return os.environ
     except OSError as error:
-        raise UsageError(
-            Code.USAGE_ERROR, system_reason(error, path), fix="make it a file that you may read"
-        ) from error
+        raise UsageError(Code.USAGE_ERROR, system_reason(error, path), fix="use a file that you can read") from error
     return {**_parse_env(data, str(path)), **os.environ}
 
 
@@ -232,7 +230,7 @@ def play(options: argparse.Namespace) -> int:
         return _replay(options)
     if options.last is not None:
         fix = "gitops strategies simulate --from-audit --last 7d"
-        raise UsageError(Code.USAGE_ERROR, "--last is about what a target recorded", fix=fix)
+        raise UsageError(Code.USAGE_ERROR, "--last needs --from-audit, because it selects recorded statements", fix=fix)
     found = Diagnostics()
     scenario = _scenario(options.scenario, found)
     against = None if options.against is None else _scenario(options.against, found)
@@ -264,7 +262,7 @@ def _replay(options: argparse.Namespace) -> int:
     outcome = replays(workspace, opening(options, workspace), Selection(name, options.target), last=last)
     if options.svg is not None and len(outcome.replayed) > 1:
         keys = ", ".join(each.key for each in outcome.replayed)
-        raise UsageError(Code.USAGE_ERROR, f"--svg draws one compute cluster: name one of {keys} behind --from-audit")
+        raise UsageError(Code.USAGE_ERROR, f"--svg draws one compute cluster: name one of {keys} after --from-audit")
     for each in outcome.replayed:
         _plot(each.after, options)
     if options.json:
@@ -288,7 +286,7 @@ def _scenario(path: str, found: Diagnostics) -> Scenario | None:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        fix = "name a file that exists and that you may read"
+        fix = "use a file that exists and that you can read"
         raise UsageError(Code.USAGE_ERROR, system_reason(error, path), fix=fix) from error
     return read_scenario(data, path, found)
 

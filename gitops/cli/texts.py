@@ -17,6 +17,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError, system_reason
 from gitops.render.text import diagnostic_lines
+from gitops.render.words import count
 
 if TYPE_CHECKING:
     from gitops.cluster.session.fmt import FileLayout, FormatOutcome
@@ -33,7 +34,7 @@ def lint(options: argparse.Namespace) -> int:
 
     form = options.format or ("json" if options.json else "text")
     if options.json and form != "json":
-        raise UsageError(Code.USAGE_ERROR, "--json and --format name two formats", fix="leave one out")
+        raise UsageError(Code.USAGE_ERROR, "--json and --format cannot be combined", fix="leave one out")
     options.json = form == "json"  # an error about a path has the same format
     # A schema that is named needs no cluster.
     folder = "." if options.schema and options.config is None else cluster_folder(options)
@@ -96,7 +97,7 @@ def down(options: argparse.Namespace) -> int:
         from gitops.cli.requests import down_to
 
         if options.write is not None:
-            fix = "to propose a plan back: gitops revert ENTRY"
+            fix = "to propose a revert: gitops revert ENTRY"
             raise UsageError(Code.USAGE_ERROR, "--write needs a graph, or two files", fix=fix)
         return down_to(options)
     from gitops.render.down import down_form, down_text
@@ -106,14 +107,14 @@ def down(options: argparse.Namespace) -> int:
         raise UsageError(Code.USAGE_ERROR, detail, fix="gitops down --to ENTRY --show-graph")
     named, printed = (options.old is not None, options.new is not None), options.write == "-"
     if options.json and printed:
-        raise UsageError(Code.USAGE_ERROR, "--json and --write - both print; leave one out")
+        raise UsageError(Code.USAGE_ERROR, "--json and --write - cannot be combined; omit one of them")
     if all(named) and options.graph is None:
         from gitops.cluster.session.down import down_between
 
         outcome = down_between(FolderTree(".", confined=False), options.old, options.new)
     elif any(named) or options.graph is None:
         fix = "gitops down GRAPH; or gitops down --from FILE --to FILE; or gitops down --to ENTRY"
-        raise UsageError(Code.USAGE_ERROR, "the command line does not say what to plan back", fix=fix)
+        raise UsageError(Code.USAGE_ERROR, "the command line does not specify what to undo", fix=fix)
     else:
         from gitops.cli.cluster import planning_workspace
         from gitops.cluster.session.down import down_of_graph
@@ -187,14 +188,14 @@ def fmt(options: argparse.Namespace) -> int:
             effect = "no digest moves"
             if file.digest_moves:
                 first, last = (text[:_DIGITS] for text in file.digests)
-                moved = f"an update of {', '.join(file.updates)}" if file.updates else "no resource of this cluster"
+                moved = f"an update of {', '.join(file.updates)}" if file.updates else "not a resource of this cluster"
                 effect = f"digest {first} -> {last}, {moved}"
             lines.append(f"{'formatted' if file.path in written else 'would format'} {file.path}: {effect}")
         if not options.quiet:
             same = len(outcome.files) - len(outcome.changed)
-            lines.append(f"{len(outcome.changed)} file(s) in another layout, {same} in the canonical one")
+            lines.append(f"{count(len(outcome.changed), 'file')} in a different layout, {same} in the canonical layout")
         if outcome.updates and not options.quiet:
-            lines.append(f"  the plan then shows {len(outcome.updates)} update(s): {', '.join(outcome.updates)}")
+            lines.append(f"  the plan then shows {count(len(outcome.updates), 'update')}: {', '.join(outcome.updates)}")
         say_lines([*lines, *diagnostic_lines(found, folder=shown_folder(options, folder), verbose=options.verbose)])
     return FAILED if found.has_errors else OK
 

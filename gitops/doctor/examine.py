@@ -150,9 +150,9 @@ def _merging(
         yield good("forge.target.check", "a failed plan blocks the merge", branch)
     if rules.queue and not queue:
         fix = "run gitops bot verify on merge_group (docs/merge-queues.md)"
-        yield error("forge.target.queue", f"{branch} has a merge queue, and no workflow answers it", fix, branch)
+        yield error("forge.target.queue", f"{branch} has a merge queue, but no workflow handles it", fix, branch)
     elif rules.queue:
-        yield good("forge.target.queue", "a workflow answers the merge queue", branch)
+        yield good("forge.target.queue", "a workflow handles the merge queue", branch)
 
 
 def _reserved_branch(kind: str, menu: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:

@@ -483,7 +483,7 @@ def _compared(version: str, digest: str, own: Callable[[], Wheel]) -> DoctorFind
         detail = f"jobs run version {version}; not compared with this installation: {problem.detail}"
         return unknown(check, detail, "pip install again", REQUIREMENTS)
     if here != digest:
-        detail = f"jobs run another version {version}: SHA-256 {digest}, here {here}"
+        detail = f"jobs run a different version, {version}: SHA-256 {digest}, here {here}"
         return warning(check, detail, _UPGRADE, REQUIREMENTS)
     return good(check, f"jobs run version {version}, the same as here", REQUIREMENTS)
 
@@ -518,7 +518,7 @@ def tick_findings(
         if job.verb == "tick"
     ]
     if not jobs:
-        detail = "clusters have strategies, and no job carries out ticks"
+        detail = "clusters have strategies, but no job runs ticks"
         yield warning(_CHECK, detail, "gitops init --upgrade --strategies, and propose what it writes")
     for job in jobs:
         if kind == "gitlab":

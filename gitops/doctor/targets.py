@@ -142,7 +142,7 @@ def _cluster(rules: ComputeRules, known: Mapping[str, ComputeCluster], place: st
         return error(check, f"the target has no compute cluster {rules.cluster}", fix, place)
     if found.managed:
         fix = f"let its owner run: ALTER CLUSTER {identifier(rules.cluster)} SET (MANAGED = false)"
-        return error(check, f"{rules.cluster} is managed: the target makes its replicas by itself", fix, place)
+        return error(check, f"{rules.cluster} is managed: the target creates its replicas itself", fix, place)
     return good(check, f"{rules.cluster} has {count(len(found.replicas), 'replica')}, and is not managed", place)
 
 
@@ -170,7 +170,7 @@ def _tables(target: StrategyTarget, place: str, how: Examination) -> Iterator[Do
     except GitopsError as problem:
         if problem.code is not Code.TARGET_FAILED:
             raise
-        detail = f"cannot be written yet, and the first tick makes them: {problem.detail}"
+        detail = f"cannot be written yet, but the first tick creates them: {problem.detail}"
         yield unknown(check, detail, f"GRANT CREATE on their schema to the role of the URL ({_PLACE})", place)
     else:
         yield good(check, "rows of strategies and states were written, and deleted again", place)
@@ -211,12 +211,13 @@ def _shared(rules: Rules, how: Examination, lockless: Collection[tuple[object, .
         place = ", ".join(names)
         twice = sorted({cluster for a in names for b in names if a < b for cluster in folders[a] & folders[b]})
         if twice:
-            detail = f"the compute cluster {twice[0]} has strategies in several cluster folders, of which one decides"
+            detail = f"the compute cluster {twice[0]} has strategies in several cluster folders, but only one of them decides"
             yield error(check, detail, "declare the strategies of a compute cluster in one folder", place)
         elif len(names) > 1 and database in lockless:
-            detail = (
-                "several cluster folders share a target that has no locks: their ticks may be at work at the same time"
-            )
+            detail = "several cluster folders share a target that has no locks: their ticks may run at the same time"
             yield warning(
-                check, detail, "let no two folders name the same compute cluster, or declare all of them in one", place
+                check,
+                detail,
+                "do not declare the same compute cluster in two folders, or declare all of them in one",
+                place,
             )

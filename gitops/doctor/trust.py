@@ -81,7 +81,7 @@ def _quorums(config: BotConfig, trust: TrustRoot, now: datetime, path: str) -> I
         where = f"{path}, approvals.gates and approvals.environments"
         yield _quorum(trust, now, where, max(quorum.numbers.values()), f" in {quorum.environment} ({gates})")
     count = sorted({tier for quorum in quorums for tier in trust.reviews_open(quorum.environment)})
-    yield good("trust.reviews", f"a review counts for: {', '.join(count)}" if count else "no gate takes a review")
+    yield good("trust.reviews", f"a review counts for: {', '.join(count)}" if count else "no gate accepts a review")
 
 
 def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str = "") -> DoctorFinding:
@@ -187,7 +187,7 @@ def server_finding(
     signed = newest.good and newest.namespace == "git" and person_of_key(trust, newest.key, now) is not None
     listed = any(account.startswith("local:") for account, _ in trust.accounts)
     sources = {
-        "push certificates are taken": certificates,
+        "push certificates are accepted": certificates,
         "recorded pushes": recorded,
         "accounts local:NAME are listed": listed,
         "the newest commit is signed": signed,

@@ -145,7 +145,7 @@ def _query_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
             span = piece.in_file(query.name.span)
             before = first.setdefault(query.name.text, span)
             if before is not span:
-                message = f"the query {query.name.text} is declared again; its first declaration counts"
+                message = f"the query {query.name.text} is declared again; its first declaration is used"
                 related = (RelatedSpan(PathSpan(file.path, before), "first declared here"),)
                 yield EditorProblem(span, Code.DUPLICATE_QUERY_NAME, Severity.ERROR, message, None, related)
 

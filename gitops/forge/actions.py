@@ -85,7 +85,7 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> eve
     named = _repository_of(data)
     repository = check_match(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     if named and named.lower() != repository.lower():
-        event: events.Event = events.IgnoredEvent("the event is of another repository than the job")
+        event: events.Event = events.IgnoredEvent("the event belongs to a different repository than the job")
     else:
         event = _read(kind, data, readers)
     return events.Delivery(check_match(_ID, run, "GITHUB_RUN_ID"), repository, event)

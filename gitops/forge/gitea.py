@@ -113,7 +113,7 @@ class GiteaDialect(PullsDialect):
     def make_label(self, name: str) -> WebRequest:
         """Build the request to create a label. Raises UsageError `usage_error` if the name is too long for Gitea."""
         if not 0 < len(name) <= _MAX_LABEL:
-            detail = f"{name[:80]!r} cannot be a label: Gitea takes 1 to {_MAX_LABEL} characters"
+            detail = f"{name[:80]!r} cannot be a label: Gitea accepts 1 to {_MAX_LABEL} characters"
             raise UsageError(Code.USAGE_ERROR, detail)
         return self._send("POST", "/labels", {"name": name, "color": _GREY})
 

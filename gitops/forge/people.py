@@ -68,7 +68,7 @@ def open_request(
     behind = there is not None and (store.resolve(there) is None or not store.is_ancestor(there, head))
     if behind:
         detail = f"branch {branch} has commits on the server that are missing here"
-        raise ConflictError(Code.GIT_REF_CONFLICT, detail, fix=f"take them in: git pull origin {branch}")
+        raise ConflictError(Code.GIT_REF_CONFLICT, detail, fix=f"merge them: git pull origin {branch}")
     if there != head:
         remote.push([RefUpdate(ref, there or ZERO, head)])
     for request in forge.requests(state=RequestState.OPEN):
@@ -85,7 +85,7 @@ def open_request(
         if there == head:
             reason += ", or was pushed before the hooks were installed"
             fix += "; if the hooks were missing, on the server: gitops bot sweep"
-        detail = f"{branch} is pushed, and the server did not open a change request for it: {reason}"
+        detail = f"{branch} is pushed, but the server did not open a change request for it: {reason}"
         raise GitopsError(Code.PUSH_REFUSED, detail, fix=fix) from error
 
 
@@ -100,7 +100,7 @@ def close_request(remote: GitRemote, forge: RequestBook, number: int) -> ChangeR
         raise GitopsError(Code.REQUEST_CLOSED, f"change request {number} is {request.state.value}")
     tip = remote.refs(request.source).get(request.source)
     if tip not in (None, request.head):
-        detail = f"the branch of change request {number} is at {tip[:12]}, and its head is {request.head[:12]}"
+        detail = f"the branch of change request {number} is at {tip[:12]}, but its head is {request.head[:12]}"
         raise ConflictError(Code.REQUEST_HEAD_MOVED, detail)
     if tip is not None:
         remote.push([RefUpdate(request.source, tip, ZERO)])

@@ -68,7 +68,7 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
     """
     repository = GitRepository(git_dir)
     if kind == "server" and repository.work_tree is not None:
-        detail = f"{repository.work_tree} is a clone: the hooks of a server belong into the bare repository that people push to"
+        detail = f"{repository.work_tree} is a clone: server hooks belong in the bare repository that people push to"
         raise UsageError(Code.USAGE_ERROR, detail, fix="for the hooks of a clone: gitops hook install")
     own, used = repository.common_dir / "hooks", hooks_folder(git_dir)
     if all(_starts(used / name, name, command) for name in _NAMES[kind]):

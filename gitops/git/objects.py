@@ -73,7 +73,7 @@ class RawCommit:
         """Describe why two readers could interpret this commit differently, or return an empty string."""
         names = [key for key, _ in self.headers]
         if b"\0" in self.raw:
-            return "the commit holds a NUL byte"
+            return "the commit contains a NUL byte"
         for name in _ONCE:
             if names.count(name) > 1:
                 return f"the commit has more than one {name.decode()} header"

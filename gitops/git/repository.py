@@ -102,7 +102,7 @@ class GitRepository:
         """Raise GitopsError `git_failed` if the repository has grafts."""
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
-            detail = f"the repository has grafts, which change what its history is: {grafts}"
+            detail = f"the repository has grafts, which change its history: {grafts}"
             raise GitopsError(Code.GIT_FAILED, detail, fix=f"remove the file: rm {shlex.quote(str(grafts))}")
 
     @classmethod
@@ -425,4 +425,4 @@ class GitRepository:
         if moved or ("cannot lock ref" in output.stderr and not unusable):
             names = ", ".join(moved) or output.stderr.strip()
             return ConflictError(Code.GIT_REF_CONFLICT, f"a ref is not where it was expected: {names}")
-        return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref did not answer in time")
+        return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref did not respond in time")

@@ -134,7 +134,7 @@ def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = N
     if all(halves):
         return False
     if any(halves):
-        raise GitopsError(Code.INIT_KEY_REFUSED, f"{path} has only one file of a key pair", path=path)
+        raise GitopsError(Code.INIT_KEY_REFUSED, f"only one file of the key pair {path} exists", path=path)
     env = {**child_environment(os.environ if environ is None else environ, as_user=True), "LC_ALL": "C"}
     output = run_program(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", principal, "-f", path), env=env)
     if not output.ok:

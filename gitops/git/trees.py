@@ -205,7 +205,7 @@ _MAX_DEPTH = 64
 def check_size(read: ReadObject, one: str, other: str) -> None:
     """Refuse a merge that would never finish: anyone can push ten small trees that contain ten billion files."""
     if next(islice(changed_paths(read, one, other), _MAX_MERGED, None), None) is not None:
-        raise GitopsError(Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge")
+        raise GitopsError(Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too many to merge")
 
 
 def merge_apart(

@@ -108,7 +108,7 @@ class KeyRing:
             raise RemoteError(Code.ISSUER_UNAVAILABLE, f"the keys of {issuer.issuer} cannot be read: {why}")
         found = self._under(keys, key_id)
         if len(found) > 1:
-            detail = f"the issuer has {len(found)} keys that the token may mean" + (
+            detail = f"the issuer has {len(found)} keys that could match the token" + (
                 "" if key_id else ", and names none"
             )
             raise TokenRefusedError(Refusal.KEY_AMBIGUOUS, detail, issuer.issuer)
@@ -180,10 +180,10 @@ def read_keys(open_sender: OpenSender, issuer: TokenIssuer) -> Mapping[str | Non
     if address is None:
         said = _document(open_sender, issuer.issuer.rstrip("/") + _DISCOVERY)
         if said.get("issuer") != issuer.issuer:
-            raise _unavailable("its discovery document is that of another issuer")
+            raise _unavailable("its discovery document belongs to a different issuer")
         address = said.get("jwks_uri")
         if not isinstance(address, str) or not is_address(address) or (is_here(address) and not is_here(issuer.issuer)):
-            raise _unavailable("its discovery document names no address of keys that is permitted")
+            raise _unavailable("its discovery document has no permitted address for its keys")
     listed = _document(open_sender, address).get("keys")
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
         raise _unavailable(f"its keys are not a list of at most {_MOST_KEYS}")
@@ -262,7 +262,7 @@ class TokenVerifier:
         try:
             claims = jwt.decode(token, key, algorithms=[algorithm], options=_SIGNATURE_ALONE)
         except (jwt.PyJWTError, ValueError):
-            raise TokenRefusedError(Refusal.SIGNATURE, "the signature is not that of its key", issuer.issuer) from None
+            raise TokenRefusedError(Refusal.SIGNATURE, "the signature does not match its key", issuer.issuer) from None
         self._check(claims, issuer)
         found = issuer.identify(claims)
         if grant is not None and grant not in found.grants:
@@ -275,7 +275,7 @@ class TokenVerifier:
         audience = claims.get("aud")
         named = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(each, str) and each in issuer.audience for each in named):
-            raise refused(Refusal.AUDIENCE, f"it is for another audience: {str(audience)[:200]}")
+            raise refused(Refusal.AUDIENCE, f"it is for a different audience: {str(audience)[:200]}")
         now, away = self._clock.now().timestamp(), issuer.clock_tolerance.total_seconds()
         ends = _moment(claims, "exp")
         if ends is None:
@@ -285,7 +285,9 @@ class TokenVerifier:
         for name in ("nbf", "iat"):
             begins = _moment(claims, name)
             if begins is not None and begins > now + away:
-                raise refused(Refusal.NOT_YET_VALID, f"by the claim {name} it is valid in {begins - now:.0f} s")
+                raise refused(
+                    Refusal.NOT_YET_VALID, f"according to the claim {name}, it becomes valid in {begins - now:.0f} s"
+                )
         if "cnf" in claims:
             raise refused(Refusal.BOUND, "only the holder of another key may use it, which is not checked here")
 
@@ -298,7 +300,7 @@ def _issuer(claims: Mapping[str, Any], issuers: Sequence[TokenIssuer]) -> TokenI
     named = claims.get("iss")
     found = next((each for each in issuers if each.issuer == named), None)
     if found is None:
-        raise TokenRefusedError(Refusal.ISSUER, f"no rule is about its issuer: {str(named)[:200]}")
+        raise TokenRefusedError(Refusal.ISSUER, f"no rule has its issuer: {str(named)[:200]}")
     return found
 
 
@@ -315,10 +317,10 @@ def _head(token: bytes) -> Mapping[str, Any]:
         detail = f"its algorithm is {str(head.get('alg'))[:40]}, which has no key that only verifies"
         raise TokenRefusedError(Refusal.ALGORITHM, detail)
     if any(name in head for name in _CRITICAL):
-        raise TokenRefusedError(Refusal.CRITICAL_HEADER, "a header has to be understood, and none is")
+        raise TokenRefusedError(Refusal.CRITICAL_HEADER, "it has critical headers, which are not supported")
     kind = head.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise TokenRefusedError(Refusal.TYPE, f"it is a token of another type: {str(kind)[:40]}")
+        raise TokenRefusedError(Refusal.TYPE, f"it is a token of a different type: {str(kind)[:40]}")
     return head
 
 

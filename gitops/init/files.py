@@ -232,7 +232,7 @@ def init(
         if state is FileState.DIFFERS:
             extra = " --strategies" if request.strategies else ""
             renew = f"; gitops init --upgrade{extra} renews it" if path in install else ""
-            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with other content; it was not changed{renew}")
+            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with different content; it was not changed{renew}")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
     # The keys and rules that result from new and existing files hold together as well.

@@ -96,7 +96,7 @@ class ResultView:
         lost, gained = (
             [f"`{name}: {own[name]}`" for name in own if name not in other] for own, other in ((old, new), (new, old))
         )
-        return "; ".join([*parts, *_several("loses", lost), *_several("gains", gained)])
+        return "; ".join([*parts, *_several("removed", lost), *_several("added", gained)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,9 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
 
 def result_line(view: ResultView) -> str:
     """The change of a result on one plain line."""
-    return f"result of {view.query}" + (f": {view.changes}" if view.changes else " has its columns in another order")
+    return f"result of {view.query}" + (
+        f": {view.changes}" if view.changes else " has its columns in a different order"
+    )
 
 
 def _several(verb: str, names: Sequence[str]) -> list[str]:

@@ -280,7 +280,7 @@ def _pending(error: RemoteError) -> str:
     """Why the authors are pending."""
     if error.code == Code.PUSHERS_PENDING:
         return error.detail
-    return f"who the authors are is not known for now, and the next run asks again: {error.code}: {error.detail}"
+    return f"the authors are not known yet; the next run asks again: {error.code}: {error.detail}"
 
 
 def unlisted(account: str) -> str:

@@ -148,7 +148,7 @@ class PushGuard:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"cluster {name} does not exist")
         trust = trust_root(trust_at(self._reader, self._reader.commit(target).tree))
         if trust.digest != first_entry(self._reader, update.new).after.digest:
-            detail = "the first entry has other keys and rules than the target branch"
+            detail = "the first entry has different keys and rules from the target branch"
             raise GitopsError(Code.LEDGER_DIVERGED, detail)
 
     def _is_repair(self, update: RefUpdate) -> bool:
@@ -273,7 +273,7 @@ class PushGuard:
         """Rule 6. A ref that replaces an object may be deleted."""
         folded = _folded(update.ref)
         if folded.startswith(_REPLACED) and update.new != ZERO:
-            raise _refused("refs/replace makes git show other commits than those that are verified; delete the ref")
+            raise _refused("refs/replace makes git show different commits from the verified ones; delete the ref")
         for target in (self._default_ref, *(rule.ref for rule in self._declared())):
             if _folded(target) == folded:
                 raise _refused(f"on a file system that ignores case this is {target}; rename it")

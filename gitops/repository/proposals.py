@@ -86,7 +86,7 @@ def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> Ear
         return _applied_after(repository, chain, number)
     commit = store.resolve(place)
     if commit is None:
-        detail = f"{place[:80]} is neither one of the {len(chain)} entries of {rule.name} nor the whole id of a commit"
+        detail = f"{place[:80]} is neither one of the {len(chain)} entries of {rule.name} nor the full id of a commit"
         fix = f"list the entries: gitops log --cluster {rule.name}; or find the commit: git rev-parse NAME"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     return EarlierFolder(commit, cluster_folder(repository, store.commit(commit).tree, rule))
@@ -128,7 +128,7 @@ def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Pers
     if found.kind is not EntryKind.APPLY or not found.moved or source is None:
         raise GitopsError(Code.REVERT_REFUSED, f"entry {number} ({found.kind}) applied no change", path=rule.name)
     if found.target.path != rule.path:
-        detail = f"entry {number} applied folder {found.target.path}, and the cluster is in {rule.path} now"
+        detail = f"entry {number} applied folder {found.target.path}, but the cluster is in {rule.path} now"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
     earlier = _applied_after(repository, chain, number, other_than=source.commit)
     base = _head(repository, rule)
@@ -289,7 +289,7 @@ def _with_hints(
             own = hints_of(pending[graph][1]) if graph in pending else {}
             files[path] = reversing_source(compile_schema(text), applied[graph], own)
         except LanguageError as error:
-            detail = f"later changes need what it takes back: {path} would not compile: {error}"
+            detail = f"later changes need what it reverts: {path} would not compile: {error}"
             raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name) from error
     return repository.git.write_files(root, below(rule.path, files))
 

@@ -192,7 +192,7 @@ class Repository(ABC):
         open_tree = self.open_tree
         scope = recorded_scope(self.git, entry, lambda store, tree: open_tree(store, tree, entry.target.path))
         if scope.target.cluster != rule.name:
-            detail = f"the ledger of {rule.name} goes on as {scope.target.cluster}"
+            detail = f"the ledger of {rule.name} continues as {scope.target.cluster}"
             raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
         source = None if entry.source is None else entry.source.commit
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
@@ -533,12 +533,12 @@ class ClusterAt:
             self._admit_first()
             return
         if entry.scope is not None and entry.scope.closed:
-            raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} took the cluster out", path=CONFIG_FILE)
+            raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} removed the cluster", path=CONFIG_FILE)
         if entry.scope is not None and self.scope not in (None, entry.scope):
             raise ConflictError(Code.STATE_CAS_MISMATCH, "another run moved the cluster during this command")
         target = entry.target if entry.scope is None else entry.scope.target
         if (place.path, place.ref) != (target.path, target.ref):
-            detail = f"the ledger records the cluster at another place than branch {place.branch}, folder {place.path}"
+            detail = f"the ledger records the cluster at a different location than branch {place.branch}, folder {place.path}"
             raise GitopsError(Code.CLUSTER_CHANGE_PENDING, detail, path=cluster_address(target.cluster))
         applied, commit = None if entry.source is None else entry.source.commit, self.folder.commit
         if applied is None or applied == commit:

@@ -11,7 +11,7 @@ POST CLUSTER/changesets/KEY/runtime    report how far a member of the active cha
 
 1. Without a token nothing is read and nothing is written. A token that may only read writes nothing. A token of an identity
    provider is good for clusters of the repository under whose rules it was verified, and for no other.
-2. A program decides nothing that a person at the command line could not: what is applied is what was merged, with its approvals.
+2. A program decides nothing that a person at the command line could not, and only merged commits are applied, with its approvals.
 3. Every answer is a JSON document with `ok`; a refusal has `diagnostics` with code, message and remedy.
 
 Source: the calls of the design note on schema changesets.
@@ -351,7 +351,7 @@ class ClusterApi:
         """Let the bot apply a commit that was merged, unless a changeset for it exists already."""
         if not cluster.merged(commit):
             branch = cluster.ref.removeprefix("refs/heads/")
-            detail = f"commit {commit[:12]} is not part of branch {branch}: what is applied is what was merged"
+            detail = f"commit {commit[:12]} is not part of branch {branch}, and only merged commits are applied"
             raise ConflictError(Code.MERGE_NOT_CURRENT, detail)
         known = cluster.ledger.changeset_of(commit)
         if known:

@@ -68,7 +68,7 @@ def classify(
     if tokens:
         return PolicyCover.POLICY_ENABLED if guarded else PolicyCover.DEFAULT_DENY
     if guarded:
-        found.add(Code.POLICY_WITHOUT_TOKENS, "bearer tokens", "a policy is applied, and no token exists")
+        found.add(Code.POLICY_WITHOUT_TOKENS, "bearer tokens", "a policy is applied, but no token exists")
         return None
     if not unauthenticated:
         found.add(
@@ -285,7 +285,7 @@ def load_tokens(environ: Mapping[str, str], found: Diagnostics, oidc: str | None
     pairs: list[tuple[str, str]] = []
     try:
         if given[AWS_SECRET]:
-            detail = f"this build reads no secrets of AWS; mount the secret as a file, and name it in {FILE}"
+            detail = f"this build cannot read AWS secrets; mount the secret as a file, and name it in {FILE}"
             raise _refused(AWS_SECRET, detail)
         if given[FILE]:
             pairs += _named(Path(given[FILE]))
@@ -359,10 +359,10 @@ def _object(data: bytes, place: str) -> list[tuple[str, str]]:
         # A list of pairs keeps a member that is there twice, and an array looks like it, but for its first character.
         read = json.loads(data.decode(), object_pairs_hook=members)
     except (ValueError, RecursionError) as error:
-        raise _refused(place, "it is not a JSON object of texts") from error
+        raise _refused(place, "it is not a JSON object with string values") from error
     opens = data.lstrip()[:1] == b"{"
     if not opens or any(not isinstance(token, str) for _, token in read):
-        raise _refused(place, "it is not a JSON object of texts")
+        raise _refused(place, "it is not a JSON object with string values")
     return list(read)
 
 
@@ -400,12 +400,12 @@ def refuse_other_sites(scope: Mapping[str, Any], *, any_host: bool) -> None:
     hosts = [value for name, value in headers if name == b"host"]
     if not any_host and not (len(hosts) == 1 and _name(hosts[0]) in (*_NAMES, _reached(scope))):
         message = (
-            "this server answers without a token, and so only for localhost and its own address, not for this Host"
+            "this server requires no token, so it answers only for localhost and its own address, not for this Host"
         )
         raise ProblemError(ApiProblem(421, ApiCode.BAD_REQUEST, message))
     own = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
     if any(value not in own for name, value in headers if name == b"origin"):
-        message = "pages of other sites may not ask this server: the Origin must be the Host that is asked"
+        message = "pages of other sites cannot use this server: the Origin must match the Host"
         raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, message))
 
 

@@ -327,7 +327,7 @@ def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str |
     Raises ProblemError 412 where it is not the one that the client is after.
     """
     if if_match is not None and not _names(if_match, cell.tag):
-        message = f'the blob is another one now: its tag is "{cell.tag}", not {if_match[:200]}'
+        message = f'the blob has changed: its tag is "{cell.tag}", not {if_match[:200]}'
         raise ProblemError(ApiProblem(412, ApiCode.CONFLICT, message))
     return if_none_match is not None and _names(if_none_match, cell.tag, weak=True)
 

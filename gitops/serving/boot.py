@@ -235,7 +235,7 @@ class _Boot:
         if graphs and all(graph in quarantined for graph in graphs):
             for reasons in quarantined.values():
                 self._found.extend(reasons)
-            message = f"the {len(graphs)} applied graph(s) all have problems of their own"
+            message = f"none of the applied graphs can be served ({len(graphs)} in all)"
             self._found.add(Code.CLUSTER_NO_HEALTHY_GRAPHS, "graphs", message)
         return quarantined
 
@@ -256,12 +256,12 @@ class _Boot:
         if recorded is None or recorded == UNKNOWN_DATA:
             return
         if found.incarnation != recorded.incarnation:
-            message = f"the ledger records graph {recorded.incarnation}, and {found.incarnation} is at its root"
+            message = f"the ledger records graph {recorded.incarnation}, but {found.incarnation} is at its root"
             fix = "record the graph that is there now: gitops refresh; then start the server again"
             problems.add(Code.GRAPH_REPLACED, graph_address(graph), message, fix=fix, severity=Severity.ERROR)
         elif found.manifest_version < recorded.version:
             message = (
-                f"its newest version is {found.manifest_version}, and the ledger records version {recorded.version}"
+                f"its newest version is {found.manifest_version}, but the ledger records version {recorded.version}"
             )
             problems.add(Code.GRAPH_REWOUND, graph_address(graph), message)
 

@@ -168,11 +168,11 @@ def _interrupted(
         detail = f"{intent.kind} of {intent.address} was interrupted, and is not settled"
         place = f"{RECOVERIES}/{intent.operation_id}.json"
         if intent.kind is IntentKind.GRAPH_DELETE and state is not None and intent.address not in state.resources:
-            detail = f"{intent.address} has left the cluster, and its data are not deleted yet"
+            detail = f"{intent.address} has left the cluster, but its data is not deleted yet"
             found.add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.WARNING)
             continue
         if _only_drops(intent, state):
-            detail = f"what {intent.address} no longer has is not dropped from its graph yet"
+            detail = f"types or properties that {intent.address} no longer declares are not dropped from its graph yet"
             found.add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.WARNING)
             continue
         broken[intent.graph_id].add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.ERROR)
@@ -324,11 +324,11 @@ class ServedGraph:
         """
         found, seen = graph.open_snapshot(self.uri, target, self.cache), self.seen
         if seen is not None and found.identity.graph_id != seen.incarnation:
-            detail = f"graph {found.identity.graph_id} is at the root, and {seen.incarnation} is served"
+            detail = f"graph {found.identity.graph_id} is at the root, but {seen.incarnation} is served"
             raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self.uri)
         newest = (target.version, target.commit, target.time) == (None, None, None)
         if seen is not None and newest and found.line.fork is None and found.manifest.n < seen.version:
-            detail = f"the newest version is {found.manifest.n}, and version {seen.version} was served"
+            detail = f"the newest version is {found.manifest.n}, but version {seen.version} was served"
             raise IntegrityError(Code.GRAPH_REWOUND, detail, path=self.uri)
         return found
 

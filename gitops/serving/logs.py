@@ -81,7 +81,7 @@ class _Backlog(logging.Handler):
             self._to.handle(record)
             left_out, self._left_out = self._left_out, 0
             if left_out:
-                text = f"{left_out} record(s) are missing here: the log was not read in time"
+                text = f"records missing here, because the log was not read in time: {left_out}"
                 self._to.handle(logging.makeLogRecord({"levelno": 30, "levelname": "WARNING", "msg": text}))
 
 

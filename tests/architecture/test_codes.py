@@ -185,7 +185,7 @@ def _is_made(code: str, text: str) -> bool:
         ("schema_file_missing", "a valid approval does not work in the copy"),
         ("mutation_invalid", "Person 'ada' does not exist"),
         ("query_literal_invalid", "'2026-02-30' is not a day"),
-        ("graph_replaced", "another graph is at /srv/graphs/people.omni now"),
+        ("graph_replaced", "a different graph is at /srv/graphs/people.omni now"),
     ],
 )
 def test_a_text_of_another_problem_is_no_example(code, text):

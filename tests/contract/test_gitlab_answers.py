@@ -315,7 +315,7 @@ def test_a_proposal_that_cannot_be_opened(world, server, forge):
     assert refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b")).code == "forge_unavailable"
     server.answers[f"POST {_ROOT}/merge_requests"] = WebAnswer(409, {}, {"message": ["there is one"]})
     hidden = refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b"))
-    assert (hidden.code, hidden.detail) == ("forge_unavailable", "GitLab has this merge request and does not show it")
+    assert (hidden.code, hidden.detail) == ("forge_unavailable", "GitLab has this merge request but does not show it")
     server.answers[f"POST {_ROOT}/merge_requests"] = WebAnswer(400, {}, {"message": ["there is no such branch"]})
     assert refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b")).code == "forge_refused"
     assert refused(lambda: forge.propose("drift", MAIN, "t", "b")).code == "usage_error"

@@ -278,7 +278,7 @@ def test_a_service_that_stays_away_is_asked_for_half_a_minute_and_a_line_says_so
     assert patient.read("warm") == b""
     assert hours.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert hours.said == [
-        f"NOTE {s3.root}/warm: the service is busy or does not answer; asking again for up to 30 s",
+        f"NOTE {s3.root}/warm: the service is busy or does not respond; trying again for up to 30 s",
     ]
     s3.server.fault = lambda asked: 503
     began = hours.now

@@ -70,7 +70,7 @@ def test_what_the_author_pushed_after_the_comment_is_not_signed(asked: tuple[Loo
     refused = loop.gitops("bob", *shlex.split(command)[1:], check=False)
     assert (refused.code, "approval_plan_changed" in refused.text) == (1, True)
     assert "+ approver: mallory@people.example (permits more)" in refused.text
-    assert "+ acts alone in an emergency: mallory@people.example (permits more)" in refused.text
+    assert "+ may approve alone in an emergency: mallory@people.example (permits more)" in refused.text
     assert loop.approvals() == ()
 
 
@@ -80,7 +80,7 @@ def test_the_comment_says_what_a_change_of_rules_means(loop: Loop) -> None:
     comment = loop.comment(1)
     assert "### Keys and rules" in comment
     assert "- approver: `` `@all`[x](http://evil) `` **added**, **permits more**" in comment
-    assert "- acts alone in an emergency: `mallory@people.example` **added**, **permits more**" in comment
+    assert "- may approve alone in an emergency: `mallory@people.example` **added**, **permits more**" in comment
 
 
 def test_without_a_terminal_the_command_signs_nothing_that_is_not_named(asked: tuple[Loop, str]) -> None:
@@ -354,7 +354,7 @@ def test_all_leaves_out_what_a_person_may_not_approve_and_says_why(both: Loop) -
 def test_who_may_approve_nothing_signs_nothing(rules: Loop) -> None:
     refused = rules.gitops("alice", "approve", "--all", "--request", "1", check=False)
     assert (refused.code, refused.text.count("approval_self"), _approvals(rules)) == (1, 2, [])
-    assert "ERROR approval_not_required: no change waits for an approval that you may give" in refused.text
+    assert "ERROR approval_not_required: no change is waiting for an approval that you can give" in refused.text
     stranger = rules.gitops("mallory", "approve", "--all", "--request", "1", check=False)
     assert (stranger.code, stranger.text.count("approval_signer_unknown")) == (1, 2)
 
@@ -387,8 +387,8 @@ def test_graphs_of_one_name_are_told_apart_with_their_rows(both: Loop) -> None:
         (["trust.brain", "trust.lab", "--break-glass", "--reason", "x"], "--break-glass approves one change"),
         (["trust.brain", "trust.lab", "--plan", "0" * 64], "--plan brain=..., --plan lab=..."),
         (["trust.brain", "--plan", f"lab={'0' * 64}"], "--plan brain=..."),
-        (["trust.brain", "--rows", "few"], "--rows takes a number"),
-        (["lab/graph.legacy", "--cluster", "brain"], "lab/graph.legacy is not of --cluster brain"),
+        (["trust.brain", "--rows", "few"], "--rows requires a number"),
+        (["lab/graph.legacy", "--cluster", "brain"], "lab/graph.legacy does not belong to --cluster brain"),
     ],
 )
 def test_a_command_that_does_not_say_what_it_is_about(both: Loop, words: list[str], message: str) -> None:

@@ -92,7 +92,7 @@ def test_a_merge_that_waits_is_swept_again_and_stays_waiting(stage: Stage) -> No
     assert verdict(stage.pushed(before, tip)) is RunResult.WAITS
     assert stage.loop.request(1).labels == ("gitops/waiting",)
     notes = list(run_verb(stage.bot(), "sweep", ManualEvent()))
-    assert said(notes).startswith("brain: a merged change is not applied, and waits for a person")
+    assert said(notes).startswith("brain: a merged change is not applied yet, and waits for a person")
     assert verdict(notes) is RunResult.WAITS
     assert stage.loop.graph("legacy").exists()
     assert stage.loop.sign_approval("bob", "graph.legacy").ok
@@ -461,7 +461,7 @@ def test_17_what_a_later_merge_has_taken_over_is_retried_there(stage: Stage) -> 
     record(stage.loop, made, failed(made))
     notes = stage.say(BOB, 1, "/gitops retry")
     assert verdict(notes) is RunResult.PROBLEMS
-    assert f"commit {two[:12]} was merged later and has taken it over with changeset {made.key}" in said(notes)
+    assert f"commit {two[:12]} was merged later and includes it in changeset {made.key}" in said(notes)
     assert verdict(stage.say(BOB, 2, "/gitops retry")) is RunResult.DONE
     assert stage.changesets()[0].covers == (one, two)
 
@@ -472,7 +472,7 @@ def test_17_what_is_carried_out_now_is_not_tried_again(stage: Stage) -> None:
     record(stage.loop, made, landed(made)[:3])
     take_lock(stage.loop)
     notes = stage.say(BOB, 1, "/gitops retry")
-    assert f"changeset_active: changeset {made.key} is carried out now" in said(notes)
+    assert f"changeset_active: changeset {made.key} is being applied now" in said(notes)
     assert stage.changesets()[0].key == made.key
 
 

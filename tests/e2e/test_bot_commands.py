@@ -442,7 +442,7 @@ def test_more_requests_than_are_told(stage: Stage, monkeypatch: pytest.MonkeyPat
     stage.propose("bob", "other", {"cluster/notes.gq": OTHER}, stage.loop.tip())
     stage.land(2)
     notes = stage.pushed(before, stage.loop.tip())
-    assert "1 more change requests were merged at once, and get no report" in said(notes)
+    assert "1 more change requests were merged at once and get no report" in said(notes)
     assert [len(stage.loop.book.comments(number)) for number in (1, 2)] == [0, 1]
 
 
@@ -454,12 +454,12 @@ def test_requests_that_nobody_planned_are_found_oldest_first(stage: Stage, monke
     ]
     stage.propose("bob", "words", {"README.md": b"More words.\n"})
     first = said(_sweep(stage))
-    assert "request 1: no run planned its head" in first
-    assert "request 2: no run planned its head" in first
+    assert "request 1: no run has planned its head" in first
+    assert "request 2: no run has planned its head" in first
     assert "1 more open change request not checked" in first
     assert stage.loop.book.statuses(heads[2]) == ()
     second = said(_sweep(stage))
-    assert "request 3: no run planned its head" in second
+    assert "request 3: no run has planned its head" in second
     assert [stage.loop.status(head, "plan") for head in heads] == ["success: 1 change"] * 3
     assert "no run planned" not in said(_sweep(stage))
 
@@ -468,7 +468,7 @@ def test_a_plan_of_another_head_is_no_plan(stage: Stage) -> None:
     stage.propose("alice", "one", {"cluster/notes.gq": QUERY})
     _sweep(stage)
     head = stage.propose("alice", "one", {"cluster/notes.gq": OTHER})
-    assert "request 1: no run planned its head" in said(_sweep(stage))
+    assert "request 1: no run has planned its head" in said(_sweep(stage))
     assert stage.loop.status(head, "plan") == "success: 1 change"
 
 

@@ -109,7 +109,7 @@ def test_what_no_job_did_is_found_by_the_sweep(site: Site) -> None:
     pull = site.propose("alice", "query", {"cluster/notes.gq": QUERY})
     swept = site.run("sweep", site.timer)
     assert swept.code == 0, swept.text
-    assert f"request {pull.number}: no run planned its head" in swept.text
+    assert f"request {pull.number}: no run has planned its head" in swept.text
     assert site.status(pull.head, "plan") == "success: 1 change"
     merged = site.propose("bob", "contact", {"cluster/legacy.pg": SCHEMA}).number
     tip = site.merge("carol", merged, "squash")

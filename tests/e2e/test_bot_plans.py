@@ -109,7 +109,7 @@ def test_a_plan_is_green_only_if_its_merge_would_land(stage: Stage) -> None:
     assert verdict(stage.handle(_event(stage))) is RunResult.PROBLEMS
     assert (
         stage.loop.status(head, "plan")
-        == "failure: 1 change; would not land: schema.notes (graph_migration_unsupported)"
+        == "failure: 1 change; would not be applied: schema.notes (graph_migration_unsupported)"
     )
     assert "- **`CANNOT LAND`** `schema.notes`: " in stage.loop.comment(1)
     assert stage.loop.request(1).labels == ("gitops/failed",)
@@ -273,7 +273,7 @@ compute:
     stage.propose("alice", "strategies", {"cluster/cluster.yaml": known + compute})
     context = EventContext(stage.bot())
     said(plan_request(context, replace(stage.loop.request(1), fork=True)))
-    assert "- `serving`: not known: a change request of a fork reaches no target" in stage.loop.comment(1)
+    assert "- `serving`: not known: a change request from a fork cannot access a target" in stage.loop.comment(1)
     said(plan_request(context, stage.loop.request(1)))
     # The variable is set, but no applied strategy names it: what a request declares connects to nothing.
     assert "### What the strategies would do" in stage.loop.comment(1)

@@ -101,7 +101,7 @@ def test_a_merge_that_failed_is_tried_again_until_the_branch_moves_on(loop: Loop
     moved = loop.commit("alice", {"README.md": b"Something else.\n"})
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), moved)])
     done = loop.gitops("carol", "changeset", "watch", "--commit", moved)
-    assert done.text.endswith(f"commit {moved} has nothing to apply to brain: no changeset is recorded for it\n")
+    assert done.text.endswith(f"commit {moved} has nothing to apply to brain, so no changeset is recorded for it\n")
     shown = loop.gitops("carol", "changeset", "show", "--commit", moved, "--json", "--exit-code")
     assert (json.loads(shown.text)["no_change"], json.loads(shown.text)["changesets"]) == (True, [])
     moved = loop.commit("alice", {"cluster/notes.gq": b"query titles() { match { $m: Note } return { $m.title } }\n"})

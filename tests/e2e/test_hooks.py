@@ -108,7 +108,7 @@ def test_pre_push_plans_against_the_ledger(clone: Loop) -> None:
     pushed = clone.push("alice", f"{fine}:refs/heads/topic")
     assert "gitops: brain: this push has 2 changes not applied yet" in pushed.text
     same = clone.push("alice", f"{clone.tip()}:refs/heads/same")
-    assert "gitops: brain: this push has nothing that is not applied already" in same.text
+    assert "gitops: brain: this push has only commits that are already applied" in same.text
 
 
 # On the server
@@ -442,7 +442,7 @@ def test_the_check_of_another_head_does_not_count(loop: Loop) -> None:
     assert "request_head_moved" in loop.gitops("carol", "request", "merge", "1", check=False).text
     loop.book.open_or_update("refs/heads/texts", MAIN, newer, "Texts", email("alice"))
     refused = loop.gitops("carol", "request", "merge", "1", check=False)
-    assert f"missing gitops/plan/brain: no run planned head {newer[:12]} yet" in refused.text
+    assert f"missing gitops/plan/brain: no run has planned head {newer[:12]} yet" in refused.text
     assert "gitops bot sweep" in refused.text
     assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server), check=False).code in (0, 3)
     refused = loop.gitops("carol", "request", "merge", "1", check=False)

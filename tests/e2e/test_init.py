@@ -313,7 +313,7 @@ def test_half_a_pair_is_not_made_whole(machine: Machine) -> None:
     (machine.folder / "bot-key.pub").write_text("ssh-ed25519 AAAA\n")
     code, text = machine.init("--yes", check=False)
     assert code == 1
-    assert "only one file of a key pair" in text
+    assert "only one file of the key pair" in text
     assert not (machine.folder / "bot-key").exists()
 
 
@@ -393,9 +393,7 @@ def test_without_a_key_of_the_bot_nothing_is_made(machine: Machine) -> None:
     code, told = machine.run("gitops", "init", "--yes", at="company", check=False)
     assert code == 1
     assert "init_key_missing" in told
-    assert (
-        "fix: create one: gitops init --new-bot-key FILE; or name an existing one: gitops init --bot-key FILE" in told
-    )
+    assert "fix: create one: gitops init --new-bot-key FILE; or use an existing one: gitops init --bot-key FILE" in told
     assert machine.files() == {}
 
 

@@ -89,7 +89,7 @@ def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop)
     found = [dropped.store.read(folder, name) for name in ("notes.pg", "notes.gq", "legacy.pg")]
     assert found == [TWO_TYPES, FILES["cluster/notes.gq"], LATER]
     again = dropped.gitops("alice", "revert", "7").text
-    assert again == "revert entry 7 of brain: nothing of what it applied is left to take back\n"
+    assert again == "revert entry 7 of brain: nothing that it applied is left to revert\n"
 
 
 def test_a_commit_that_was_applied_in_two_steps_is_taken_back_as_a_whole(dropped: Loop) -> None:

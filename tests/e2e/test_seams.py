@@ -324,7 +324,7 @@ def test_the_lock_of_a_run_that_died_is_named_so_and_the_command_works(loop: Loo
         assert "graph.a" in shown.text
     watched = loop.gitops("alice", "changeset", "watch", key, *config, check=False)
     assert watched.code == 3
-    assert "nothing is at work: the ledger is locked by apply" in watched.text
+    assert "no apply is running: the ledger is locked by apply" in watched.text
     refused = loop.gitops("alice", "apply", *config, check=False)
     assert refused.code == 1
     printed = re.search(r"unless it runs on another one: (gitops force-unlock .*)", refused.text)
@@ -353,7 +353,7 @@ def test_the_merge_of_a_request_is_reverted_by_its_number(loop: Loop) -> None:
     assert f"request 2: open for revert-brain-{entry}" in loop.gitops("bob", "revert", "--request", "1").text
     for words in (("revert",), ("revert", "4", "--request", "1")):
         refused = loop.gitops("bob", *words, check=False)
-        assert "usage_error: name either an entry or a change request" in refused.text
+        assert "usage_error: specify either an entry or a change request" in refused.text
     missing = loop.gitops("bob", "revert", "--request", "7", check=False)
     assert (missing.code, "request_not_found" in missing.text) == (1, True)
 

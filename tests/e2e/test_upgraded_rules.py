@@ -46,7 +46,7 @@ def test_the_rule_is_proposed_shown_approved_and_then_nothing_is_left(old: Loop)
     assert "an approval covers growth of" in old.comment(1)
     # Again: nothing else is made.
     again = old.gitops("alice", "init", "--upgrade").text
-    assert "branch upgrade-approval-rules proposes it already" in again
+    assert "branch upgrade-approval-rules already proposes it" in again
     assert [each.number for each in old.book.requests()] == [1]
     assert old.gitops("bob", "approve", "trust.brain", "--request", "1", check=False).code == 2
     assert old.confirmed("bob", "approve", "trust.brain", "--request", "1").code == 0

@@ -280,7 +280,7 @@ def test_processes_apply_one_cluster_again_and_again(tmp_path: Path, place: str)
         assert {holder["pid"] for holder in holders} <= {str(process["pid"]) for process in said}
         # The holder may be gone again before anybody can look who it was.
         assert {message for _, message in refused if not HELD.fullmatch(message)} <= {
-            "the lock was just freed; run the command again"
+            "the lock was just released; run the command again"
         }
         # Nothing is left, and every blob is whole.
         root = tmp_path / "cluster"

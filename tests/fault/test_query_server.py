@@ -73,7 +73,7 @@ def test_another_graph_and_an_older_copy_at_the_root_are_errors_and_never_anothe
     shutil.copytree(root, tmp_path / "copy")
     put(str(root), [town("a", size=8)], start=9_000)
     with running(generation(served(str(root)))) as server:
-        for found, why in ((tmp_path / "copy", "is 3, and version 4 was served"), (other, "is at the root, and")):
+        for found, why in ((tmp_path / "copy", "is 3, but version 4 was served"), (other, "is at the root, but")):
             root.rename(tmp_path / "away")
             found.rename(root)
             assert read(server)[0] == 500

@@ -103,7 +103,7 @@ def _row(declared: NodeType | EdgeType, data: dict[str, Any]) -> Row:
 def _object(line: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
-            raise Refused("record", "a member is given twice")
+            raise Refused("record", "a member appears twice")
         return dict(pairs)
 
     try:

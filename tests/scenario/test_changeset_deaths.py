@@ -493,7 +493,7 @@ def test_drop_from_a_schema_that_a_person_changed_since_the_commit(tmp_path: Pat
             assert problem.path == SCHEMA_ADDRESS
             assert problem.message.endswith(f"its live schema is not the one that the commit left: {differs}")
             assert problem.fix is not None
-            assert problem.fix.startswith("record what is live: gitops refresh; then")
+            assert problem.fix.startswith("record the live state: gitops refresh; then")
         assert cluster.live("knowledge") == by_hand
         assert newest(cluster).state is ChangesetState.DRAINED
         assert cluster.refresh().ok
@@ -513,7 +513,7 @@ def test_drop_of_a_graph_that_is_declared_no_longer_says_so_where_its_schema_was
     kept, cluster.graphs, cluster.policies = cluster.graphs, {}, {}
     cluster.save()
     fix = found(cluster.apply(atomic=True), "schema_apply_failed").fix or ""
-    assert fix.startswith("declare its graph again, then record what is live: gitops refresh")
+    assert fix.startswith("declare its graph again, then record the live state: gitops refresh")
     cluster.graphs, cluster.policies = kept, {"base": ["knowledge"]}
     cluster.save()
     assert cluster.refresh().ok

@@ -535,7 +535,7 @@ def test_data_are_deleted_when_their_time_is_over(leaving: Cluster) -> None:
     (drained,) = (e.happening for e in leaving.ledger().events(key=record.key) if isinstance(e.happening, Drained))
     assert (drained.waited_ms, drained.evidence) == (
         30_000,
-        "30 s have passed since the commit; nothing is known to serve the cluster",
+        "30 s have passed since the commit; no server is known to serve the cluster",
     )
     assert leaving.uri("knowledge") not in leaving.twin.dump()
 

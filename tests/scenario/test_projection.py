@@ -369,7 +369,7 @@ def test_an_apply_beside_a_tick_of_another_folder_leaves_its_rows_to_the_next_ru
         waiting = second.apply()
         assert codes(first.apply()) == [], "nothing of it waits"
     assert (codes(waiting), waiting.ok) == (["projection_pending"], True)
-    assert "another run is at work on the target" in waiting.diagnostics[0].message
+    assert "another run is using the target" in waiting.diagnostics[0].message
     assert codes(second.apply()) == []
     assert first.owners() == {"first", "second"}
 

@@ -345,7 +345,7 @@ def test_a_renamed_property_names_the_query_that_follows_it_and_how_its_result_c
     assert impact.policies == ("policy.base",)
     text = to_text(outcome)
     assert "used by query.knowledge.when_born (reads, changed here)" in text
-    assert "result of query.knowledge.when_born: loses `p.born: I32?`; gains `p.year: I32?`" in text
+    assert "result of query.knowledge.when_born: removed `p.born: I32?`; added `p.year: I32?`" in text
     assert "find_person" not in text
 
 

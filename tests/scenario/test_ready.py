@@ -361,7 +361,7 @@ def test_a_damaged_report_counts_for_nothing(converged: Cluster, content: bytes)
     waited, evidence = drained(converged, delete(converged, Passing(converged)))
     assert (waited, evidence) == (
         30_000,
-        "30 s have passed since the commit; nothing is known to serve the cluster",
+        "30 s have passed since the commit; no server is known to serve the cluster",
     )
 
 
@@ -416,7 +416,7 @@ def test_a_server_that_does_not_follow_in_time_is_named(converged: Cluster) -> N
     waiting = Passing(converged, {25: server.report, 45: server.report})
     problem = found(waited_for(converged, waiting), "serving_not_reached")
     assert waiting.waited == 60
-    assert f"after 60 s not served by web-1, which serves {server.accepted.state_revision}" in problem.message
+    assert f"not served within 60 s by web-1, which serves {server.accepted.state_revision}" in problem.message
 
 
 def test_a_signal_ends_the_wait_and_not_the_report_of_the_apply(converged: Cluster) -> None:

@@ -150,9 +150,7 @@ def test_schema_and_rows_come_back_in_one_run(cluster):
     assert [(e.before, e.after, e.reason) for e in plan.graph.edges] == []
     (gate,) = plan.approvals_required
     assert (gate.resource, gate.tier) == ("restore.knowledge", "irreversible")
-    assert plan.change("restore.knowledge").details == (
-        "City: the rows of version 2 come back, in place of those that are there now",
-    )
+    assert plan.change("restore.knowledge").details == ("City: the rows of version 2 replace the current ones",)
     cluster.approve("restore.knowledge")
     (edge,) = (e for e in cluster.plan().plan.graph.edges if e.after == "restore.knowledge")
     assert (edge.before, edge.reason) == ("schema.knowledge", "schema_restore")

@@ -134,7 +134,7 @@ def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.Capt
             ["--filter-clusters", "a("],
             "postgresql://prod",
             2,
-            "the filter of compute clusters 'a(' is not a regular expression: missing )",
+            "the compute cluster filter 'a(' is not a regular expression: missing )",
         ),
         (
             ["--filter-clusters", "srving"],
@@ -375,7 +375,7 @@ def test_a_request_reaches_only_targets_of_applied_strategies(watched):
     assert only(watched.ask(Reach.APPLIED)).said.startswith("target prod is not applied as it is declared here")
     assert watched.opened == []
     watched.declare(serving={**SERVING, "target_size": {"target_size": "100cc"}})
-    assert only(watched.ask(Reach.NONE)).said.startswith("a change request of a fork reaches no target")
+    assert only(watched.ask(Reach.NONE)).said.startswith("a change request from a fork cannot access a target")
     assert watched.opened == []
     assert only(watched.ask(Reach.APPLIED)).actions
     assert watched.opened == ["MZ_URL"]

@@ -72,7 +72,7 @@ def check_request(request: WebRequest) -> Operation:
     operation = find(request)
     names = [name for name, _ in request.query]
     assert set(names) <= operation.query, f"{operation.call}: query {sorted(set(names) - operation.query)}"
-    assert len(names) == len(set(names)), f"{operation.call}: a parameter is given twice"
+    assert len(names) == len(set(names)), f"{operation.call}: a parameter appears twice"
     if operation.body is None:
         assert request.body is None, f"{operation.call} takes no body"
     else:

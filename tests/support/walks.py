@@ -29,7 +29,7 @@ BARE = ("hooks", "ssh")
 HOSTS, PHASES = ("hooks", "ssh", "github", "gitea"), ("open", "merged", "landed")
 APPROVES = {"bob": "bob", "carol": "carol"}
 _SIGN = re.compile(r"gitops (?:approve|revoke|countersign) [^\n`]*--(?:plan|commit) [0-9a-f]+")
-_DATED = re.compile(r"rows? .*(?:not known|unknown|recorded at \S+ and not read since)")
+_DATED = re.compile(r"rows?\b.*(?:not known|unknown|last recorded at \S+)")
 _READS = re.compile(
     r"gitops (status|plan|log|audit|doctor|ready|down|validate|policy|hook status"
     r"|query|request (list|show|diff)|changeset (list|show|watch)|revert .*--dry-run|apply .*--dry-run|help)"

@@ -64,7 +64,7 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
 def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
     root = graph_root(options)
     if options.embeddings:
-        raise UsageError(Code.USAGE_ERROR, "--parquet takes vectors as they are: leave out --embeddings")
+        raise UsageError(Code.USAGE_ERROR, "--parquet loads vectors unchanged, so omit --embeddings")
     files = []
     for text in options.parquet:
         name, equals, file = text.partition("=")
@@ -303,7 +303,7 @@ def served_root(folder: str, graph: str) -> str | None:
         raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
     base = LocalRepository(url).storage_base(rule, scope.storage, scope.home)
     if base is None:
-        detail = f"the rows of cluster {rule.name} have no place yet: {url} has no git config gitops.root"
+        detail = f"the rows of cluster {rule.name} have no storage yet: {url} has no git config gitops.root"
         raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
     return graph_uri(base, graph)
 
@@ -390,7 +390,7 @@ def gc(options: argparse.Namespace) -> results.GraphOutcome:
             fix="write a number with d, h or m, such as --older-than 7d",
         )
     if options.keep < 1:
-        detail = "--keep must be at least 1: the newest version of a branch always stays"
+        detail = "--keep must be at least 1, because the newest version of a branch is never removed"
         raise UsageError(Code.USAGE_ERROR, detail, fix="write --keep 1 or more")
     retention = graph.Retention(options.keep, timedelta(**{_UNITS[match[2]]: int(match[1])}))
     return graph.collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)

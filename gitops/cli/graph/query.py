@@ -184,7 +184,7 @@ def queries(options: argparse.Namespace) -> int:
     from gitops.cluster.session.queries import applied_queries, declared_queries
 
     if options.applied and options.request is not None:
-        raise UsageError(Code.USAGE_ERROR, "--applied and --request name two revisions; leave one out")
+        raise UsageError(Code.USAGE_ERROR, "--applied and --request cannot be combined; omit one of them")
     if options.applied:
         (workspace,) = to_read(options)
         outcome = applied_queries(workspace, options.graph)

@@ -29,7 +29,7 @@ _MIB = 2**20
 def row_format(options: argparse.Namespace) -> str:
     """The format of rows that `--format` or `--json` names. Raises UsageError `usage_error` for two."""
     if options.json and options.format not in (None, "json"):
-        raise UsageError(Code.USAGE_ERROR, "--json and --format name two formats", fix="leave one out")
+        raise UsageError(Code.USAGE_ERROR, "--json and --format cannot be combined", fix="leave one out")
     return options.format or ("json" if options.json else "table")
 
 
@@ -90,7 +90,7 @@ def open_records(name: str) -> BinaryIO:
     try:
         return Path(name).open("rb")
     except OSError as error:
-        detail, fix = f"cannot read {name}: {error.strerror}", "name a file that exists and that you may read"
+        detail, fix = f"cannot read {name}: {error.strerror}", "use a file that exists and that you can read"
         raise UsageError(Code.USAGE_ERROR, detail, path=name, fix=fix) from error
     except ValueError:
         raise UsageError(Code.USAGE_ERROR, f"{name!r} is not a file name") from None

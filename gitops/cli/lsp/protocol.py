@@ -93,12 +93,12 @@ class AnsweringProtocol(LanguageServerProtocol):
             return None
         if (self._workspace is None) != (method == lsp.INITIALIZE):
             if method == lsp.INITIALIZE:
-                return JsonRpcInvalidRequest("the server is initialized already")
+                return JsonRpcInvalidRequest("the server is already initialized")
             return JsonRpcServerNotInitialized("send initialize first")
         if self._shutdown:
             return JsonRpcInvalidRequest("the server is shut down; send exit")
         if method not in self.fm.builtin_features and method not in self.fm.features:
-            return JsonRpcMethodNotFound(f"{method}: this server does not offer it"[:_MAX_REASON])
+            return JsonRpcMethodNotFound(f"{method}: this server does not support it"[:_MAX_REASON])
         return None
 
 

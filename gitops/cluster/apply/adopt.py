@@ -82,9 +82,7 @@ def waiting_adoption(current: Session) -> tuple[Change, ...]:
     plan, _, need = _plan_adoption(current)
     if need.satisfied:
         (change,) = plan.changes
-        detail = (
-            "the import over an earlier ledger is approved; an apply records that first, and plans the rest after it"
-        )
+        detail = "the import over an earlier ledger is approved; an apply records it first, then plans the rest"
         current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail, severity=Severity.WARNING)
     return plan.changes
 

@@ -289,7 +289,7 @@ class _Barriers:
                 Code.STATE_CONFLICT, stored.error or "the changeset was ended during the run", path=mine.key
             )
         if view.state.applied_digest != mine.base.applied_digest:
-            detail = "another writer changed what is applied; its change stays, and this changeset is taken back"
+            detail = "another writer changed the applied state; its change stays, and this changeset is rolled back"
             raise ConflictError(Code.STATE_CONFLICT, detail, path=mine.key)
         if untouched:
             run.swept = replace(run.swept, state=view.state)
@@ -369,7 +369,9 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
     current, journal = run.session, run.journal
     try:
         if _pivot_may_be_done(run, results):
-            detail = f"changeset {journal.record.key} changed what cannot be taken back; the next apply goes on with it"
+            detail = (
+                f"changeset {journal.record.key} made a change that cannot be rolled back; the next apply continues it"
+            )
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=journal.record.key)
         first = first_failure(results)
         error = INTERRUPTED if first is None else failure_text(first)

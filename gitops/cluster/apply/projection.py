@@ -57,7 +57,7 @@ def _project(current: Session, target: ComputeTarget, rules: Sequence[ComputeRul
     try:
         with _opened(current, target) as opened:
             if opened.try_lock(TARGET_LOCK) is False:
-                raise ConflictError(Code.ALREADY_RUNNING, "another run is at work on the target")
+                raise ConflictError(Code.ALREADY_RUNNING, "another run is using the target")
             changes = reconcile(current, opened, target.name, rules)
         for each in rules:
             if (owner := changes.claimed.get(each.key)) is not None:
@@ -93,7 +93,7 @@ def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequen
     changes = row_changes(rules, digests, owned, target.clusters(), target.strategies(), folder_owner(current))
     _carry_out(current, target, changes)
     for cluster_id, strategy in changes.unmanaged:
-        detail = f"the target has a row {strategy} of compute cluster {cluster_id}, which was never declared here"
+        detail = f"the target has a row {strategy} for compute cluster {cluster_id}, which was never declared here"
         current.problems.add(Code.UNMANAGED_STRATEGY, place_of(name), detail)
     _record(current, name, changes.owned)
     return changes
@@ -184,6 +184,6 @@ def _look(
         problems.add(Code.REPLICA_SIZE_INVALID, each.place, detail)
     for each in first:
         if (there := clusters.get(each.cluster)) is not None and there.managed:
-            detail = f"{each.cluster} is managed: target {target.name} makes its replicas by itself, and no tick does"
+            detail = f"{each.cluster} is managed: target {target.name} creates its replicas itself, so ticks do not"
             problems.add(Code.COMPUTE_CLUSTER_MANAGED, each.place, detail, severity=Severity.WARNING)
     return [each.key for each in refused]

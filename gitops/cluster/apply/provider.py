@@ -225,7 +225,7 @@ class ClusterProvider:
 def _expanded(preview: MigrationPreview, intent: Intent) -> bytes:
     """Return the intermediate schema text of a migration. Raises GitopsError if it differs from the announced one."""
     if preview.expanded is None or digest(preview.expanded) != intent.desired_schema_digest:
-        detail = "the live schema is not the one that it was planned from"
+        detail = "the live schema is not the one that the change was planned from"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
     return preview.expanded
 

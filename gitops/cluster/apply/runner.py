@@ -318,7 +318,7 @@ class _Coordinator:
             if end is None or end > now:
                 continue
             problems = Diagnostics()
-            unknown = "the run did not wait for its end, so whether it took effect is not known"
+            unknown = "the run did not wait for the change to end, so it is not known whether it took effect"
             if self._asked is None:
                 limit = f"it took longer than {self._limits.time_limit}"
                 problems.add(Code.NODE_TIMEOUT, work.node.id, f"{limit}; {unknown}")

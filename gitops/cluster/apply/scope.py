@@ -52,7 +52,7 @@ def _apply_scope(current: Session, *, dry_run: bool) -> ApplyOutcome:
         approved = change is not None and change.disposition is Disposition.APPLIED
         if change is not None and approved and _may_move(current, plan, accepted, scope):
             if dry_run:
-                detail = "an apply records this first; what else it applies is planned from there"
+                detail = "an apply records this first, then plans the other changes"
                 current.problems.add(Code.CLUSTER_CHANGE_PENDING, change.address, detail, severity=Severity.WARNING)
             written = not dry_run and _record(current, plan, accepted, change, scope)
     return ApplyOutcome(
@@ -76,7 +76,7 @@ def _may_move(current: Session, plan: Plan, accepted: AcceptedApprovals, scope: 
     """Check steps 2 and 3 and report every reason that prevents the change."""
     problems = current.problems
     if current.opened.ledger.intents().intents:
-        detail = "an interrupted operation is not settled; until then the cluster stays where it is"
+        detail = "the cluster cannot move until an interrupted operation is settled"
         problems.add(Code.CLUSTER_RECOVERY_PENDING, cluster_address(scope.cluster), detail)
         return False
     check_debts(current, plan, accepted)

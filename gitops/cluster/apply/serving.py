@@ -47,13 +47,13 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
             cancel.wait(min(left, _LOOK_S))
     if not seen and not problems:
         problems.add(
-            Code.SERVING_UNREPORTED, "serving", f"no server says whether it serves revision {_number(applied)}"
+            Code.SERVING_UNREPORTED, "serving", f"no server reports whether it serves revision {_number(applied)}"
         )
     for each in refusing:
         _report_refusal(each, applied, problems)
     if behind and not refusing:
         late = ", ".join(f"{each.report.replica}, which serves {_number(each.report.accepted)}" for each in behind)
-        detail = f"revision {_number(applied)} is applied, and after {waited:.0f} s not served by {late}"
+        detail = f"revision {_number(applied)} is applied, but not served within {waited:.0f} s by {late}"
         problems.add(Code.SERVING_NOT_REACHED, "serving", detail)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *problems), serving=seen)
 
@@ -74,7 +74,7 @@ def _number(revision: RevisionIdentity) -> str:
 # -- How it is known that nothing reads what left the applied state, before its data are deleted -----------------------
 
 
-NO_OBSERVER = "nothing is known to serve the cluster"
+NO_OBSERVER = "no server is known to serve the cluster"
 _DRAIN_LOOK_S = 2.0
 
 

@@ -93,7 +93,7 @@ def verify_decision(
     if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
         return refused("its parent is not the ledger entry that it names")
     if not signature.signed:  # 2
-        return refused("the commit carries no signature")
+        return refused("the commit has no signature")
     if not signature.good or signature.namespace != "git":
         return refused(signature.problem or "the signature does not match the commit")
     if need.version >= WITH_ORIGINS:
@@ -107,7 +107,7 @@ def verify_decision(
     if problem := _permission_problem(principal, kind, need, trust, signature.key):  # 4
         return refused(problem)
     if decision.target != need.target:  # 5
-        return refused("it is for another repository, cluster, environment, branch or folder")
+        return refused("it is for a different repository, cluster, environment, branch or folder")
     if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
         return refused("it names a different commit than the approval")
     return DecisionVerification(evidence, principal, approver=need.principal)

@@ -165,7 +165,7 @@ def _form(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_MALFORMED, "it changes more than its own document"
     has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
     if tuple(part is not None for part in has) != wants:
-        detail = "it contradicts itself about whether a review, one person alone or a signature gave it"
+        detail = "it contradicts itself about whether it was given by a review, by one person alone or by a signature"
         return Code.APPROVAL_MALFORMED, detail
     same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
     return None if same else (Code.APPROVAL_MALFORMED, "its message does not match its document")
@@ -182,7 +182,7 @@ def signature_refusal(
     """
     signature = evidence.signature
     if not signature.signed:
-        return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
+        return Code.APPROVAL_UNSIGNED, "the commit has no signature"
     if not signature.good or signature.namespace != "git":
         return Code.APPROVAL_SIGNATURE_INVALID, signature.problem or "the signature does not match the commit"
     if version < WITH_ORIGINS:
@@ -213,7 +213,7 @@ def _signer(case: _Case) -> _Refusal | None:
     grant = case.statement.grant
     if grant is not None:
         if principal not in trust.ledger_signers:
-            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} does not sign attestations"
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not allowed to sign attestations"
         principal = trust.account(grant.account)
         if principal is None:
             return Code.APPROVAL_ACCOUNT_UNKNOWN, f"approvals.accounts lists no person for {grant.account}"
@@ -240,7 +240,7 @@ def _permission(case: _Case) -> _Refusal | None:
     return person_refusal(principal, case.names(), case.need, trust)
 
 
-_BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
+_BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules and cluster locations can be approved only by a signature"
 
 
 def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Code, str] | None:
@@ -281,7 +281,7 @@ def _target(case: _Case) -> _Refusal | None:
     for part in fields(ClusterTarget):
         approved, needed = getattr(case.statement.target, part.name), getattr(case.need.target, part.name)
         if approved != needed:
-            return Code.APPROVAL_WRONG_TARGET, f"it is for {part.name} {approved!r}, this is {needed!r}"
+            return Code.APPROVAL_WRONG_TARGET, f"it is for {part.name} {approved!r}, but this is {needed!r}"
     return None
 
 
@@ -305,7 +305,7 @@ def _coverage(case: _Case) -> _Refusal | None:
     if grant is not None and seen not in (None, grant.tree):
         return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} does not have the cluster folder that it names"
     if grant is not None and grant.tree != case.statement.cluster_tree:
-        return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
+        return Code.APPROVAL_STALE, f"the reviewed content of {_short(grant.commit)} is not what would be applied"
     difference = _difference(case)
     if difference is None and case.need.moved and case.need.version >= WITH_ORIGINS:
         difference = "the resource was changed after the entry that the approver saw; approve again"
@@ -397,7 +397,7 @@ def data_refusal(
         lacking = "it does not record what its approver saw of" if approved is None else "it is not known what is in"
         return Code.APPROVAL_DATA_UNKNOWN, f"{lacking} graph {graph}; run gitops refresh, then approve again"
     if approved.incarnation != now.incarnation:
-        detail = f"it is for graph {approved.incarnation}, and {now.incarnation} is at this root now"
+        detail = f"it is for graph {approved.incarnation}, but {now.incarnation} is at this root now"
         return Code.APPROVAL_OTHER_GRAPH, detail
     if now.rows > growth.allowed(approved.rows):
         detail = f"the graph has grown: {approved.rows:,} rows at the approval, {now.rows:,} rows now; approve again"

@@ -173,10 +173,8 @@ def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
             and seen.dated
             and each.address.graph_address not in current.state.vanished
         ):
-            detail = f"what is known here is {seen.held}{seen.dated}"
-            fix = (
-                f"say how many rows you have seen, as the newest comment of the bot shows them: add --rows {seen.rows}"
-            )
+            detail = f"the graph cannot be read here; the newest known state has {seen.held}{seen.dated}"
+            fix = f"pass the number of rows that the newest comment of the bot shows: add --rows {seen.rows}"
             raise GitopsError(Code.APPROVAL_DATA_UNKNOWN, detail, path=each.address, fix=fix)
         found.append(gated)
         return found[-1].subject, lambda: (None, None)
@@ -220,7 +218,7 @@ def approve_in_session(
                     written = write()
                 else:
                     detail = f"the plan is now {about.plan.digest}, not {plan_digest}"
-                    fix = f"read the plan as it is now; to sign it, run the same command with its digest: {about.plan.digest}"
+                    fix = f"review the new plan; to sign it, run the same command with its digest: {about.plan.digest}"
                     current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail, fix=fix)
             except GitopsError as error:
                 _add_refusal(current.problems, error, address)
@@ -267,8 +265,8 @@ def read_gated_change(
     check(gated)
     change = gated.change
     if change.unknown_data and rows is None:
-        detail = f"{NOT_KNOWN_HERE}: the graph is not at hand, and no stored plan of the bot has them"
-        fix = "say how many rows you have seen, as the comment of the bot shows them: add --rows N"
+        detail = f"{NOT_KNOWN_HERE}: the graph is not available here, and no stored plan of the bot contains them"
+        fix = "pass the number of rows that the comment of the bot shows: add --rows N"
         raise GitopsError(Code.APPROVAL_DATA_UNKNOWN, detail, path=address, fix=fix)
     if (
         address.kind is Kind.SCHEMA
@@ -277,9 +275,9 @@ def read_gated_change(
         and not change.at_hand
     ):
         detail = (
-            "what this schema change does is not known here: neither the text that is applied nor the graph is at hand"
+            "the effect of this schema change is not known here: neither the applied schema nor the graph is available"
         )
-        fix = "fetch all commits: git fetch --unshallow; or approve it where the graph is"
+        fix = "fetch all commits: git fetch --unshallow; or approve it on the machine that has the graph"
         raise GitopsError(Code.SCHEMA_PREVIEW_UNAVAILABLE, detail, path=address, fix=fix)
     return gated
 
@@ -292,7 +290,7 @@ def find_gated_change(current: Session, plan: Plan, address: Address) -> GatedCh
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
         raise GitopsError(
-            Code.LEDGER_MISSING, "the cluster has no ledger branch, which an approval needs", path=address
+            Code.LEDGER_MISSING, "an approval needs a ledger branch, but the cluster has none", path=address
         )
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
@@ -510,5 +508,5 @@ def _refusal(gated: GatedChange, key: str, *, alone: bool = False) -> tuple[Code
     requirement = next(r for r in gated.plan.approvals_required if r.resource == gated.change.address)
     if any(names & trust.known_as({given.approved_by}) for given in requirement.approvals):
         missing = requirement.needed - len(requirement.approvals)
-        return Code.APPROVAL_QUORUM, f"{principal} has approved it; {missing} more of other people needed"
+        return Code.APPROVAL_QUORUM, f"{principal} has already approved it; other people must give {missing} more"
     return person_refusal(principal, names, gated.need(), trust)

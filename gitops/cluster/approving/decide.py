@@ -118,7 +118,7 @@ def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: s
             if not recorded:
                 detail = "anyone who deletes its branch before an entry records it undoes the revocation"
                 again = f"gitops revoke {approval_id} --commit {about.commit} --cluster {context.target.cluster}"
-                fix = f"wait for the next run of the bot, then look again: {again}"
+                fix = f"wait for the next run of the bot, then check again: {again}"
                 problems.add(Code.REVOCATION_NOT_RECORDED, approval_id, detail, fix=fix)
             return replace(
                 outcome,
@@ -299,7 +299,7 @@ def _retired(
     if any(each.statement is not None and each.statement.grant is not None for each in own):
         return [], "it keeps the review from being attested again"
     if own and not verify_decision(evidence, DecisionKind.REVOKE, replace(need, principal=""), trust).accepted:
-        return [], "the revocation counts only beside it, since its signer is not an approver"
+        return [], "the revocation is valid only together with it, because its signer is not an approver"
     return [RefUpdate(each.ref, each.commit, ZERO) for each in own], ""
 
 
@@ -348,7 +348,7 @@ def _read_ledger(context: DecisionContext) -> tuple[LedgerView, TrustRoot]:
     for problem in view.problems:
         raise GitopsError(problem.code, problem.message, path=problem.path)
     if view.head is None or view.trust is None:
-        raise GitopsError(Code.LEDGER_MISSING, "the cluster has no ledger branch, which this needs")
+        raise GitopsError(Code.LEDGER_MISSING, "this needs a ledger branch, but the cluster has none")
     return view, view.trust
 
 

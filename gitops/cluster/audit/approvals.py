@@ -344,7 +344,9 @@ def _check_drift(walk: Walk, found: VerifiedEntry, applied: Sequence[EntryChange
     for listed in found.entry.changes:
         if listed.reason == Reason.APPROVAL_REQUIRED and (listed.resource.graph or listed.resource) in drifted:
             detail = f"it applies changes while {listed.resource} is recorded as drifted and waits for an approval"
-            raise IntegrityError(Code.LEDGER_DRIFT_OPEN, f"{detail}; the rules before it say apply.on_drift: block")
+            raise IntegrityError(
+                Code.LEDGER_DRIFT_OPEN, f"{detail}, although the rules in force set apply.on_drift: block"
+            )
 
 
 def _check_tier(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gate) -> None:
@@ -370,7 +372,7 @@ def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
     # A source that is not here is a note already.
     if migration is None and entry.source is not None and walk.reader.resolve(entry.source.commit) is not None:
         walk.notes.append(
-            f"entry {entry.number}: the texts of the migration of {listed.resource} are not in the sources"
+            f"entry {entry.number}: the schemas of the migration of {listed.resource} are missing from its source commits"
         )
     return replace(change, migration=migration)
 

@@ -31,7 +31,7 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
     """Check rule 1. Raises IntegrityError `ledger_entry_invalid`."""
     if walk.previous is None:
         if entry.scope is not None and entry.scope.target != entry.target:
-            raise _invalid("the place of the first entry is not the one that it records")
+            raise _invalid("the first entry records a different location than its own")
         return
     before = walk.previous.entry
     # Versions 1 and 2 are of one release, which wrote both.
@@ -41,9 +41,9 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
     if entry.target == at:
         return
     if entry.version >= WITH_ORIGINS or entry.target.cluster != at.cluster:
-        raise _invalid("the entry is for another cluster, branch or folder")
+        raise _invalid("the entry is for a different cluster, branch or folder")
     walk.notes.append(
-        f"entry {entry.number}: the cluster is at another place than before, which the first release did not guard"
+        f"entry {entry.number}: the cluster has a different location than before, which the first release did not check"
     )
 
 
@@ -57,7 +57,7 @@ def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> N
     if entry.kind is EntryKind.SCOPE:
         _check_move(entry, before, scope, approved)
     elif scope != before and not (scope is None and entry.kind not in _WORKING):
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval of that move")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval for the move")
     elif entry.kind is not EntryKind.ADOPT and any(
         c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.APPLIED for c in entry.changes
     ):
@@ -74,14 +74,14 @@ def _check_move(
     """Rule 2."""
     address = cluster_address(entry.target.cluster)
     if before is None or after is None or len(entry.changes) != 1 or address not in approved:
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval of that move")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval for the move")
     change = entry.changes[0]
     closes = change.operation == Action.DELETE
     moved = (change.resource, change.disposition, change.before, change.after)
     due = (address, Disposition.APPLIED.value, before.digest, None if closes else after.digest)
     right = after == replace(before, closed=True) if closes else after.home == before.home and not after.closed
     if moved != due or not right:
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the approval is for another change of the cluster")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the approval is for a different change of the cluster")
 
 
 def _check_storage(walk: Walk, entry: LedgerEntry, scope: ClusterScope) -> None:
@@ -91,7 +91,7 @@ def _check_storage(walk: Walk, entry: LedgerEntry, scope: ClusterScope) -> None:
         return
     tree = walk.reader.commit(source.commit).tree
     if declared_storage(walk.reader, tree, scope.target.path, walk.open_tree) != scope.storage:
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit declares another storage")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit declares a different storage")
 
 
 def _invalid(detail: str) -> IntegrityError:
@@ -110,9 +110,11 @@ def check_adoption(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -
     entry, former, previous = found.entry, found.entry.former, walk.previous
     if former is not None:
         if previous is not None or entry.kind is not EntryKind.IMPORT:
-            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "only a first entry names an earlier ledger")
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "only a first entry can refer to an earlier ledger")
         if former.trust_digest not in (None, found.after.digest):
-            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "it follows an earlier ledger under other keys and rules")
+            raise IntegrityError(
+                Code.LEDGER_ENTRY_INVALID, "it follows an earlier ledger with different keys and rules"
+            )
         walk.notes.append(f"entry {entry.number} follows an earlier ledger: {former.found}")
     waits = None if previous is None else previous.entry.former
     if previous is None or (waits is None) != (entry.kind is not EntryKind.ADOPT):

@@ -48,22 +48,22 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState, recorded:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not name its source commit")
     merged = changeset_key(entry.target.cluster, "merge", source.commit)
     if entry.changeset != (merged if recorded is None else recorded.events[-1].changeset):
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset is not that of the source commit")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset does not belong to the source commit")
     converged = state.config_digest != walk.state.config_digest
     if converged and state.config_digest != entry.config_digest:
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state has the digest of another configuration")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state has the digest of a different configuration")
     if reader.resolve(source.commit) is None:
         walk.notes.append(f"entry {entry.number}: source commit {source.commit[:12]} is not in this repository")
         return
     moved = entry.kind is EntryKind.SCOPE and entry.scope is not None
     path = entry.scope.target.path if moved and entry.scope is not None else entry.target.path
     if reader.subtree(reader.commit(source.commit).tree, path) != source.tree:
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has another cluster folder")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has a different cluster folder")
     desired = _declared(walk, source.tree)
     if desired is None or desired.config_digest != entry.config_digest:
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has another configuration")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has a different configuration")
     if converged and diff(desired, state):
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state is not what its source commit declares")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state does not match what its source commit declares")
     version = found.entry.version
     if walk.previous is None or found.before.digest_in(version) != found.after.digest_in(version):
         _check_trust(walk, found, source)
@@ -84,7 +84,7 @@ def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> No
     held = {path: reader.read(root, path) for path in trust_files(reader, found.commit.id)}
     files = {path: content for path, content in held.items() if content is not None}
     if walk.rules.digest(files, found.entry.version) != found.entry.trust_digest:
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the keys and rules are not those of the source commit")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the keys and rules differ from those of the source commit")
 
 
 def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
@@ -98,12 +98,12 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
     if entry.kind not in (EntryKind.REFRESH, EntryKind.SCOPE) and not walk.reader.is_ancestor(
         before.source.commit, source.commit
     ):
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not continue the one before")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not follow the previous one")
     if entry.version >= WITH_ORIGINS:
         check_origins(walk, found, source)
         return
     if not walk.settled and not set(before.authors) <= set(entry.authors):
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "authors of what was not applied before are missing")
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "authors of newly applied commits are missing")
     files = tuple(walk.rules.files(source.commit))
     authors = authors_of(
         walk.reader, base=before.source.commit, head=source.commit, path=entry.target.path, files=files
@@ -136,7 +136,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     if previous is None or previous.entry.source is None:
         return
     if set(entry.authors) != set(names_of_authors(entry.origins)):
-        raise _mismatch("its authors are not the people of its origins")
+        raise _mismatch("its authors differ from the people in its origins")
     carried = () if walk.settled else waiting_origins(previous.entry)
     base, explained = previous.entry.source.commit, entry.version >= RULES_OF_0_2_1
     lenient = entry.version < CONFLICTS_EXPLAIN_NOTHING
@@ -236,7 +236,7 @@ def _check_merges(walk: Walk, origins: Sequence[Origin], source: SourceRevision)
             continue
         series = next(series_with(reader, source.commit, origin.commit, origin.by), ())
         if not series:
-            raise _mismatch(f"commit {origin.commit[:12]} is not what merging {origin.by[:12]} gives")
+            raise _mismatch(f"commit {origin.commit[:12]} differs from the result of merging {origin.by[:12]}")
         walk.merged.update((commit.id, origin.by) for commit in series)
 
 

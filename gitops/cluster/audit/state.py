@@ -64,13 +64,13 @@ def check_transition(transition: StateTransition) -> None:
     entry, before, after = transition.entry, transition.before, transition.after
     if after.revision != entry.state_revision:
         raise _mismatch(
-            f"the state has revision {after.revision}, and the entry records revision {entry.state_revision}"
+            f"the state has revision {after.revision}, but the entry records revision {entry.state_revision}"
         )
     if entry.kind in _CHANGES_NOTHING and after != before:
         raise _mismatch(f"{_CHANGES_NOTHING[entry.kind]} changed the state")
     unobserved = replace(after, revision=before.revision, observations=before.observations)
     if entry.kind is EntryKind.CHANGESET and (unobserved != before or after.vanished != before.vanished):
-        raise _mismatch("an entry of a changeset changed more of the state than what was observed of graphs")
+        raise _mismatch("a changeset entry changed more of the state than its observations of graphs")
     if after != before and after.revision != before.next_revision:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
     completed = _completed_operations(transition)
@@ -97,7 +97,7 @@ def _completed_operations(transition: StateTransition) -> tuple[AnnouncedOperati
     for operation in sorted(after.keys() - before.keys()):
         known = transition.announced.get(operation)
         if known is None:
-            raise _mismatch(f"operation {operation} was completed, and no entry announced it")
+            raise _mismatch(f"operation {operation} was completed, but no entry announced it")
         completed.append(known)
     return tuple(completed)
 
@@ -209,4 +209,4 @@ def _check_composites(after: LedgerState) -> None:
         expected.renew(address.name)
     for address in graphs:
         if after.resources[address] != expected.resources[address]:
-            raise _mismatch(f"the digest of {address} is not that of its parts")
+            raise _mismatch(f"the digest of {address} does not match its parts")

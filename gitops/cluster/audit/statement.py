@@ -136,13 +136,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse repeated fields, because two readers could see two payloads."""
     form = dict(pairs)
     if len(form) != len(pairs):
-        raise ValueError("a field is given twice")
+        raise ValueError("a field appears twice")
     return form
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value.isprintable():
-        raise IntegrityError(_CODE, f"{name} of the envelope is not a text")
+        raise IntegrityError(_CODE, f"{name} of the envelope is not a string")
     return value
 
 
@@ -208,7 +208,7 @@ def check_envelope(
         raise IntegrityError(_CODE, f"entry {commit[:12]} is not part of this ledger")
     found = read_verified_entry(reader, commit)
     if statement_of(reader, found) != envelope.payload:  # 4
-        raise IntegrityError(_CODE, f"its statement of entry {commit[:12]} is not the one of the ledger")
+        raise IntegrityError(_CODE, f"its statement of entry {commit[:12]} differs from the one in the ledger")
     return VerifiedEnvelope(commit, found.entry.number, signers)
 
 
@@ -221,7 +221,7 @@ def _signers(
     for signature in envelope.signatures:
         result = verify(covered, armored(signature))
         if not result.good or result.namespace != NAMESPACE:
-            problems.append(result.problem or "a signature is not good")
+            problems.append(result.problem or "a signature is not valid")
             continue
         principal = trust.principal(result.key, at=now, namespace=NAMESPACE)
         if principal is None:

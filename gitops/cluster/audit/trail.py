@@ -170,7 +170,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedP
     if not verification.accepted or approval is None or statement is None:
         return verification
     if (verification.principal, approval.approval_id, statement.via) != (use.principal, use.approval_id, use.via):
-        detail = f"the entry names approval {use.approval_id} of {use.principal} ({use.via}), its commit says otherwise"
+        detail = f"the entry names approval {use.approval_id} of {use.principal} ({use.via}), but its commit contradicts this"
         verification.diagnostics.add(Code.APPROVAL_MALFORMED, use.resource, detail)
     return verification
 
@@ -185,7 +185,9 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
     if not verification.accepted or decision is None:
         return verification.problem or "it contains no decision"
     if (verification.principal, decision.decision_id) != (settlement.principal, settlement.countersignature):
-        return f"the entry names {settlement.countersignature} of {settlement.principal}, its commit says otherwise"
+        return (
+            f"the entry names {settlement.countersignature} of {settlement.principal}, but its commit contradicts this"
+        )
     return ""
 
 

@@ -175,7 +175,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     before = None if walk.previous is None else walk.previous.commit.tree
     recorded = check_records(walk.reader, before, found.commit.tree)  # 3
     if found.commit.message != commit_message(found.entry, recorded):  # 3
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message does not match the entry")
     approved = check_approvals(walk, found)  # 4
     check_revocations(walk, found)  # 4
     _check_repair(walk, found)  # 4
@@ -208,7 +208,7 @@ def _note_vanished(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None
     if entry.kind is EntryKind.REFRESH and entry.version >= WITH_ORIGINS and set(entry.vanished) != state.vanished:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry does not list the graphs that vanished")
     for graph in entry.vanished:
-        walk.notes.append(f"entry {entry.number}: {graph} vanished, without a delete")
+        walk.notes.append(f"entry {entry.number}: {graph} vanished without a delete")
 
 
 def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
@@ -218,7 +218,7 @@ def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} has number {entry.number} in its document")
     at, before = parse_timestamp(entry.at), None if previous is None else parse_timestamp(previous.entry.at)
     if at is None or (before is not None and at < before):
-        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the one it follows")
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the previous entry")
     check_place(walk, entry)
 
 
@@ -238,15 +238,13 @@ def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:
     entry = found.entry
     before, after = found.before.digest_in(entry.version), found.after.digest_in(entry.version)
     if (entry.policy_digest, entry.trust_digest) != (before, after):
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names a digest that its keys and rules do not have")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the digest in the entry does not match its keys and rules")
     if before == after:
         return
     address = trust_address(entry.target.cluster)
     moves = [(c.before, c.after) for c in entry.changes if c.resource == address]
     if entry.kind is not EntryKind.APPLY or address not in approved or moves != [(before, after)]:
-        raise IntegrityError(
-            Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules were changed without an approval of that change"
-        )
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules were changed without an approval")
 
 
 def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
@@ -334,6 +332,6 @@ def _compare_copy(
         detail = f"witness {who} has a newer head, {commit[:12]}, {witness.detail}: an old state is served here"
         return AuditFinding(head, 0, Code.LEDGER_BEHIND, detail)
     if witness.kind is WitnessKind.FOREIGN:
-        detail = f"witness {who} has another ledger: head {commit[:12]}, {witness.detail}"
+        detail = f"witness {who} has a different ledger: head {commit[:12]}, {witness.detail}"
         return AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
     return AuditFinding(head, 0, Code.WITNESS_UNPROVEN, f"witness {who} shows {commit[:12]}: {witness.detail}")

@@ -115,7 +115,9 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
         case RollingBack():
             _expect(record, ChangesetState.PREPARING, ChangesetState.PREPARED)
             if pivot_done(record):
-                raise _refusal(record, "a change that cannot be taken back is done, so it can only go on")
+                raise _refusal(
+                    record, "a change that cannot be rolled back is done, so the changeset can only continue"
+                )
             record = replace(record, state=ChangesetState.ROLLING_BACK, error=what.error)
         case Failed():
             _expect(record, ChangesetState.ROLLING_BACK)
@@ -203,7 +205,7 @@ def _check_runtime(record: Changeset, member: Member, state: RuntimeState) -> No
     if state not in allowed or left:
         raise _refusal(record, f"{member.address} cannot become {state}")
     if member.effect is Effect.PIVOT and record.state is ChangesetState.PREPARING and state in _DOING:
-        raise _refusal(record, f"{member.address} cannot be taken back, so it waits until everything else is prepared")
+        raise _refusal(record, f"{member.address} cannot be rolled back, so it waits until everything else is prepared")
 
 
 def _before_pivot(record: Changeset) -> list[Member]:

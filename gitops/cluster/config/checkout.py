@@ -57,13 +57,13 @@ def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
     if tree.kind(f"{rule.path}/{CLUSTER_FILE}".removeprefix("./")) is PathKind.FILE:
         return None
     if rule.path == "." or tree.kind(rule.path) is PathKind.DIR:
-        detail, fix = f"the folder {rule.path} has no {CLUSTER_FILE}", "write the folder that has one, or create it"
+        detail, fix = f"the folder {rule.path} has no {CLUSTER_FILE}", "use the folder that has one, or create the file"
         return GitopsError(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE, fix=fix)
     near: list[str] = []
     with suppress(SourceError):
         near = [each for each in tree.names(above or ".") if tree.kind(f"{above}/{each}".lstrip("/")) is PathKind.DIR]
     meant = did_you_mean(name, near)
-    fix = f"create it, with a {CLUSTER_FILE}; or write another folder" if meant is None else meant
+    fix = f"create it, with a {CLUSTER_FILE}; or use a different folder" if meant is None else meant
     return GitopsError(Code.BOT_CONFIG_INVALID, f"the folder {rule.path} does not exist", path=CONFIG_FILE, fix=fix)
 
 

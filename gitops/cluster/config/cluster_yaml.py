@@ -238,7 +238,7 @@ class _ClusterReader:
         path = f"restores.{shown(key.text)}"
         graphs = top.get("graphs")
         if not isinstance(graphs, YamlMap) or key.text not in {graph.text for graph, _ in graphs.entries}:
-            self._wrong(key, path, "no such graph is declared", fix="write the id of a graph of this file")
+            self._wrong(key, path, "no such graph is declared", fix="write the id of a graph in this file")
         fields = self._fields(node, path, "restores.*", name=key)
         version, types = fields.get("version"), fields.get("types")
         number = 0
@@ -255,7 +255,7 @@ class _ClusterReader:
         if isinstance(types, YamlList) and types.items:
             names = tuple(self._strict_text(item, f"{path}.types[{at}]") for at, item in enumerate(types.items))
         elif types is not None:
-            fix = "write the types whose rows come back, such as types: [Person]"
+            fix = "list the types whose rows to restore, such as types: [Person]"
             self._wrong(types, f"{path}.types", f"expected a list of types, got {_what(types)}", fix=fix)
         return DeclaredRestore(_text(key), number, names)
 
@@ -292,7 +292,7 @@ class _ClusterReader:
             return ()
         fix = f"write {first}: VALUE in the line below {path.rpartition('.')[2]}, indented" if path else _TOP
         if isinstance(node, YamlScalar) and (glued := _GLUED.match(node.text)) is not None:
-            fix = f"write a blank behind the colon: {glued[1]}: {shown(glued[2])}"
+            fix = f"write a space after the colon: {glued[1]}: {shown(glued[2])}"
         self._wrong(node, path, f"expected a mapping{'' if path else ' at the top'}, got {_what(node)}", fix=fix)
         return None
 
@@ -310,7 +310,7 @@ class _ClusterReader:
                 self._found.add(
                     Code.NAME_DIFFERS_IN_CASE,
                     f"{path}.{shown(key.text)}",
-                    f"'{shown(key.text)}' and '{shown(other)}' differ in case only",
+                    f"'{shown(key.text)}' and '{shown(other)}' differ only in case",
                     source=place,
                 )
         return entries

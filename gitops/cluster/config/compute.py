@@ -82,9 +82,9 @@ class DeclaredStrategies:
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError("must be a text that is not empty")
+        raise ValueError("must be a string that is not empty")
     if not is_line(value):
-        raise ValueError("must be one line without control characters and outer blanks")
+        raise ValueError("must be one line without control characters or surrounding spaces")
     return value
 
 
@@ -141,14 +141,16 @@ def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental
         message = f"is target_size as well; a burst replica of size {target.target_size} would not help"
         problems.append((("burst", "burst_replica_size"), message))
     if target is not None and target.drop_first and burst is not None:
-        message = "cannot be combined with drop_first: a cluster that may have one replica only gets no burst replica"
+        message = (
+            "cannot be combined with drop_first, because a cluster limited to one replica cannot get a burst replica"
+        )
         problems.append((("burst", CHOSEN_KEY), message))
     name = None if target is None else target.replica_name
     if name is not None and name.startswith(_RESERVED):
         message = f"'{name}' cannot be created: names that begin with {', '.join(_RESERVED)} belong to the target"
         problems.append((("target_size", "replica_name"), message))
     elif name is not None and _is_taken(name, cluster, declared):
-        message = f"'{name}' is a name that strategies or tools give to replicas of their own; choose another one"
+        message = f"'{name}' is a name that strategies or tools give to replicas of their own; choose a different one"
         problems.append((("target_size", "replica_name"), message))
     if problems:
         raise Refused(*problems)
@@ -160,7 +162,7 @@ def strategy_warnings(declared: DeclaredStrategies, interval_s: int) -> list[tup
     if idle is None:
         return found
     if declared.target_size is None and declared.shrink_to_fit is None:
-        message = "suspends a cluster that never comes back: declare target_size or shrink_to_fit next to it"
+        message = "suspends a cluster that nothing resumes: declare target_size or shrink_to_fit next to it"
         found.append((("idle_suspend", CHOSEN_KEY), message))
     if idle.idle_after_s < 2 * interval_s:
         message = f"is less than two intervals of {interval_s} s, so one quiet interval suspends the cluster"
@@ -238,7 +240,7 @@ def _credits(value: object) -> float:
 def _interval(value: object) -> int:
     seconds = TIME(value)
     if not seconds:
-        raise ValueError("expected a time that is longer than nothing")
+        raise ValueError("expected a time longer than 0")
     return seconds
 
 
@@ -278,7 +280,7 @@ COMPUTE_FORM = mapping(
     {
         "targets": keyed(text(is_name, _NOT_A_NAME), _TARGET),
         "strategies": keyed(
-            text(is_name, f"{_NOT_A_NAME}; below such a name, cluster: NAME is what the target calls it"), _CLUSTER
+            text(is_name, f"{_NOT_A_NAME}; if the target uses another name, add cluster: NAME below"), _CLUSTER
         ),
         "interval": derived(_interval),
     },
@@ -359,7 +361,9 @@ def _problems(declared: ComputeSection) -> Iterator[tuple[Code, Place, str]]:
     for name, target in sorted(declared.targets.items()):
         other = variables.setdefault(target.url, name)
         if other != name:
-            message = f"the target {other} has the variable {target.url} already; one database is one target"
+            message = (
+                f"the target {other} already uses the variable {target.url}, and a database can be only one target"
+            )
             yield Code.STRATEGY_INVALID, ("targets", name, "url"), message
     first: dict[tuple[str, str], str] = {}
     for key, each in sorted(declared.strategies.items()):

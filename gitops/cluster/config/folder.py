@@ -225,10 +225,10 @@ def _open(name: str, flags: int, parent: int, place: str) -> int:
         # Which error a link gives differs between systems and flags, so the entry itself is asked.
         mode = _mode(parent, name, place)
         if flags & os.O_DIRECTORY and not stat.S_ISDIR(mode):
-            raise SourceError(Code.SOURCE_MISSING, f"a part of {place} before the last is a file", path=place) from None
+            raise SourceError(Code.SOURCE_MISSING, f"a parent folder of {place} is a file", path=place) from None
         raise _unreadable(place, error) from None
 
 
 def _unreadable(place: str, error: OSError) -> SourceError:
-    fix = "permit reading it to the user that runs gitops: chmod u+r FILE" if error.errno in (EACCES, EPERM) else None
+    fix = "let the user that runs gitops read it: chmod u+r FILE" if error.errno in (EACCES, EPERM) else None
     return SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read: {error.strerror}", path=place, fix=fix)

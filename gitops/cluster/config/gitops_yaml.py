@@ -205,7 +205,7 @@ class ClusterRule:
     )
     renamed_from: str | None = rule(
         optional(_NAME),
-        "The name that the cluster had before: it goes on with that ledger and its graphs.",
+        "The name that the cluster had before: it continues that ledger with its graphs.",
         default=None,
         more=(
             "Without it, a new name is a new cluster, and the old one is taken out; the plan of that names the "
@@ -265,7 +265,7 @@ class ApprovalRule:
         more="These are the [keys of people](#keys-of-people).",
     )
     revoked_keys: str | None = rule(
-        optional(_PATH), "The file with revoked public keys, one in a line.", default=None, unset="none"
+        optional(_PATH), "The file with revoked public keys, one per line.", default=None, unset="none"
     )
     approvers: tuple[str, ...] = rule(
         listed(_PRINCIPAL),
@@ -276,21 +276,21 @@ class ApprovalRule:
     )
     required: int = rule(
         _PEOPLE,
-        "How many different people have to approve one change, {bounds}, where no gate says it.",
+        "How many different people have to approve one change, {bounds}, unless a gate sets another number.",
         default=1,
         trusted=Trusted("people needed", less),
-        more="So many people who may approve must have a key.",
+        more="At least this many approvers must have a key.",
     )
     expires_after: timedelta = rule(
         _DURATION,
-        "How long an approval lasts at most, such as `7d`, `12h` or `30m`.",
+        "How long an approval is valid, such as `7d`, `12h` or `30m`.",
         default=timedelta(days=7),
         trusted=Trusted("an approval lasts", more),
-        more="It is 1 to 99999, with `d`, `h` or `m`.",
+        more="A number from 1 to 99999 with `d`, `h` or `m`.",
     )
     accounts: Mapping[str, str] = rule(
-        keyed(_ACCOUNT, _PRINCIPAL, "The principal that this account is."),
-        "Which principal a forge account is: `github:583231: ada@brain.example`.",
+        keyed(_ACCOUNT, _PRINCIPAL, "The principal that owns this account."),
+        "Which principal owns a forge account: `github:583231: ada@brain.example`.",
         default={},
         trusted=Trusted("account", any_other),
         more="The number is the forge's id of the account, which it never reuses.",
@@ -308,7 +308,7 @@ class ApprovalRule:
     )
     forge_verdict: bool = rule(
         truth,
-        "Whether the forge itself has to report the change request as approved, too.",
+        "Whether the forge itself must also report the change request as approved.",
         default=False,
         trusted=Trusted("the forge has to approve, too", less),
         more="The forge judges by required reviews and code owners.",
@@ -317,7 +317,7 @@ class ApprovalRule:
         listed(_PRINCIPAL),
         "The principals who may approve alone in an emergency.",
         default=(),
-        trusted=Trusted("acts alone in an emergency", more),
+        trusted=Trusted("may approve alone in an emergency", more),
         more=(
             "An [emergency](approvals.md#emergencies) never opens keys and rules, and a second person has to "
             "countersign it before the next apply."
@@ -326,7 +326,7 @@ class ApprovalRule:
     )
     gates: tuple[str, ...] | Mapping[str, int] = rule(
         _GATES,
-        "A list of reversible changes that need an approval, too, or how many people each gate asks for.",
+        "A list of reversible changes that also need an approval, or how many people each gate requires.",
         default=(),
         trusted=Trusted("needs an approval, too", less),
         more=(
@@ -340,8 +340,8 @@ class ApprovalRule:
         unset="none; `[lossy]` in new repositories",
     )
     environments: Mapping[str, Mapping[str, int]] = rule(
-        keyed(_NAME, _NUMBERS, "How many people each gate asks for in this environment of `clusters`."),
-        "The numbers of people of an environment; they go before those of `gates`.",
+        keyed(_NAME, _NUMBERS, "How many people each gate requires in this environment of `clusters`."),
+        "The numbers of people for an environment, which override those of `gates`.",
         default={},
         trusted=Trusted("people needed at gate", less, "numbers"),
         more="`production: {lossy: 2}` gates `lossy` in that environment, also where `gates` does not list it.",
@@ -349,7 +349,7 @@ class ApprovalRule:
     )
     widening: tuple[str, ...] = rule(
         listed(choice(*AccessClass)),
-        "The classes of permissions whose gain by a change of a policy needs an approval.",
+        "The permission classes that a policy change can grant only with an approval.",
         default=(),
         trusted=Trusted("a policy that widens access needs an approval for", less),
         more=(
@@ -375,22 +375,20 @@ class ApprovalRule:
             {
                 "percent": Row(
                     whole(0, 1000),
-                    "In percent of the rows that were seen, {bounds}; no more may be replaced, either.",
+                    "As a percentage of the rows that the approver saw, {bounds}; it also limits replaced rows.",
                 ),
                 "rows": Row(
                     whole(0, 10**12),
-                    "In rows, for growth alone. With 0, only the percentage counts.",
+                    "As a number of rows, for growth only. With 0, only the percentage counts.",
                     more="With 1000, an approval for 5 rows covers 1,005.",
                     unset="1000; 0 in new repositories",
                 ),
             },
         ),
-        "How many more rows than its approver saw an approval of a change of data covers.",
+        "How many more rows than the approver saw an approval of a data change covers.",
         default=DataGrowth(),
         trusted=Trusted("an approval covers growth of", _grows),
-        more=(
-            "[Whichever of the two is more](approval-verification.md#data) counts. A graph that was seen empty has to stay empty."
-        ),
+        more=("[The larger of the two](approval-verification.md#data) counts. A graph that was empty must stay empty."),
     )
 
     def numbers(self) -> dict[str, int]:
@@ -418,20 +416,20 @@ class ApplyRule:
 
     parallel: int | None = rule(
         optional(whole(1, 64)),
-        "How many changes are carried out at once, {bounds}.",
+        "How many changes are applied at the same time, {bounds}.",
         default=None,
         unset="1; 16 if the data is in a bucket",
     )
-    fail_fast: bool = rule(truth, "Whether nothing new is started after the first failure.", default=False)
+    fail_fast: bool = rule(truth, "Whether an apply starts no more changes after the first failure.", default=False)
     node_timeout: timedelta = rule(
         _DURATION,
         "How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration.",
         default=timedelta(minutes=10),
-        more="Migrations and deletes of graphs, which cannot be taken back, have [no limit](bot.md#interrupts).",
+        more="Migrations and graph deletes, which cannot be rolled back, have [no limit](bot.md#interrupts).",
     )
     atomicity: Atomicity = rule(
         choice(*get_args(Atomicity)),
-        "Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`).",
+        "Whether a merge is applied completely or not at all (`atomic`), or as far as possible (`best_effort`).",
         default="atomic",
         more=(
             "[Whole or not at all](atomic-merges.md) means that the bot takes back what was "
@@ -441,7 +439,7 @@ class ApplyRule:
     )
     queue: Queue = rule(
         choice(*get_args(Queue)),
-        "Whether merges that wait are applied one by one (`one_per_merge`), or all at once.",
+        "Whether waiting merges are applied one by one (`one_per_merge`), or all at once.",
         default="one_per_merge",
         more=(
             "One by one, in [the queue](changesets.md#the-queue), each merge has its own changeset; `coalesce` "
@@ -450,10 +448,10 @@ class ApplyRule:
     )
     on_failure: OnFailure = rule(
         choice(*get_args(OnFailure)),
-        "What becomes of what an atomic apply staged when it fails: `rollback` or `keep`.",
+        "What happens to the prepared changes of a failed atomic apply: `rollback` or `keep`.",
         default="rollback",
         more=(
-            "`rollback` takes it back, `keep` leaves it [to be looked at](atomic-merges.md#what-stays-after-a-failure)."
+            "`rollback` undoes them, `keep` leaves them [for inspection](atomic-merges.md#what-stays-after-a-failure)."
         ),
     )
     on_drift: OnDrift = rule(
@@ -468,7 +466,7 @@ class ApplyRule:
     )
     drain_grace: timedelta = rule(
         derived(wait),
-        "How long an atomic apply keeps data after they left the cluster, such as `30s` or `5m`.",
+        "How long an atomic apply keeps data that left the cluster, such as `30s` or `5m`.",
         default=timedelta(0),
         more=(
             "At most `999m`. The job waits so long, and keeps the lock; less where all "
@@ -487,7 +485,7 @@ class ForgeRule:
 
     kind: ForgeKind | None = rule(
         optional(choice(*get_args(ForgeKind))),
-        "The forge, where the job of the bot does not say it.",
+        "The forge, if the bot's job does not set it.",
         default=None,
         trusted=Trusted("forge", any_other, "forge_kind"),
         more="The kinds are `github`, `gitlab`, `gitea`, and `local` for a bare repository.",
@@ -498,7 +496,7 @@ class ForgeRule:
         "The forge's name of the repository, such as `brain/clusters`.",
         default=None,
         trusted=Trusted("project on the forge", any_other, "forge_project"),
-        more="A CI job that says its project decides itself.",
+        more="A CI job that sets its own project overrides this.",
         unset="the path in the address of the remote",
     )
     commands: Commands = rule(
@@ -515,7 +513,7 @@ class ForgeRule:
     deployments: bool = rule(truth, "Whether applies are shown as deployments.", default=True)
     labels: bool = rule(
         truth,
-        "Whether change requests have labels of the bot.",
+        "Whether the bot adds labels to change requests.",
         default=True,
         more="One of them is `gitops/needs-approval`.",
     )
@@ -553,14 +551,16 @@ class BotConfig:
     )
     approvals: ApprovalRule = rule(
         mapping(ApprovalRule),
-        "Who may permit changes that need an approval.",
+        "Who can approve changes.",
         default=ApprovalRule(),
-        more="All irreversible changes do, and those of `gates`, `widening` and `max_deletes`.",
+        more="All irreversible changes need an approval, and those of `gates`, `widening` and `max_deletes`.",
     )
     apply: ApplyRule = rule(mapping(ApplyRule), "How merges are applied.", default=ApplyRule())
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
     oidc: OidcRule = rule(
-        OIDC_FORM, "Whose tokens the query server and the API of the bot take, besides their own.", default=OidcRule()
+        OIDC_FORM,
+        "Which identity providers' tokens the query server and the bot API accept, besides their own.",
+        default=OidcRule(),
     )
 
     def cluster(self, name: str | None) -> ClusterRule:

@@ -34,41 +34,41 @@ policies | The access policies of the cluster by name.
 policies.* | One policy: its file, and what it is bound to.
 policies.*.file | The policy file, relative to this folder.
 policies.*.applies_to | What the policy is bound to: `cluster`, or graphs by id.
-restores | Rows that come back from an earlier version of a graph, by its id.
-restores.* | One restore: the version, and the types whose rows come back.
+restores | Rows to restore from an earlier version of a graph, by graph id.
+restores.* | One restore: the version, and the types whose rows to restore.
 restores.*.version | The number of a version of the graph, as `gitops graph log` lists it.
-restores.*.types | The types of the graph whose rows come back.
+restores.*.types | The types of the graph whose rows to restore.
 compute | Replica strategies: targets, and the strategies of their compute clusters.
 compute.targets | The databases whose compute clusters have strategies, by name.
 compute.targets.* | One database.
 compute.targets.*.kind | What it is: `materialize`.
-compute.targets.*.url | Where it is: `{env: VARIABLE}`. A URL has a password, so it never stands in the file.
-compute.targets.*.url.env | The environment variable that holds the URL where applies and ticks run.
-compute.targets.*.application_name | What the target sees as the name of this program. Default: `cluster-gitops`.
+compute.targets.*.url | How to reach it: `{env: VARIABLE}`. A URL contains a password, so the file never contains the URL.
+compute.targets.*.url.env | The environment variable with the URL, set where applies and ticks run.
+compute.targets.*.application_name | The name of this program in the target's session list. Default: `cluster-gitops`.
 compute.targets.*.prune | Whether rows of strategies that were never declared here are deleted from the target. Default: false.
-compute.interval | How often a tick comes, such as `5m`, as your schedule has it. Only warnings use it. Default: `5m`.
+compute.interval | How often your schedule runs a tick, such as `5m`. Only warnings use it. Default: `5m`.
 compute.strategies | The compute clusters by name; the name is part of the addresses of their strategies.
 compute.strategies.* | One compute cluster: its target, its strategies, and its limits.
 compute.strategies.*.target | The name of its target.
-compute.strategies.*.cluster | What the target calls it, where that has other characters than a name here.
-compute.strategies.*.target_size | One replica of a size; once it is hydrated, none of other sizes.
+compute.strategies.*.cluster | The compute cluster's name on the target, if that name is not valid here.
+compute.strategies.*.target_size | One replica of a size; once it is hydrated, replicas of other sizes are dropped.
 compute.strategies.*.target_size.target_size | The size, such as `50cc`.
 compute.strategies.*.target_size.replica_name | The name of the replica. Default: `r_SIZE`.
 compute.strategies.*.target_size.drop_first | Whether other replicas are dropped before it is created. Default: false.
-compute.strategies.*.target_size.cooldown_s | How many seconds the strategy rests after a decision. Default: 0.
+compute.strategies.*.target_size.cooldown_s | How many seconds the strategy waits after a decision. Default: 0.
 compute.strategies.*.shrink_to_fit | The smallest size that hydrates without crashing. Needs `experimental: true`.
 compute.strategies.*.shrink_to_fit.max_replica_size | The largest size that is tried.
-compute.strategies.*.shrink_to_fit.min_oom_count | At how many crashes for memory in an hour a size is too small. Default: 1.
-compute.strategies.*.shrink_to_fit.min_crash_count | At how many crashes in an hour a size is too small. Default: 1.
-compute.strategies.*.shrink_to_fit.cooldown_s | How many seconds the strategy rests after a decision. Default: 0.
-compute.strategies.*.burst | One more replica while no other one is hydrated.
+compute.strategies.*.shrink_to_fit.min_oom_count | How many out-of-memory crashes in an hour make a size too small. Default: 1.
+compute.strategies.*.shrink_to_fit.min_crash_count | How many crashes in an hour make a size too small. Default: 1.
+compute.strategies.*.shrink_to_fit.cooldown_s | How many seconds the strategy waits after a decision. Default: 0.
+compute.strategies.*.burst | One more replica while no other replica is hydrated.
 compute.strategies.*.burst.burst_replica_size | Its size, such as `800cc`.
-compute.strategies.*.burst.cooldown_s | How many seconds the strategy rests after a decision. Default: 0.
+compute.strategies.*.burst.cooldown_s | How many seconds the strategy waits after a decision. Default: 0.
 compute.strategies.*.idle_suspend | No replicas while the compute cluster is idle.
 compute.strategies.*.idle_suspend.idle_after_s | After how many seconds without activity it is idle.
-compute.strategies.*.idle_suspend.cooldown_s | How many seconds the strategy rests after a decision. Default: 0.
-compute.strategies.*.max_replicas | How many replicas it has at most, 1 to 1000. Default: 5.
-compute.strategies.*.max_credits_per_hour | How many credits its replicas cost per hour at most. Default: no limit.
+compute.strategies.*.idle_suspend.cooldown_s | How many seconds the strategy waits after a decision. Default: 0.
+compute.strategies.*.max_replicas | The maximum number of replicas, from 1 to 1000. Default: 5.
+compute.strategies.*.max_credits_per_hour | The maximum number of credits per hour that its replicas cost. Default: no limit.
 compute.strategies.*.experimental | Whether `shrink_to_fit` is permitted. Default: false.
 """)
 

@@ -532,7 +532,7 @@ def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> No
     for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
         for name in names[1:]:
             policy = named[name]
-            message = f"{scope} has the policy {names[0]} already"
+            message = f"{scope} already has the policy {names[0]}"
             found.add(
                 Code.DUPLICATE_POLICY_BINDING, f"{policy.at}.applies_to", message, source=policy.declared.name.source
             )

@@ -186,7 +186,9 @@ class ResourceLoader:
         near = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-").lstrip("0123456789")
         fix = "use a shorter name" if is_name(name) else f"did you mean `{near}`?" if is_name(near) else None
         if is_name(name):
-            message = f"the name has {len(name)} characters: use at most {most}, since a folder is called by it"
+            message = (
+                f"the name has {len(name)} characters: use at most {most}, because it becomes the name of a folder"
+            )
         elif most is not None:
             # Another name may have _, but no server serves a graph that is called so.
             near = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-").lstrip("-0123456789")
@@ -342,7 +344,7 @@ class _GraphLoading:
                     self._loader.check_name(name, f"{self._at}.{shown(name)}", place)
                     other = folded.setdefault(name.lower(), name)
                     if other != name:
-                        message = f"the queries '{shown(name)}' and '{shown(other)}' differ in case only"
+                        message = f"the queries '{shown(name)}' and '{shown(other)}' differ only in case"
                         self._found.add(
                             Code.NAME_DIFFERS_IN_CASE, f"{self._at}.{shown(name)}", message, source=source_of(place)
                         )
@@ -433,6 +435,6 @@ class _GraphLoading:
         if not isinstance(known, LanguageError):
             spans = [each.name.span for each in known if each.name.text == query.name.text]
             where = first.at(spans[0]).shown() if spans else where
-        message = f"the query {name} is declared again; its declaration at {where} counts"
+        message = f"the query {name} is declared again; its declaration at {where} is used"
         source = declared.file.at(query.name.span)
         self._found.add(Code.DUPLICATE_QUERY_NAME, f"{self._at}.{name}", message, source=source)

@@ -199,7 +199,7 @@ _ISSUER = mapping(
             unset="`jwks_uri` of its discovery document",
         ),
         "clock_tolerance": Row(
-            derived(_tolerance), "How far the clock of the issuer may be away, such as `30s`.", more="At most `5m`."
+            derived(_tolerance), "How far the clock of the issuer may differ, such as `30s`.", more="At most `5m`."
         ),
     },
 )
@@ -211,7 +211,7 @@ class OidcRule:
 
     issuers: tuple[TokenIssuer, ...] = rule(
         listed(_ISSUER),
-        "The identity providers whose tokens the servers take: a list of mappings.",
+        "The identity providers whose tokens the servers accept: a list of mappings.",
         default=(),
         trusted=Trusted("identity provider", any_other),
         more="See [tokens of an identity provider](oidc.md).",
@@ -236,7 +236,7 @@ def issuer_problems(section: OidcRule, below: Place = ()) -> Iterator[tuple[Plac
         telling = OPEN_ISSUERS.get(each.issuer.rstrip("/"))
         for index, claims in enumerate(each.rules):
             if telling and not any(claim in telling for claim, _ in claims.require):
-                said = f"everybody gets tokens of this issuer: require one of {', '.join(telling)}"
+                said = f"anyone can get a token from this issuer, so require one of {', '.join(telling)}"
                 yield (*place, "rules", index), said
 
 

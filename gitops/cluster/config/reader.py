@@ -127,7 +127,7 @@ class SourceReader:
         """
         found = self.read(path)
         if not path.strip():
-            found = SourceError(Code.SOURCE_MISSING, "the path is blank", fix="write the path of a file of this folder")
+            found = SourceError(Code.SOURCE_MISSING, "the path is blank", fix="write the path of a file in this folder")
         if isinstance(found, SourceError):
             self.report(found, at, place, otherwise=missing)
             return None
@@ -175,7 +175,7 @@ def _own_bytes(tree: SourceTree, place: str) -> bytes:
     """
     data = tree.read(place)
     if data.startswith(_LFS):
-        raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a Git LFS pointer, and not the text itself", path=place)
+        raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a Git LFS pointer, not the content itself", path=place)
     return data
 
 

@@ -30,7 +30,7 @@ def with_rule(source: bytes, key: str, value: str) -> bytes:
     root, text = parse_yaml(source), source.decode()
     parent, inside, left = _left(root, key)
     if not left:
-        raise GitopsError(Code.BOT_CONFIG_INVALID, f"{key} is set already", path=CONFIG_FILE)
+        raise GitopsError(Code.BOT_CONFIG_INVALID, f"{key} is already set", path=CONFIG_FILE)
     added = f"{left[-1]}: {value}"
     for name in reversed(left[:-1]):
         added = f"{name}: {{{added}}}"
@@ -58,7 +58,7 @@ def with_rule(source: bytes, key: str, value: str) -> bytes:
 
 
 def _by_hand(key: str, value: str) -> GitopsError:
-    detail = f"{key} cannot be added to this text without changing it otherwise; add {key}: {value} yourself"
+    detail = f"{key} cannot be added to this file without other changes; add {key}: {value} yourself"
     return GitopsError(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE)
 
 

@@ -125,7 +125,7 @@ class Meter:
         if size > limits.file_bytes:
             detail = f"{path} has more than the {limits.file_bytes} bytes allowed for one file"
         elif self._files >= limits.files:
-            detail = f"{path} is one file more than the {limits.files} allowed for one cluster folder"
+            detail = f"{path} exceeds the {limits.files} files allowed for one cluster folder"
         elif self._bytes + size > limits.total_bytes:
             detail = f"with {path} the cluster folder exceeds the {limits.total_bytes} bytes allowed"
         else:
@@ -234,7 +234,7 @@ def _require_safe(name: str, path: str) -> None:
     elif "\\" in name or ":" in name:
         reason = "it contains a backslash or a colon"
     elif name.rstrip(" .").casefold() in (".git", "git~1"):
-        reason = "it stands for the folder of a git repository"
+        reason = "it refers to the folder of a git repository"
     elif len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
         reason = f"it is longer than {_MAX_NAME_BYTES} bytes"
     else:

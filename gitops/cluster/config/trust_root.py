@@ -65,7 +65,7 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
         field, _, rest = line.replace("\t", " ").partition(" ")
         principals = tuple(field.split(","))
         if not all(_PRINCIPAL.fullmatch(name) for name in principals):
-            raise _bad(number, "principals are plain names separated by commas; patterns and quotes are refused")
+            raise _bad(number, "principals are plain names separated by commas; patterns and quotes are not allowed")
         if len(set(principals)) != len(principals):
             raise _bad(number, "a principal is listed twice")
         rest = rest.lstrip()
@@ -106,7 +106,7 @@ def _lines(text: bytes) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             raise _bad(number, "the line is not UTF-8") from error
         if len(line) > _MAX_LINE or not line.replace("\t", " ").isprintable():
-            raise _bad(number, "the line is too long or holds control characters")
+            raise _bad(number, "the line is too long or contains control characters")
         if line and not line.startswith("#"):
             yield number, line
 
@@ -117,11 +117,11 @@ def _options(number: int, field: str) -> dict[str, str]:
     for given, value in _OPTION.findall(field):
         name = given.lower()
         if name == "cert-authority":
-            raise _bad(number, "certificate authorities are refused; list each key")
+            raise _bad(number, "certificate authorities are not allowed; list each key")
         if name not in _OPTIONS or not value:
             raise _bad(number, f"unknown option or key type {name!r}, or an option without a value")
         if name in options:
-            raise _bad(number, f"option {name} is given twice")
+            raise _bad(number, f"option {name} appears twice")
         options[name] = value
     return options
 
@@ -129,7 +129,7 @@ def _options(number: int, field: str) -> dict[str, str]:
 def _key(number: int, fields: list[str]) -> tuple[str, str]:
     """Parse key type and key; the blob must be canonical base64 of the same type."""
     if len(fields) < 2:  # noqa: PLR2004 - type and key
-        raise _bad(number, "a key type and a key are expected")
+        raise _bad(number, "expected a key type and a key")
     key_type, key = fields[:2]
     if key_type not in KEY_TYPES:
         raise _bad(number, f"key type {key_type!r} is not supported")
@@ -142,7 +142,7 @@ def _key(number: int, fields: list[str]) -> tuple[str, str]:
         raise _bad(number, "the key is not canonical base64")
     name = key_type.encode()
     if not blob.startswith(len(name).to_bytes(4, "big") + name) or len(blob) <= len(name) + 4:
-        raise _bad(number, "the key is of another type than the line says")
+        raise _bad(number, "the key type does not match the one on the line")
     return key_type, key
 
 

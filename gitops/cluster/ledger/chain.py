@@ -166,7 +166,7 @@ def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | N
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"{commit_id[:12]} has no {ENTRY}", path=commit_id)
     entry = read_entry(content)
     if commit.parents != (() if entry.previous is None else (entry.previous, *entry.carried)):
-        detail = f"the parents of {commit_id[:12]} are not the entry before and the approvals that it names"
+        detail = f"the parents of {commit_id[:12]} are not the previous entry and the approvals that it lists"
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
     before = _trust_after(reader, entry.previous or commit_id, known)
     _check_signature(reader, commit_id, entry, before)
@@ -217,7 +217,7 @@ def split_chain(
         try:
             found = read_verified_entry(reader, commit, known)
             if good is not None and found.entry.previous != good.commit.id:
-                raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, "it does not follow the entry before")
+                raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, "it does not follow the previous entry")
             if good is not None:
                 _check_succession(good.entry, found.entry, commit)
             elif commit != seen:
@@ -265,7 +265,7 @@ def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) 
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
     at, before = parse_timestamp(later.at), parse_timestamp(earlier.at)
     if at is None or before is None or at < before:
-        detail = f"entry {later.number} is dated before the one it follows"
+        detail = f"entry {later.number} is dated before the previous entry"
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
 
 
@@ -379,9 +379,7 @@ def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster:
     elif reader.resolve(anchor.head) is not None and is_continuation(reader, anchor.head, view.head):
         what = f"of this ledger, and the branch was rewound to {view.head[:12]}"
     else:
-        what = (
-            f"of another ledger: it begins with {anchor.genesis[:12]}, which is not in the history of {view.head[:12]}"
-        )
+        what = f"of a different ledger: it begins with {anchor.genesis[:12]}, which is not in the history of {view.head[:12]}"
     detail = f"{where} {what}; {restore_commands(cluster, anchor.head)}"
     raise IntegrityError(Code.LEDGER_ANCHOR_MISMATCH, detail, path=ledger_ref(cluster))
 

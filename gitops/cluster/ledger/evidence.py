@@ -279,7 +279,7 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
             former = None if ledger.head is None else first_entry(reader, ledger.head).entry.former
             if former is not None and first.commit.id == former.genesis:
                 return EntryWitness(WitnessKind.FORMER, entry, "of the ledger before this one")
-            return EntryWitness(WitnessKind.FOREIGN, entry, "of a chain with another first entry")
+            return EntryWitness(WitnessKind.FOREIGN, entry, "of a chain with a different first entry")
     except GitopsError as error:
         return EntryWitness(WitnessKind.UNPROVEN, entry, error.detail)
     kind = WitnessKind.NEWER if joins == ledger.head else WitnessKind.FOREIGN
@@ -305,7 +305,7 @@ def document_problem(reader: GitReader, commit_id: str, witness: EntryWitness, l
         return f"it is for cluster {document.target.cluster} of repository {document.target.repository}"
     inner = own is None or (own.good and own.key == signature.key)
     if not signature.good or not inner:
-        return "it is not signed" if not signature.signed else "its signature does not hold"
+        return "it is not signed" if not signature.signed else "its signature is not valid"
     if at is None or found.after.principal(signature.key, at=at) is None:
         return f"its {signature.key_type} key was not trusted after that entry"
     if witness.kind is WitnessKind.UNREAD and ledger.head is not None:

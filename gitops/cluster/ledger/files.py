@@ -101,7 +101,7 @@ def lock_held_message(seen: LockObservation, at: str | None = None, place: str =
     `place` is the part of a command line that selects this cluster.
     """
     if not seen.held:
-        return "the lock was just freed; run the command again"
+        return "the lock was just released; run the command again"
     if seen.info is None:
         remedy = f"; if no run is active: gitops force-unlock {seen.unlock_id}{place}" if seen.unlock_id else ""
         return f"the ledger is locked; its lock cannot be read{': ' if seen.detail else ''}{seen.detail}{remedy}"

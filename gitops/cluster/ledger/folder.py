@@ -180,8 +180,8 @@ class FolderChangesets:
                 if self._is_settled:
                     return known
                 if known.pending and not may_settle():
-                    detail = "the run that holds the lock commits a changeset at this moment"
-                    fix = "see what became of it: gitops changeset list --all"
+                    detail = "the run that holds the lock is committing a changeset now"
+                    fix = "see its result: gitops changeset list --all"
                     raise ConflictError(Code.STATE_LOCK_HELD, detail, path=layout.LOCK, fix=fix)
                 unwritten = known.unwritten()
                 self._write_files(known, unwritten)

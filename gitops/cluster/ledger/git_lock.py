@@ -192,7 +192,7 @@ class GitLock:
         except GitopsError as error:
             if error.code != Code.PUSH_REFUSED:
                 raise
-            detail = f"this account can create {other} but not delete it, so a lock could not be released; let it"
+            detail = f"this account can create {other} but not delete it, so a lock could not be released; allow it to"
             raise GitopsError(Code.PUSH_REFUSED, f"{detail} delete (gitolite: RW+ or RWD): {error.detail}") from error
 
     def _take_back(self, oid: str) -> None:

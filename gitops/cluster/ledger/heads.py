@@ -184,7 +184,7 @@ class Heads:
                 return None
             if (seen := known.pin or known.branch) is not None:
                 restore = restore_commands(self.cluster, seen)
-                detail = f"the ledger branch is missing, although this repository has seen it; {restore}"
+                detail = f"the ledger branch is missing, although it existed earlier; {restore}"
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
             self._check_witnesses(None, listed)
             return None

@@ -120,7 +120,9 @@ class ChangesetRecords:
         # Who takes a batch away has written the files of its events before.
         data = lines if batch is None else self._read(layout.batch_key(batch)) or b""
         if data and batch is not None and digest(data) != batch:
-            raise IntegrityError(Code.CHANGESET_INVALID, "it does not have its digest", path=layout.batch_key(batch))
+            raise IntegrityError(
+                Code.CHANGESET_INVALID, "the content does not match its digest", path=layout.batch_key(batch)
+            )
         return _events_of_newest(data)
 
     def record(self, key: str) -> Changeset | None:
@@ -212,7 +214,7 @@ class ChangesetRecords:
             if isinstance(first, Created) and before is not None:
                 if before.plan.digest != first.record.plan.digest:  # rule 4
                     was, now = before.plan.digest[:12], first.record.plan.digest[:12]
-                    detail = f"it exists, with plan {was}; this plan is {now}"
+                    detail = f"it already exists with plan {was}, but this plan is {now}"
                     raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=key)
                 joined.add(key)
                 del due[0]
@@ -308,7 +310,7 @@ class ChangesetRecords:
     def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
         """Rule 3."""
         if index.active is not None:
-            detail = f"changeset {index.active} is not ended; one at a time changes the cluster"
+            detail = f"changeset {index.active} has not ended, and only one at a time can change the cluster"
             fix = f"wait until it has ended: gitops changeset watch {index.active}"
             raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=index.active, fix=fix)
         for key in index.open:

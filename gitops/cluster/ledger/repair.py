@@ -93,7 +93,7 @@ class RepairLedger(BranchLedger):
             with around(self._faults, "ledger.branch", "push"):
                 push_own(self._remote, RefUpdate(self._ref, damage.head or ZERO, found.commit.id))
         except ConflictError as error:
-            detail = "the branch has moved since; show it again: gitops ledger repair"
+            detail = "the branch has moved since then; show it again: gitops ledger repair"
             raise ConflictError(Code.STATE_CAS_MISMATCH, detail, path=self._ref) from error
         self._heads.accept(found.commit.id)
         self._write_anchor(found)

@@ -187,11 +187,11 @@ def check_records(reader: GitReader, before: str | None, after: str) -> Recordin
         raise _mismatch(f"its events do not follow event {known.index.seq} by number", layout.EVENTS)
     for key, run in runs.items():
         if (detail := contradiction(run, recording.records[key])) is not None:
-            raise _mismatch(f"{layout.run_key(key)} is not the run of its changeset: {detail}", layout.run_key(key))
+            raise _mismatch(f"{layout.run_key(key)} does not match its changeset: {detail}", layout.run_key(key))
     due = {**recording.files, layout.INDEX: write_index(recording.index)} if events else {}
     for path in sorted({*changed, *due}):
         if reader.read(after, path) != due.get(path, old(path)):
-            raise _mismatch(f"{path} is not what its events give", path)
+            raise _mismatch(f"{path} does not match its events", path)
     return recording
 
 
@@ -202,7 +202,7 @@ def _added_run(reader: GitReader, after: str, changed: Collection[str], key: str
     try:
         return None if data is None else read_run(data)
     except IntegrityError as error:
-        raise _mismatch(f"{path} is not the run of its changeset: {error.detail}", path) from error
+        raise _mismatch(f"{path} does not match its changeset: {error.detail}", path) from error
 
 
 def check_trailers(reader: GitReader, commit_id: str) -> None:
@@ -216,7 +216,7 @@ def check_trailers(reader: GitReader, commit_id: str) -> None:
     due, said = trailers(entry, check_records(reader, before, commit.tree)), parse_trailers(commit.message)
     for wanted, found in zip_longest(map(": ".join, due), map(": ".join, said), fillvalue="nothing more"):
         if wanted != found:
-            detail = f"the message of {commit_id[:12]} says {found}; its files say {wanted}"
+            detail = f"the message of {commit_id[:12]} says {found}, but its files say {wanted}"
             raise IntegrityError(Code.TRAILER_MISMATCH, detail, path=commit_id)
 
 

@@ -141,7 +141,7 @@ class Seen:
     @property
     def dated(self) -> str:
         """The end of a clause about the rows that were not read; empty if they were."""
-        return "" if self.recorded_at is None else f" recorded at {self.recorded_at} and not read since"
+        return "" if self.recorded_at is None else f", last recorded at {self.recorded_at}"
 
     @property
     def held(self) -> str:

@@ -232,9 +232,9 @@ def read_strategies(texts: Mapping[Address, bytes]) -> tuple[ComputeRules, ...]:
         text, key = read_strategy(address, texts[address]), address.compute or ""
         known = found.get(key) or ComputeRules(key, text.target, text.cluster, (), text.limits)
         if (text.target, text.cluster, text.limits) != (known.target, known.cluster, known.limits):
-            raise _invalid(address, f"another strategy of {key} records another target, compute cluster or limits")
+            raise _invalid(address, f"another strategy of {key} records a different target, compute cluster or limits")
         if targets.setdefault(text.target.name, text.target) != text.target:
-            raise _invalid(address, f"another strategy records another target {text.target.name}")
+            raise _invalid(address, f"another strategy records a different target {text.target.name}")
         rules = sorted((*known.rules, text.rule), key=lambda rule: type_of(rule).priority)
         found[key] = ComputeRules(key, text.target, text.cluster, tuple(rules), text.limits)
     return tuple(found.values())
@@ -266,7 +266,7 @@ def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[Owned
             try:
                 found += (OwnedRow(address, **row) for row in _OWNED.read(observation.get("rows")))
             except MalformedError as error:
-                raise _invalid(address, f"the rows that are recorded of it cannot be read: {error}") from error
+                raise _invalid(address, f"its recorded rows cannot be read: {error}") from error
     return tuple(found)
 
 

@@ -173,7 +173,7 @@ class TokenIssuer:
             raise self._missing("actor", rule.actor, f"does not begin with {GROUP}")
         groups = [name for text in rule.groups for name in self._filled("groups", text, claims)]
         if len(groups) > MOST_GROUPS:
-            detail = f"the token has {len(groups)} groups; at most {MOST_GROUPS} are taken"
+            detail = f"the token has {len(groups)} groups; at most {MOST_GROUPS} are accepted"
             raise TokenRefusedError(Refusal.CLAIM_MISSING, detail, self.issuer)
         members = tuple(dict.fromkeys(f"{GROUP}{name}" for name in groups))
         return Identity(actor, members, frozenset(map(Grant, rule.grants)), self.issuer)
@@ -189,17 +189,17 @@ class TokenIssuer:
         names = []
         for each in _listed(value):
             if isinstance(each, bool) or not isinstance(each, str | int):
-                raise self._missing(key, text, "is a text or a number")
+                raise self._missing(key, text, "a string or a number")
             name = text[: hole.start()] + str(each) + text[hole.end() :]
             if not str(each).strip() or not name.isprintable() or name != name.strip() or len(name) > _LONGEST_NAME:
-                raise self._missing(key, text, f"is one line of at most {_LONGEST_NAME} characters")
+                raise self._missing(key, text, f"one line of at most {_LONGEST_NAME} characters")
             names.append(name)
         if value is None:
-            raise self._missing(key, text, "is there")
+            raise self._missing(key, text, "present")
         return names
 
     def _missing(self, key: str, text: str, expected: str) -> TokenRefusedError:
-        detail = f"the claim of {key}: {text} is missing or of another form; expected is that it {expected}"
+        detail = f"the claim for {key}: {text} is missing or malformed; it must be {expected}"
         return TokenRefusedError(Refusal.CLAIM_MISSING, detail, self.issuer)
 
 

@@ -264,7 +264,7 @@ class StatusOutcome(VerbOutcome):
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
         """The resources that an apply left blocked, in address order, then rules and the place of the cluster not in force."""
-        rules = "the keys and rules of the newest entry stay in force until this change of them is approved and applied"
+        rules = "the keys and rules of the newest entry stay in force until this change is approved and applied"
         place = "the cluster stays where the newest entry records it until this change is approved and applied"
         return self._with(Status.BLOCKED) | {
             each: StatusRecord(Status.BLOCKED, message=rules if each.kind is Kind.TRUST else place)

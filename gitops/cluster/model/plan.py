@@ -457,13 +457,13 @@ class ContractBreak:
             case BreakKind.EFFECT:
                 return f"it was a {self.before} and becomes a {self.after}"
             case BreakKind.PARAMETER_ADDED:
-                return f"callers have to give the new parameter {self.subject} of type `{self.after}`"
+                return f"callers must pass the new parameter {self.subject} of type `{self.after}`"
             case BreakKind.PARAMETER_CHANGED | BreakKind.COLUMN_CHANGED:
                 return f"{self.kind.partition('_')[0]} {type_change(self.subject, self.before, self.after)}"
             case BreakKind.PARAMETER_DROPPED:
                 return f"parameter {self.subject} of type `{self.before}` is ignored from now on"
             case BreakKind.COLUMN_DROPPED:
-                return f"column {self.subject} of type `{self.before}` leaves the result"
+                return f"column {self.subject} of type `{self.before}` is removed from the result"
 
 
 _ENUM = re.compile(r"enum\((.*)\)(\]?\??)\Z")
@@ -478,7 +478,7 @@ def type_change(name: str, before: str, after: str) -> str:
     lost, gained = ([each for each in one if each not in other] for one, other in ((was, now), (now, was)))
     parts = [("no longer allows", lost), ("also allows", gained)]
     found = [f"{verb} {', '.join(f'`{each}`' for each in values)}" for verb, values in parts if values]
-    return f"{name} {' and '.join(found) or 'lists its values in another order'}"
+    return f"{name} {' and '.join(found) or 'lists its values in a different order'}"
 
 
 # What going back to an earlier folder does to each resource and its data; it explains a plan and decides nothing.

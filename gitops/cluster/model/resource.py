@@ -185,7 +185,7 @@ def restore_words(resource: Resource) -> str:
     """Describe a restore in one line."""
     order = restore_order(resource)
     names = ", ".join(order.types)
-    return f"{names}: the rows of version {order.version} come back, in place of those that are there now"
+    return f"{names}: the rows of version {order.version} replace the current ones"
 
 
 def restore_order(resource: Resource) -> RestoreOrder:

@@ -98,9 +98,9 @@ class ScopeChange:
         now = after.facts()
         lines = [f"{name}: {was[name]} becomes {now[name]}" for name in was if was[name] != now[name]]
         if before.closed:
-            lines.append("the cluster is taken in again, with the ledger that was closed")
+            lines.append("the cluster is added again with its closed ledger")
         if was["name"] != now["name"]:
-            lines.append(f"the ledger goes on as gitops/ledger/{now['name']}, with all debts and used approvals")
+            lines.append(f"the ledger continues as gitops/ledger/{now['name']}, with all debts and used approvals")
         if before.storage != after.storage and graphs:
             lines.append(f"{count} not copied: the folder of each has to be in {now['storage']} before this is applied")
         return tuple(lines)

@@ -119,8 +119,8 @@ def open_drift(
         return ()
     found, after, chosen = Diagnostics(), current.desired.digests(), current.workspace.selected
     remedy = (
-        f"record what is live: gitops refresh{chosen}; then make it what is declared: gitops apply{chosen}; "
-        f"or declare it: gitops bot drift{chosen}"
+        f"record the live state: gitops refresh{chosen}; then restore the declared state: gitops apply{chosen}; "
+        f"or declare the live state: gitops bot drift{chosen}"
     )
     left = {c.address.graph or c.address for c in plan.changes if c.disposition in _LEFT}
     for address in sorted(state.drifted):

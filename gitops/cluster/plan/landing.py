@@ -81,7 +81,7 @@ def check_migration(engine: GraphReader, uri: str, change: Change, schema_source
     _require_supported(preview)
     planned = () if change.migration is None else change.migration.steps
     if any(step not in planned for step in preview.steps):
-        detail = "the live schema is not the recorded one, so it would take steps that were not planned"
+        detail = "the live schema is not the recorded one, so the migration would need unplanned steps"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
     engine.check_migration(uri, schema_source, incarnation=None if change.seen is None else change.seen.incarnation)
     return preview
@@ -122,10 +122,10 @@ def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
         return "is missing" if error is None else error
     last = recorded_data(current.state, graph) if here.reading is None else here.reading
     if last not in (None, UNKNOWN_DATA) and last.incarnation != there.reading.incarnation:
-        return f"is another graph, {there.reading.incarnation}, and the cluster has {last.incarnation}"
+        return f"is a different graph, {there.reading.incarnation}, but the cluster has {last.incarnation}"
     schema = current.state.resources.get(schema_address(graph.name))
     if schema is not None and there.live != schema.digest:
-        return "has another schema than the ledger records"
+        return "has a different schema from the one that the ledger records"
     was, now = None if here.reading is None else here.reading.manifest_version, there.reading.manifest_version
     return "" if was in (None, now) else f"has version {now}, and {was} where it was"
 
@@ -200,7 +200,7 @@ def _check_create(current: Session, change: Change) -> None:
     uri = current.opened.graph_uri(change.address.name)
     existence = current.opened.engine.exists(uri)
     if existence is Existence.PRESENT and change.before is not None:
-        detail = f"{uri} holds a graph again, and the ledger records that it vanished"
+        detail = f"{uri} contains a graph again, although the ledger records that it vanished"
         raise GitopsError(Code.GRAPH_EXISTS, detail, fix="record the graph that is back: gitops refresh")
     if existence is Existence.PRESENT:
         raise GitopsError(Code.GRAPH_EXISTS, f"{uri} contains a graph that the ledger does not record")

@@ -99,8 +99,8 @@ class Interrupted:
         if pivots & self.done.keys():
             commit = record.source.merge_commit
             again = "the folder as it was" if commit is None else f"commit {commit}"
-            detail = f"changeset {record.key} changed {min(pivots)}, which cannot be taken back, and is not applied as a whole"
-            fix = f"apply {again}, which goes on with it: gitops apply"
+            detail = f"changeset {record.key} changed {min(pivots)}, which cannot be rolled back, and is not applied completely"
+            fix = f"apply {again}, which continues it: gitops apply"
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
 
 
@@ -369,7 +369,7 @@ def out_of_cluster(uri: str) -> Iterator[None]:
     except GitopsError as error:
         if error.code not in _NOT_PERMITTED:
             raise
-        fix = f"keep a copy of what it holds, remove {uri}, then apply again: gitops apply"
+        fix = f"keep a copy of its data, remove {uri}, then apply again: gitops apply"
         raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
 
 
@@ -439,8 +439,8 @@ def _difference(current: Session, member: Member) -> str:
 
 _COURSES = {
     Course.CLOSED: "it recorded no change, and the next apply records that it failed",
-    Course.RESUMED: "the next apply goes on with it",
-    Course.TAKEN_BACK: "the next apply takes it back, then applies what is declared",
+    Course.RESUMED: "the next apply continues it",
+    Course.TAKEN_BACK: "the next apply rolls it back, then applies the declared resources",
     Course.FINISHED: "it is committed, and the next apply finishes it",
 }
 

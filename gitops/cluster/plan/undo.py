@@ -59,7 +59,7 @@ def undo_graph(
 def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
     kind, seen = change.address.kind, change.seen
     if kind is Kind.GRAPH and change.action is Action.CREATE:
-        words = "it comes back empty: what deleted it removed its rows and its versions"
+        words = "it is restored empty, because deleting it removed its rows and versions"
         yield UndonePart(change.address.name, Undo.LOST, words)
     elif kind is Kind.GRAPH and change.action is Action.DELETE:
         rows = None if seen is None else seen.rows
@@ -67,10 +67,10 @@ def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
         words = f"{what}, and no version of it is left"
         yield UndonePart(change.address.name, Undo.LOST, words, rows=rows)
     elif kind is Kind.RESTORE and change.action is Action.DELETE:
-        words = "the rows that it brought back stay; those that they replaced are in the version before it"
+        words = "the restored rows stay; the rows that they replaced are in the previous version"
         yield UndonePart(change.address.name, Undo.RESTORABLE, words)
     elif kind is Kind.RESTORE:
-        words = "the rows that its types have now are replaced; the version before it keeps them"
+        words = "the current rows of its types are replaced; the previous version keeps them"
         yield UndonePart(change.address.name, Undo.RESTORABLE, words)
     elif kind is Kind.SCHEMA and change.action is Action.UPDATE:
         yield from _of_migration(change, kept)
@@ -78,7 +78,7 @@ def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
 
 def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
     if change.migration is None:
-        words = "what it does is not known: its applied schema cannot be read here"
+        words = "its effect is not known because its applied schema cannot be read here"
         yield UndonePart(change.address.name, Undo.UNKNOWN, words)
         return
     for step, data in _data_steps(change.migration):

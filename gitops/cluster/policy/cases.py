@@ -25,8 +25,8 @@ from gitops.database.language.yaml import YamlMap, YamlNode, shown
 
 TEST_KEYS = MappingProxyType(
     {
-        "version": "The version of this form: 1.",
-        "graph": "The graph of the cases that name none.",
+        "version": "The version of this file: 1.",
+        "graph": "The default graph of the cases.",
         "cases": "What is expected of the policies. A file without cases is not read as a test of policies.",
         **dict.fromkeys(
             ("now", "fixtures", "tests", "samples", "audits"), "About queries and data, not about policies."
@@ -51,7 +51,7 @@ CASE_KEYS = MappingProxyType(
         "actions": "Several actions: the case is decided for each.",
         **ASKED_KEYS,
         "expect": "The expected decision: allow or deny.",
-        "who": "Instead of an actor: the action of which `exactly` says who may do it.",
+        "who": "Instead of an actor: the action whose permitted actors `exactly` lists.",
         "exactly": "The only actors, or groups of the policy, that are allowed.",
     }
 )
@@ -114,7 +114,7 @@ class _CaseReader:
         """The cases, which are good if no error was reported."""
         top = self._nodes.fields(root, "", TEST_KEYS, required=("version",))
         if "version" in top and self._nodes.number(top["version"], "version") not in ("", "1"):
-            self._nodes.wrong(top["version"], "version", "another version than 1 is not supported")
+            self._nodes.wrong(top["version"], "version", "only version 1 is supported")
         graph = self._nodes.text(top["graph"], "graph") if "graph" in top else None
         cases, ids = [], set()
         for at, node in self._nodes.items(top["cases"], "cases"):
@@ -164,7 +164,7 @@ class _CaseReader:
         if "who" in fields and "exactly" not in fields:
             self._nodes.wrong(node, at, "a case with who needs exactly")
         elif "who" not in fields and (fields.keys().isdisjoint(("actor", "actors")) or "expect" not in fields):
-            self._nodes.wrong(node, at, "the case needs an actor and what to expect: allow or deny")
+            self._nodes.wrong(node, at, "the case needs an actor and an expected decision: allow or deny")
 
     def _expected(self, node: YamlNode, at: str) -> tuple[bool, str | None]:
         rule = None

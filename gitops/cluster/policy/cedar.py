@@ -62,9 +62,9 @@ class CedarEngine:
             self._entities = cedarpy.Entities.from_json_str(json.dumps(_entities(bundle, graph)), schema)
             checked = cedarpy.validate_policies(cedarpy.policies_from_json_str(text), schema)
         except ValueError as error:
-            raise GitopsError(Code.POLICY_INVALID, f"Cedar refuses the policy: {error}", path=scope) from error
+            raise GitopsError(Code.POLICY_INVALID, f"Cedar rejects the policy: {error}", path=scope) from error
         if not checked.validation_passed:
-            detail = f"Cedar refuses the policy: {'; '.join(map(str, checked.errors))}"
+            detail = f"Cedar rejects the policy: {'; '.join(map(str, checked.errors))}"
             raise GitopsError(Code.POLICY_INVALID, detail, path=scope)
 
     def decide(self, request: AccessRequest) -> AccessDecision:

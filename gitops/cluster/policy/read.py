@@ -54,7 +54,7 @@ FILE_KEYS = MappingProxyType(
     {
         "version": "The version of this file: `1`.",
         "groups": "Groups of actors by name; rules are about groups.",
-        "protected_branches": "Branches that the scope `protected` means.",
+        "protected_branches": "Branches that the scope `protected` selects.",
         "rules": "What is permitted. Everything else is denied.",
         "kind": "Deprecated: `applies_to` in cluster.yaml decides what the policy is enforced on.",
     }
@@ -62,7 +62,7 @@ FILE_KEYS = MappingProxyType(
 RULE_KEYS = MappingProxyType({"id": "The name of the rule, once in this file.", "allow": "What the rule permits."})
 ALLOW_KEYS = MappingProxyType(
     {
-        "actors": "Whom the rule is about.",
+        "actors": "Whom the rule applies to.",
         "actions": "What they can do.",
         "branch_scope": "The branches on which they can do it. Without it: on all.",
         "target_branch_scope": "The branches that they can create, delete or merge into. Without it: all.",
@@ -159,11 +159,11 @@ class _BundleReader:
         if wrong is None:
             return True
         if wrong.text == "deny":
-            message = "a rule cannot deny: what no rule allows is denied"
+            message = "a rule cannot deny, because everything that no rule allows is denied"
             fix = "write allow: for what is permitted, or delete the rule"
         else:
             message, fix = (
-                "this key stands below allow",
+                "this key belongs under allow",
                 "add the line allow: above it, and indent actors and actions below",
             )
         self._nodes.wrong(wrong, f"{at}.{wrong.text}", message, fix=fix)
@@ -173,13 +173,13 @@ class _BundleReader:
         """Read a text that is not blank."""
         text = self._nodes.text(node, at)
         if not text.strip():
-            self._report(blank, node, at, "the text is blank")
+            self._report(blank, node, at, "the value is blank")
         return text
 
     def _id(self, node: YamlNode, at: str, ids: dict[str, int]) -> str:
         text = self._name(node, at, Code.POLICY_RULE_ID_BLANK)
         if text in ids:
-            message = f"the rule in line {ids[text]} has the id '{shown(text)}' already"
+            message = f"the rule in line {ids[text]} already has the id '{shown(text)}'"
             self._report(Code.POLICY_RULE_ID_DUPLICATE, node, at, message)
         ids.setdefault(text, node.line)
         return text
@@ -197,7 +197,7 @@ class _BundleReader:
         for place, item in items:
             action = self._nodes.one_of(PolicyAction, item, place)
             if action in actions:
-                self._report(Code.POLICY_RULE_ACTION_DUPLICATE, item, place, f"the rule lists {action} already")
+                self._report(Code.POLICY_RULE_ACTION_DUPLICATE, item, place, f"the rule already lists {action}")
             elif action is not None:
                 actions.append(action)
         if not items:
@@ -213,7 +213,9 @@ class _BundleReader:
                 message = f"'{shown(text)}' is not the name of a query; * stands for any characters"
                 self._nodes.wrong(item, place, message)
         if not items:
-            self._nodes.wrong(node, at, "the list is empty", fix="list a query, or delete the key: then all are meant")
+            self._nodes.wrong(
+                node, at, "the list is empty", fix="list a query, or delete the key to include all queries"
+            )
         return tuple(queries)
 
     def _check_limits(self, allow: Mapping[str, YamlNode], at: str, actions: Collection[PolicyAction]) -> None:

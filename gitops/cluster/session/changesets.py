@@ -311,13 +311,13 @@ class Steering:
 
     def _failure(self, record: Changeset, error: str, *, force: bool) -> Happening:
         if record.state in (ChangesetState.COMMITTED, ChangesetState.DRAINED, ChangesetState.FINALIZED):
-            fix = "to bring back what was before it, revert its merge: gitops revert --help"
-            raise _refusal(record, f"it is {record.state}, and the cluster uses what it changed", fix=fix)
+            fix = "to restore the previous state, revert its merge: gitops revert --help"
+            raise _refusal(record, f"it is {record.state}, so the cluster uses its changes", fix=fix)
         if record.state is ChangesetState.ROLLING_BACK and not force:
-            fix = f"end it without taking back the rest: gitops changeset fail {record.key} --error TEXT --force"
-            raise _refusal(record, "it is being taken back already; the next run goes on with that", fix=fix)
+            fix = f"end it without rolling back the rest: gitops changeset fail {record.key} --error TEXT --force"
+            raise _refusal(record, "it is already being rolled back; the next run continues the rollback", fix=fix)
         if force and record.state is not ChangesetState.ROLLING_BACK:
-            fix = f"let it be taken back first: gitops changeset fail {record.key} --error TEXT"
+            fix = f"roll it back first: gitops changeset fail {record.key} --error TEXT"
             raise _refusal(record, f"it is {record.state}: --force only ends one that is rolling back", fix=fix)
         if force:
             announced = {intent.address for intent in self._intents(record)}
@@ -326,9 +326,9 @@ class Steering:
         pivots = [member.address for member in record.members if member.effect is Effect.PIVOT]
         if pivots and record.state is ChangesetState.PREPARED:
             detail = (
-                f"{', '.join(pivots)} cannot be taken back, and may be begun; the next run finds out how far it came"
+                f"{', '.join(pivots)} cannot be rolled back and may have started; the next run finds out how far it got"
             )
-            raise _refusal(record, detail, fix="go on with it: gitops apply")
+            raise _refusal(record, detail, fix="continue it: gitops apply")
         return RollingBack(error, None)
 
     def _intents(self, record: Changeset) -> tuple[Intent, ...]:

@@ -48,7 +48,7 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
     Raises UsageError if the folder does not declare the graph.
     """
     if not is_name(graph):
-        raise UsageError(Code.USAGE_ERROR, "a graph is named by letters, digits, _ and -")
+        raise UsageError(Code.USAGE_ERROR, "the name of a graph has only letters, digits, _ and -")
     return reading(workspace, "down", StateNeed.REQUIRED, lambda current: _down_in_session(current, graph))
 
 

@@ -159,7 +159,7 @@ def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | No
         raise UsageError(
             Code.USAGE_ERROR,
             f"{path} is not a schema (.pg), a query file (.gq) or a {CONFIG_FILE}",
-            fix="name files that end in .pg or .gq, or leave them out: gitops fmt",
+            fix="pass files that end in .pg or .gq, or omit them: gitops fmt",
         )
     try:
         data = tree.read(path)

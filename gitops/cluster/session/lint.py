@@ -179,7 +179,7 @@ class _LintRun:
                 raise UsageError(
                     Code.USAGE_ERROR,
                     f"{path} is not a schema (.pg) or a query file (.gq)",
-                    fix="name files that end in .pg or .gq, or leave them out: gitops lint",
+                    fix="pass files that end in .pg or .gq, or omit them: gitops lint",
                 )
             elif path not in users:
                 message = "no graph of cluster.yaml declares it, so there is no schema to check it against"

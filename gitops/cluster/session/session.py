@@ -49,13 +49,13 @@ RECOVERIES = "__cluster/recoveries"
 
 VANISHED = "the graph root does not exist, and no delete was applied"
 """The observation of an applied graph that is gone."""
-RECORD_LIVE = "record what is live: gitops refresh; then bring it to what is declared: gitops apply"
+RECORD_LIVE = "record the live state: gitops refresh; then restore the declared state: gitops apply"
 """The remedy if a person changed a live schema."""
 
 _UNREAD = "payload_read_error"
 _BLOB_FINDINGS = {
     BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", MISSING_BLOB),
-    BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not have its digest"),
+    BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not match its digest"),
     BlobCondition.UNREADABLE: (Code.CATALOG_PAYLOAD_READ_ERROR, _UNREAD, "the blob cannot be read"),
 }
 
@@ -446,7 +446,7 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
         current.problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet; start it: gitops import")
         return False
     if need is StateNeed.ABSENT and view.found:
-        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster has a ledger already")
+        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster already has a ledger")
         return False
     if need is StateNeed.ABSENT or Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
         return True

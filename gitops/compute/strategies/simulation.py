@@ -309,7 +309,7 @@ def _check(document: _Document) -> None:
             problems.append((("activity", number), f"expected a time from, and a later one to, until {end}"))
     for size, crash in document.crashes.items():
         if crash.every < 1:
-            problems.append((("crashes", size, "every"), "expected a time that is longer than nothing"))
+            problems.append((("crashes", size, "every"), "expected a time longer than 0"))
     named: list[tuple[Place, str]] = [(("replicas", name), size) for name, size in document.replicas.items()]
     named += [((key, size), size) for key in ("hydration", "crashes") for size in getattr(document, key)]
     named += [(("strategies", *place), size) for place, size in _sizes(document.strategies)]

@@ -95,24 +95,24 @@ _HISTORY_ROLE = "mz_monitor_redacted"
 _NOT_HERE = re.compile(
     r" has no replicas available to service request| is not allowed from the \".*\" cluster|^unknown cluster '"
 )
-_OTHER_CLUSTER = "let the tables be read on a compute cluster that has a replica: --query-cluster NAME"
+_OTHER_CLUSTER = "read the tables on a compute cluster that has a replica: --query-cluster NAME"
 
 
 def unreachable(place: str, reason: str) -> RemoteError:
     """The target does not answer, or no longer."""
-    return RemoteError(Code.TARGET_UNREACHABLE, f"the target does not answer: {reason}", path=place, retryable=True)
+    return RemoteError(Code.TARGET_UNREACHABLE, f"the target does not respond: {reason}", path=place, retryable=True)
 
 
 def failed(place: str, reason: str) -> RemoteError:
     """The target answers a statement with an error."""
     fix = _OTHER_CLUSTER if _NOT_HERE.search(reason) else None
-    return RemoteError(Code.TARGET_FAILED, f"the target refuses a statement: {reason}", path=place, fix=fix)
+    return RemoteError(Code.TARGET_FAILED, f"the target rejects a statement: {reason}", path=place, fix=fix)
 
 
 def login_refused(place: str, reason: str) -> RemoteError:
     """The target does not let the role of the URL in."""
-    fix = "correct user and password in the URL of the target, then repeat the command"
-    return RemoteError(Code.TARGET_DENIED, f"the target refuses the login: {reason}", path=place, fix=fix)
+    fix = "correct the user and password in the target URL, then run the command again"
+    return RemoteError(Code.TARGET_DENIED, f"the target rejects the login: {reason}", path=place, fix=fix)
 
 
 def denied(place: str, role: str, privilege: str, relation: str, reason: str) -> RemoteError:
@@ -121,8 +121,10 @@ def denied(place: str, role: str, privilege: str, relation: str, reason: str) ->
         grant = f"GRANT {_HISTORY_ROLE} TO {identifier(role)}"
     else:
         grant = f"GRANT {privilege} ON {relation} TO {identifier(role)}"
-    detail = f"the role {role} may not {privilege} on {relation}: {reason}"
-    return RemoteError(Code.TARGET_DENIED, detail, path=place, fix=f"let an administrator of the target run: {grant}")
+    detail = f"the role {role} lacks the privilege {privilege} on {relation}: {reason}"
+    return RemoteError(
+        Code.TARGET_DENIED, detail, path=place, fix=f"ask an administrator of the target to run: {grant}"
+    )
 
 
 def signals_missing(place: str, missing: Iterable[str]) -> RemoteError:

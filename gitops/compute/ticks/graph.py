@@ -394,10 +394,10 @@ class ReplicaWork:
         try:
             there = target.clusters().get(action.cluster)
             if there is None or there.cluster_id != action.cluster_id:
-                outdated = f"{action.cluster} was dropped or made again since"
+                outdated = f"{action.cluster} was dropped or recreated since then"
             elif action.suspends and node.id == decision_id(action.compute, StrategyType.IDLE_SUSPEND):
                 ran = target.activity([action.cluster_id], since=self._since)
-                outdated = f"statements ran on {action.cluster} since" if ran else None
+                outdated = f"statements ran on {action.cluster} since then" if ran else None
         except GitopsError as error:
             # With the connection the lock may be lost.
             self._lost.add(action.target)

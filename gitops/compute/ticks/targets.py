@@ -86,7 +86,7 @@ def lock_targets(
             continue
         if free is False:
             severity = Severity.WARNING if scheduled else Severity.ERROR
-            detail = "another run, of this cluster folder or of one that shares the target, is at work on it"
+            detail = "another run, for this cluster folder or one that shares the target, is using it"
             problems.add(Code.ALREADY_RUNNING, place_of(name), detail, severity=severity)
         else:
             opened[name] = target
@@ -150,7 +150,7 @@ def _is_usable(
         problems.add(Code.COMPUTE_CLUSTER_MISSING, rules.place, detail)
         return False
     if cluster.managed:
-        detail = f"{rules.cluster} is managed: target {rules.target.name} makes its replicas by itself"
+        detail = f"{rules.cluster} is managed: target {rules.target.name} creates its replicas itself"
         problems.add(Code.COMPUTE_CLUSTER_MANAGED, rules.place, detail)
         return False
     return True

@@ -123,7 +123,7 @@ def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
         rules = targets_of(current, how)
         if rules and (why := _interrupted(current)) is not None:
             first = why if isinstance(why, str) else f"an interrupted tick, {why.key}, is settled first"
-            current.problems.add(Code.TICK_SKIPPED, "", f"{first}; what is shown comes after that")
+            current.problems.add(Code.TICK_SKIPPED, "", f"{first}; the decisions shown here come after that")
         for clusters in rules.values():
             try:
                 with how.open_target(clusters[0].target) as target:
@@ -165,7 +165,7 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
         return _outcome(current, ())
     interrupted = _interrupted(current)
     if isinstance(interrupted, str):
-        detail = f"{interrupted}; the next tick comes after it"
+        detail = f"{interrupted}; the next tick runs after it"
         current.problems.add(Code.TICK_SKIPPED, "", detail)
         return replace(_outcome(current, ()), skipped=detail)
     with ExitStack() as closing:
@@ -328,7 +328,7 @@ def _as_scheduled(problem: Diagnostic) -> Diagnostic:
 _LOOK_BACK = 20
 """Among how many of the newest changesets a tick that died is looked for."""
 _FOUND = "done; its effect was found by a later tick"
-_FIX = "make the target answer, then run the tick again"
+_FIX = "make sure that the target responds, then run the tick again"
 _NO_READERS = "replicas are not read from the ledger"
 
 

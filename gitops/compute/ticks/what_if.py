@@ -69,12 +69,14 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reac
 def _out_of_reach(target: ComputeTarget, applied: Sequence[ComputeTarget], reach: Reach) -> str | None:
     """Why a target is not asked; None if it is."""
     if reach is Reach.NONE:
-        return "a change request of a fork reaches no target"
+        return "a change request from a fork cannot access a target"
     if reach is Reach.DECLARED or target in applied:
         return None
     if target.name in [each.name for each in applied]:
-        return f"target {target.name} is not applied as it is declared here, and a change request does not choose what is asked"
-    return f"no strategies are applied on target {target.name} yet, and a change request does not choose what is asked"
+        return (
+            f"target {target.name} differs from its applied declaration, and a change request cannot choose its targets"
+        )
+    return f"no strategies are applied on target {target.name} yet, and a change request cannot choose its targets"
 
 
 def _unknown(rules: ComputeRules, said: str, code: Code | None = None) -> WhatIf:

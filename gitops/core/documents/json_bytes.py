@@ -65,7 +65,7 @@ def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise MalformedError("a text holds half of a surrogate pair") from None
+            raise MalformedError("a string contains half of a surrogate pair") from None
     return value
 
 
@@ -108,7 +108,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         seen: set[str] = set()
         name = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise MalformedError(f"field {quoted(name)} is given twice")
+        raise MalformedError(f"field {quoted(name)} appears twice")
     return members
 
 

@@ -495,7 +495,7 @@ class _RowMaker:
             given = self._column(batch.column("id"), "'id' expects a text", text, start)
             odd = pc.or_(pc.equal(given, ""), pc.match_substring(given, "\0"))
             for at in pc.indices_nonzero(pc.fill_null(odd, False)).to_pylist():
-                self._problems.add(start + at + 1, "'id' is not a text that can be an id")
+                self._problems.add(start + at + 1, "'id' is not a valid id")
         head: dict[str, pa.Array] = {}
         if isinstance(declared, EdgeType):
             for name, member in zip(("src", "dst"), _end_columns(declared), strict=True):
@@ -508,7 +508,7 @@ class _RowMaker:
                 # A null id is not compared: the key makes the id.
                 for at in pc.indices_nonzero(pc.fill_null(pc.not_equal(given, own), False)).to_pylist():
                     shown, made = given[at].as_py()[:_SHOWN], own[at].as_py()[:_SHOWN]
-                    fault = f"'id' is {shown!r} and the key of {declared.name} makes it {made!r}"
+                    fault = f"'id' is {shown!r}, but the key of {declared.name} requires {made!r}"
                     self._problems.add(start + at + 1, fault)
             return {"id": own}
         if given is not None:
@@ -781,6 +781,6 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
             yield from opened.iter_batches()
     except (OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0][:200]
-        fix = "name a Parquet file; a file of JSON lines goes without --parquet: gitops graph load GRAPH FILE"
+        fix = "use a Parquet file; to load a JSON Lines file, omit --parquet: gitops graph load GRAPH FILE"
         detail = f"cannot read {file} as Parquet: {reason}"
         raise UsageError(Code.USAGE_ERROR, detail, path=str(file), fix=fix) from error

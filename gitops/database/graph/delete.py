@@ -163,7 +163,7 @@ def _remove(snapshot: Snapshot, manifest: Manifest, context: WriteContext) -> No
 def _check_incarnation(snapshot: Snapshot, order: DeleteOrder) -> None:
     place, found = snapshot.root.location, snapshot.identity.graph_id
     if found != order.incarnation:
-        detail = f"{place} contains graph {found}, and the delete is for {order.incarnation}"
+        detail = f"{place} contains graph {found}, but the delete is for {order.incarnation}"
         raise ConflictError(Code.GRAPH_REPLACED, detail, path=place)
 
 
@@ -171,7 +171,7 @@ def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
     """Step 3, but for the fence."""
     place, rows = snapshot.root.location, held_rows(snapshot)
     if rows > order.max_rows:
-        detail = f"{place} has {rows:,} rows, and the approvals permit to delete at most {order.max_rows:,}"
+        detail = f"{place} has {rows:,} rows, but the approvals permit deleting at most {order.max_rows:,}"
         raise GitopsError(Code.GRAPH_GROWN, detail, path=place)
     if order.version is not None:
         since = order.version

@@ -90,7 +90,7 @@ class ServiceEmbedder:
                 vectors = self._ask(batch, dimension, used)
             odd = next((len(vector) for vector in vectors if len(vector) != dimension), None)
             if odd is not None:
-                detail = f"model {used[:80]!r} makes vectors of {odd} numbers, and the property has {dimension}"
+                detail = f"model {used[:80]!r} returns vectors of {odd} numbers, but the property has {dimension}"
                 raise GitopsError(Code.EMBEDDING_FAILED, detail)
             found += vectors
         return found

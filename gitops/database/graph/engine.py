@@ -326,7 +326,7 @@ def _admit_migration(
 def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:
     """Raise ConflictError `graph_replaced` if the graph is not the one that a change is for."""
     if incarnation is not None and snapshot.identity.graph_id != incarnation:
-        detail = f"{uri} contains graph {snapshot.identity.graph_id}, and the change is for {incarnation}"
+        detail = f"{uri} contains graph {snapshot.identity.graph_id}, but the change is for {incarnation}"
         raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
 
 
@@ -353,7 +353,7 @@ def _write_schema(store: ObjectStore, schema: Schema) -> None:
             return
         if store.read(key) != objects[key]:
             raise IntegrityError(
-                Code.GRAPH_UNREADABLE, f"{store.display(key)} does not have the digest of its name", path=key
+                Code.GRAPH_UNREADABLE, f"{store.display(key)} does not match the digest in its name", path=key
             )
         store.write(key, objects[key])
 

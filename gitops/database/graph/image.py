@@ -200,5 +200,5 @@ def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, An
         return
     own = node_id(declared, row)
     if own is not None and own != row["id"]:
-        detail = f"the key of {declared.name} makes the id {own[:_SHOWN]!r}"
+        detail = f"the key of {declared.name} requires the id {own[:_SHOWN]!r}"
         yield RowProblem(key, row["id"], "ValueConstraintViolation", "id", detail)

@@ -134,7 +134,7 @@ class JointChecks:
                     continue
                 outcome.replaced.add(address)
                 if self.mode is LoadMode.APPEND:
-                    text = f"key_conflict: {declared.name} {row_id[:_SHOWN]!r} exists already"
+                    text = f"key_conflict: {declared.name} {row_id[:_SHOWN]!r} already exists"
                     self.intake.problems.add(last[row_id][0], text, Code.KEY_CONFLICT, (key, row_id))
 
     def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], spill: Spill) -> None:
@@ -179,7 +179,7 @@ class JointChecks:
                 present = {row_id for row_id, _, _ in arriving.ids.part(number)}
                 for end, _, _ in ends.part(number):
                     if end not in present:
-                        text = f"orphan edge {edge.name}: its {column} {end[:_SHOWN]!r} would be gone from {owner}"
+                        text = f"orphan edge {edge.name}: its {column} {end[:_SHOWN]!r} would be missing from {owner}"
                         self.intake.problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:

@@ -141,7 +141,7 @@ class LocalRoot:
                 Code.GRAPH_UNREADABLE,
                 f"{self._path} is not a folder that can be opened",
                 path=self.location,
-                fix="name the folder of a graph, or make it readable",
+                fix="pass the folder of a graph, or make it readable",
             )
         folder = LocalFolder(self._path)
         return read_identity(folder.store), folder

@@ -80,7 +80,7 @@ def sealed(form: Form[T]) -> Form[T]:
         stated, found = DIGEST.read(members.pop(CHECKSUM)), canonical_digest(members)
         if stated != found:
             raise MalformedError(
-                f"the content has the digest {found[:12]}, and was written with {stated[:12]}", CHECKSUM
+                f"the content has the digest {found[:12]}, but was written with {stated[:12]}", CHECKSUM
             )
         return form.read(members)
 
@@ -271,7 +271,7 @@ def find_manifest(
     read = partial(read_document, MANIFEST, data, place)
     manifest = read() if keep is None else keep(("manifest", digest(data)), read)
     if (manifest.n, manifest.line) != (n, line):
-        detail = f"{place}: the manifest does not carry the number of its name"
+        detail = f"{place}: the manifest does not have the number in its name"
         raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=place)
     return manifest
 

@@ -210,7 +210,9 @@ class ObjectRoot:
         if marker is not None and not _is_claim(marker):
             found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
             if found.graph_id != graph_id or not _swap(self._store, marker, CLAIM.write(_Claim(None))):
-                raise ConflictError(Code.GRAPH_CONFLICT, f"another graph is at {self.location} now", path=self.location)
+                raise ConflictError(
+                    Code.GRAPH_CONFLICT, f"a different graph is at {self.location} now", path=self.location
+                )
             faults.reach("engine.delete.before_files")
         self._store.delete_keys(tuple(self._store.keys(graph_id)))
 

@@ -236,7 +236,7 @@ def _record_lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa
 
 
 def _json_texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
-    failure = GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON cannot represent")
+    failure = GitopsError(Code.GRAPH_DATA_INVALID, f"{place} contains a number that JSON cannot represent")
     if kind.scalar is Scalar.VECTOR:
         vectors = [None if cell is None else np.array(cell, np.float32) for cell in cells]
         if not all(each is None or np.isfinite(each).all() for each in vectors):

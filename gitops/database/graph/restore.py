@@ -42,7 +42,9 @@ def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrd
         if was is None:
             raise _refused(uri, f"version {order.version} has no {kind} type {name}")
         if was != wanted:
-            raise _refused(uri, f"type {name} has other properties in version {order.version} than in the schema")
+            raise _refused(
+                uri, f"type {name} has different properties in version {order.version} from those in the schema"
+            )
         entry = earlier.manifest.tables[key]
         if entry.path in purged:
             raise _refused(uri, f"the rows that version {order.version} had of {name} were removed permanently")

@@ -128,7 +128,7 @@ class Snapshot:
     def _content(self, key: str, expected: str) -> bytes:
         data = self.store.read(key)
         if data is None or digest(data) != expected:
-            fault = "is missing" if data is None else "does not have the digest of its name"
+            fault = "is missing" if data is None else "does not match the digest in its name"
             raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self.store.display(key)} {fault}", path=key)
         return data
 
@@ -269,7 +269,7 @@ def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory |
     if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
         raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} was deleted", path=line.name)
     raise IntegrityError(
-        Code.GRAPH_UNREADABLE, f"{store.location} holds no manifest: the creation is incomplete", path=store.location
+        Code.GRAPH_UNREADABLE, f"{store.location} contains no manifest: the creation is incomplete", path=store.location
     )
 
 

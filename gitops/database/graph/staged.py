@@ -179,7 +179,7 @@ class StagedVersion:
             # A branch that was made since this was staged has the tables that are about to go.
             require_no_branches(self._base)
         if not publish(store, self.manifest):
-            detail = f"another writer made version {self.manifest.n} of {self._base.branch} at {place}"
+            detail = f"another writer published version {self.manifest.n} of {self._base.branch} at {place}"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if read_floor(store, self.manifest.line) >= self.manifest.n:
             # Only a writer that was suspended while newer versions were made and older ones removed gets here.

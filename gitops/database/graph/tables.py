@@ -209,7 +209,7 @@ def service_failure(place: str, error: Exception) -> RemoteError | None:
     if "Error performing " not in text or status == _NOT_FOUND:
         return None
     denied = status in _DENIED
-    answer = "the service does not answer" if status is None else f"the service answers {status}"
+    answer = "the service does not respond" if status is None else f"the service answers {status}"
     detail = f"{place}: {'access is denied: ' if denied else ''}{answer}"
     return RemoteError(
         Code.STORAGE_FAILED, detail, path=place, retryable=not denied, status=status, fix=PERMIT if denied else AWAY

@@ -152,7 +152,7 @@ def _text(value: Any, kind: PropType) -> str:
     if not isinstance(value, str):
         raise _expected(kind, value)
     if not (value.isascii() or is_unicode(value)):
-        raise CellError(f"expects {kind}, and the text holds half of a surrogate pair")
+        raise CellError(f"expects {kind}, but the text contains half of a surrogate pair")
     return value
 
 

@@ -133,9 +133,9 @@ _OPEN_STRING = r'(?s)"(?:[^"\\]++|\\.)*+(\\?)'
 
 
 _INSTEAD = {
-    **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\u2018\u2019'`", 'write texts between `"` and `"`'),
+    **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\u2018\u2019'`", 'write strings between `"` and `"`'),
     ";": "remove the `;`: nothing stands between two lines",
-    "#": "write a comment behind `//`",
+    "#": "write a comment after `//`",
     **dict.fromkeys("+*/%", "there is no arithmetic: calculate the value before, and pass it as a parameter"),
     "&": "write each condition on a separate line: all of them have to hold",
     "|": "there is no `or`: write two queries",

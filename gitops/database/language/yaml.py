@@ -245,10 +245,10 @@ class _Builder:
             self._stop(YamlFault.LIMIT, f"the document has more than {MAX_NODES} nodes", line, column)
         if event.anchor is not None:
             mark = "*" if name == "AliasEvent" else "&"
-            detail = f"`{mark}{shown(event.anchor)}`: anchors and aliases are refused; write the value out"
+            detail = f"`{mark}{shown(event.anchor)}`: anchors and aliases are not allowed; write out the value"
             self._stop(YamlFault.ALIAS, detail, line, column)
         if event.tag is not None:
-            message = f"the tag '{shown(event.tag)}' is refused: values are plain"
+            message = f"the tag '{shown(event.tag)}' is not allowed, because values must be plain"
             self._stop(YamlFault.SYNTAX, message, line, column, fix="delete the tag")
         if name == "ScalarEvent":
             match = _RESOLVE.fullmatch(event.value) if event.implicit[0] else None

@@ -46,7 +46,9 @@ _SET_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REG
 _CORRECT = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to credentials of this service; then run the same command again"
 )
-PERMIT = "let the credentials read, write and list the bucket, and check AWS_REGION; then run the same command again"
+PERMIT = (
+    "allow the credentials to read, write and list the bucket, and check AWS_REGION; then run the same command again"
+)
 AWAY = "check that the service runs, and that AWS_ENDPOINT_URL is its address; then run the same command again"
 _CREATE = "create the bucket, or correct its name in storage; then run the same command again"
 
@@ -219,7 +221,7 @@ class Bucket:
                 failure = error
             else:
                 return
-        raise failure or self._failed(folder, "the service does not answer")
+        raise failure or self._failed(folder, "the service does not respond")
 
     def _repeated(self, path: str, ask: Callable[[], T]) -> T:
         """The answer to a request that may be repeated."""
@@ -232,7 +234,7 @@ class Bucket:
                 if not error.retryable:
                     raise
                 failure = error
-        raise failure or self._failed(path, "the service does not answer")
+        raise failure or self._failed(path, "the service does not respond")
 
     @contextlib.contextmanager
     def _guard(self, path: str) -> Iterator[None]:
@@ -245,7 +247,7 @@ class Bucket:
         except FileNotFoundError:
             raise self._failed(path, _NO_BUCKET, retryable=False, fix=_CREATE) from None
         except (known.InvalidPathError, known.NotSupportedError, NotImplementedError, ValueError) as error:
-            raise self._failed(path, f"cannot be asked for ({type(error).__name__})", retryable=False) from None
+            raise self._failed(path, f"cannot be requested ({type(error).__name__})", retryable=False) from None
         except (known.BaseError, OSError) as error:
             status = _status(error)
             if _reason(error) == "NoSuchBucket":
@@ -305,7 +307,7 @@ def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
     # The client library ends the process for a value that cannot be part of a request, such as a secret with a line end.
     unfit = sorted(name for name, value in environ.items() if name.startswith("AWS_") and not value.isprintable())
     if unfit:
-        raise _invalid(f"the variable {unfit[0]} holds a line end or another control character")
+        raise _invalid(f"the variable {unfit[0]} contains a line end or another control character")
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
     allow_http = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     if not endpoint:
@@ -376,7 +378,7 @@ def _answered(error: Exception) -> str:
     """The part of an answer that can be shown: the status, and the name of the error."""
     status, reason = _status(error), _reason(error)
     shown = " ".join(str(part) for part in (status, reason) if part)
-    return f"the service answers {shown}" if shown else "the service does not answer"
+    return f"the service answers {shown}" if shown else "the service does not respond"
 
 
 _VARIABLE = "GITOPS_STORAGE_RETRY"
@@ -431,7 +433,7 @@ class RetryLimit:
                 return
             if pause > _SAID_FROM_S and not self._said:
                 self._said = True
-                detail = "the service is busy or does not answer; asking again"
+                detail = "the service is busy or does not respond; trying again"
                 self.say(f"NOTE {place}: {detail} for up to {self.seconds:.0f} s")
             self.sleep(min(pause, left))
             pause = min(2 * pause, _PAUSE_S)

@@ -55,7 +55,7 @@ def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
     caller to remove. Raises RemoteError `storage_failed`.
     """
     place = f"s3://{bucket.name}/{path}"
-    reason, fix = f"it let none of {writers} writers pass", None
+    reason, fix = f"it rejected all {writers} writers", None
     for attempt in bucket.retry.attempts(place):
         used.append(f"{path}-{attempt}")
         answers = _start(bucket, used[-1], None, writers)

@@ -251,7 +251,7 @@ def _pushed_after_the_plan(copy: ClusterCopy) -> str:
     copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): b"version: 1\ngraphs: {}\n"}))
     outcome = copy.sign_approval(copy.rules.first_approver, blind=True, plan_digest=seen.plan.digest)
     if outcome.commit is not None:
-        raise AttackSucceeded("another plan was signed than the one that was named")
+        raise AttackSucceeded("a different plan was signed from the one that was specified")
     return join_reasons(*(d.code for d in outcome.diagnostics))
 
 

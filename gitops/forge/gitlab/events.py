@@ -93,7 +93,7 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
         sent = decode({}, body)
         event = sent.event
         if sent.repository not in ("", project):
-            event = events.IgnoredEvent("the webhook is of another project than the job")
+            event = events.IgnoredEvent("the webhook belongs to a different project than the job")
     return events.Delivery(name, project, event)
 
 

@@ -467,7 +467,7 @@ class GitLabForge(HostedForge):
         except RemoteError as error:
             if error.status not in UNSEEN:
                 raise
-            return BranchRules(notes=("the token may not see protected branches: that takes the Maintainer role",))
+            return BranchRules(notes=("the token cannot see protected branches, which requires the Maintainer role",))
         # null says that the edition has push rules and the project none.
         return branch_rules(branch, protections, self._settings())
 
@@ -513,7 +513,7 @@ class GitLabForge(HostedForge):
         except RemoteError as error:
             if error.status != _CONFLICT:
                 raise
-            raise RemoteError(Code.FORGE_UNAVAILABLE, "GitLab has this merge request and does not show it") from error
+            raise RemoteError(Code.FORGE_UNAVAILABLE, "GitLab has this merge request but does not show it") from error
 
     def record_deployment(self, deployment: Deployment) -> None:
         """Create or update the one record that holds the state of this deployment of a commit to an environment.

@@ -74,5 +74,5 @@ class IncomingPush:
         program = GitProgram(self.git.git_dir, environ=self._environ, quarantine=self._quarantine)
         output = program.run(*arguments)
         if not output.ok:
-            raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or f"git {arguments[0]} did not answer in time")
+            raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or f"git {arguments[0]} did not respond in time")
         return output.stdout.decode("utf-8", "replace")

@@ -149,7 +149,7 @@ def open_query_server(
         if token is None or not address.startswith("http://"):
             raise
         fix = "use https://HOST; or, inside a trusted network: gitops query GRAPH NAME --plain-http"
-        raise UsageError(Code.USAGE_ERROR, f"{error.detail}; a token is not sent in plain", fix=fix) from None
+        raise UsageError(Code.USAGE_ERROR, f"{error.detail}; a token is never sent unencrypted", fix=fix) from None
 
 
 def read_token(file: str) -> Secret:

@@ -128,9 +128,9 @@ class AdminApp:
         asked = await self._look({"authorization": given if sum(map(len, given)) <= _LONGEST_TOKEN else []})
         missing, reasons, form = self._workers - len(asked.statuses), list[str](), dict[str, Any]()
         if missing:
-            reasons.append(f"{missing} of {self._workers} workers do not answer")
+            reasons.append(f"{missing} of {self._workers} workers do not respond")
         if stuck := sum(each.load.stuck for each in asked.statuses):
-            reasons.append(f"threads that are held by work past its time limit: {stuck}")
+            reasons.append(f"threads that are blocked by work past its time limit: {stuck}")
         oldest = asked.oldest
         if oldest is not None:
             form = {
@@ -146,7 +146,7 @@ class AdminApp:
                     {"id": id_, "ready": code is None, "code": code} for id_, code in oldest.graphs.items()
                 ]
             if strict == "1" and oldest.quarantined:
-                reasons.append(f"{oldest.quarantined} graph(s) are quarantined")
+                reasons.append(f"quarantined graphs: {oldest.quarantined}")
             if strict == "1" and form["pending_revision"] is not None:
                 reasons.append("a newer revision cannot be served")
         if issuers := asked.issuers:

@@ -284,7 +284,7 @@ def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
 async def health(call: Call) -> BodyAnswer:
     """The event loop answers, and no thread is stuck: it comes back only with another process."""
     if stuck := call.shared.workers.stuck:
-        message = "threads of this process are held by work past its time limit: start the server again"
+        message = "threads of this process are blocked by work past its time limit: start the server again"
         raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
     return json_answer({"status": "ok", "version": __version__, "internal_schema_version": database.MANIFEST_FORMAT})
 
@@ -301,7 +301,7 @@ async def reload(call: Call) -> BodyAnswer:
     call.require(PolicyAction.RELOAD)
     attempt = call.context.reload
     if attempt is None:
-        raise not_found("this server does not exchange its revision: it serves a past one")
+        raise not_found("this server cannot change its revision because it serves a past one")
     form = await call.work(attempt)
     if form["result"] in ("waiting", "refused"):
         message = "the newest revision cannot be served now; the log of the server says why"

@@ -64,7 +64,7 @@ class Authenticator:
         except GitopsError as error:
             context.log({"event": error.code.value, "request_id": request_id, "detail": error.detail})
             message = (
-                "the identity provider of this token does not answer, so the token cannot be verified; try again later"
+                "the identity provider of this token does not respond, so the token cannot be verified; try again later"
             )
             problem = ApiProblem(503, None, message, _UNAVAILABLE, {"Retry-After": _RETRY_AFTER_S})
             raise ProblemError(problem) from error

@@ -67,7 +67,7 @@ def test_jobs_ask_the_bot_with_their_own_tokens(tmp_path: Path) -> None:
             provider.keys = (SigningKey("two"),)
             assert server.ask("GET", "brain/schema", token(key=SigningKey("one")))[0] == 200
             assert server.ask("GET", "brain/schema", token())[0] == 200
-            server.log.until("token refused: audience: it is for another audience: other")
+            server.log.until("token refused: audience: it is for a different audience: other")
             assert server.stop() == 0
         lines = "\n".join(server.log.lines)
         assert not any(part in lines for each in (good, reading) for part in each.split("."))

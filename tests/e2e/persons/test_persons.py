@@ -57,7 +57,7 @@ def test_rows_that_no_job_has_read_are_dated() -> None:
     with place("github") as there:
         load(there.loop, 5, "notes", "Note", "title")
         there.propose("alice", "topic", {"cluster/notes.pg": "node Note {\n    title: String @key\n}\n"})
-        dated = r"2 rows\b.* recorded at `?[\w:-]+Z`? and not read since"
+        dated = r"2 rows\b.*, last recorded at `?[\w:-]+Z`?"
         assert re.search(dated, there.comments(1)[0])
         assert re.search(dated, there.good("bob", "gitops", "plan", "--request", "1"))
         there.merge("carol", 1)
@@ -75,7 +75,7 @@ def test_rows_that_were_recorded_are_signed_only_if_they_are_named() -> None:
         refused = there.run("bob", *asked, *shown.split())
         assert refused.code == 1
         assert re.search(
-            r"approval_data_unknown .*: what is known here is 5 rows recorded at [\w:-]+Z and not read since",
+            r"approval_data_unknown .*: the graph cannot be read here; .* has 5 rows, last recorded at [\w:-]+Z",
             refused.text,
         )
         assert "add --rows 5" in refused.text

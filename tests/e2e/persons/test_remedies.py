@@ -72,7 +72,10 @@ def test_commands_are_found_in_a_text(text: str, found: list[str]) -> None:
         ("fix: show it: gitops request show 1", "reader"),
         ("fix: on the server: gitops bot sweep", "operator"),
         ("fix: ask another person to run: gitops revoke A; then look: gitops status", "approver reader"),
-        ("ask a person of approvals.break_glass to run: gitops approve graph.a --break-glass --reason x", "alone"),
+        (
+            "ask a person listed in approvals.break_glass to run: gitops approve graph.a --break-glass --reason x",
+            "alone",
+        ),
     ],
 )
 def test_for_whom_a_command_is(text: str, whom: str) -> None:

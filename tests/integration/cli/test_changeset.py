@@ -293,7 +293,7 @@ def test_a_change_that_cannot_be_taken_back_and_was_begun_only_goes_on(folder, c
     begun = RuntimeUpdated(QUERY, Runtime(RuntimeState.PROVISIONING, 1, AT, AT))
     folder.record(pivot, landed(pivot)[0], Prepared(()), begun)
     assert folder.run("fail", pivot.key, "--error", "no") == 1
-    assert "fix: go on with it: gitops apply" in capsys.readouterr().err
+    assert "fix: continue it: gitops apply" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

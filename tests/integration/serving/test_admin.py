@@ -128,7 +128,7 @@ def test_a_server_is_ready_while_all_workers_answer_and_live_while_none_hangs():
         }
         admin.answering.pop()
         answer = client.get("/readyz")
-        assert (answer.status_code, answer.json()["reasons"]) == (503, ["1 of 2 workers do not answer"])
+        assert (answer.status_code, answer.json()["reasons"]) == (503, ["1 of 2 workers do not respond"])
         assert client.get("/livez").status_code == 200
         admin.silent = 1
         assert client.get("/livez").status_code == 503

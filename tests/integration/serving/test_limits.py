@@ -524,12 +524,12 @@ def test_what_is_blank_is_not_set_and_an_empty_object_has_no_tokens(blank):
 @pytest.mark.parametrize(
     ("text", "detail"),
     [
-        ("[]", "it is not a JSON object of texts"),
-        ('[["ada", "x"]]', "it is not a JSON object of texts"),
-        ('"ada"', "it is not a JSON object of texts"),
-        ('{"ada": 1}', "it is not a JSON object of texts"),
-        ('{"ada": {"token": "x"}}', "it is not a JSON object of texts"),
-        ('{"ada": "x"', "it is not a JSON object of texts"),
+        ("[]", "it is not a JSON object with string values"),
+        ('[["ada", "x"]]', "it is not a JSON object with string values"),
+        ('"ada"', "it is not a JSON object with string values"),
+        ('{"ada": 1}', "it is not a JSON object with string values"),
+        ('{"ada": {"token": "x"}}', "it is not a JSON object with string values"),
+        ('{"ada": "x"', "it is not a JSON object with string values"),
         ('{"ada": "x", "ada": "y"}', "actor 'ada' has two tokens"),
         ('{"ada": "x", " ada": "y"}', "actor 'ada' has two tokens"),
         ('{" ": "x"}', "the name of an actor is blank"),

@@ -226,7 +226,7 @@ def _landed(record: Changeset, **facts: object) -> Changeset:
         (
             [_story(created(), landed(created())[:3])],
             CheckState.PENDING,
-            " is interrupted, the next apply goes on with it",
+            " is interrupted, the next apply continues it",
         ),
         (
             [_story(removing(), landed(removing())[:6])],

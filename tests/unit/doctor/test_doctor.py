@@ -165,10 +165,10 @@ def test_a_quorum_is_that_of_the_gate_and_environment_that_ask_for_most_people()
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("", "no gate takes a review"),
+        ("", "no gate accepts a review"),
         (", gates: [lossy]", "a review counts for: reversible"),
         (", gates: {irreversible: 1, lossy: 1}, via_forge: [irreversible]", "a review counts for: irreversible"),
-        (", gates: [lossy], via_forge: []", "no gate takes a review"),
+        (", gates: [lossy], via_forge: []", "no gate accepts a review"),
     ],
 )
 def test_the_changes_for_which_a_review_counts_are_those_that_are_gated(more: str, says: str) -> None:
@@ -660,7 +660,7 @@ def test_what_init_makes_ticks_often_enough(forge: str) -> None:
 @pytest.mark.parametrize("forge", [*FORGES, "gitlab"])
 def test_strategies_without_a_job_for_ticks_are_seen(forge: str) -> None:
     (found,) = _seen_ticks(forge, made(forge), _rules())
-    assert found == (Health.WARNING, "clusters have strategies, and no job carries out ticks")
+    assert found == (Health.WARNING, "clusters have strategies, but no job runs ticks")
 
 
 def test_without_strategies_no_ticks_are_missed() -> None:

@@ -333,7 +333,7 @@ PROJECTING = replace(
         (
             "projection_pending",
             "compute.targets.prod",
-            "not on target prod yet: strategy.serving.burst; the target does not answer: connection refused",
+            "not on target prod yet: strategy.serving.burst; the target does not respond: connection refused",
             None,
         ),
     ),
@@ -390,7 +390,7 @@ def _ended(*records: Changeset, problem: tuple[str, str, str], **parts: object) 
 
 def _atomic() -> dict[str, str]:
     """Comments on merges that land whole or not at all."""
-    refused = ("graph_create_failed", "graph.beta", "a graph with another schema is there already")
+    refused = ("graph_create_failed", "graph.beta", "a graph with a different schema already exists there")
     failed, ready, back = RuntimeState.FAILED, RuntimeState.CANONICAL, RuntimeState.COMPENSATED
     rolled_back = replace(
         _changeset(

@@ -112,7 +112,7 @@ RUNTIME = {"state": "lost", "attempts": -1, "started_at": "now", "outputs": []}
         (CommitBody, "{", ["line 1"]),
         (CommitBody, "[]", ["expected an object, found a list"]),
         (CommitBody, {"commit": "main", "x": 1}, ["commit: expected the full id of a git object", "x: "]),
-        (FailBody, '{"error": "x", "error": "y"}', ['"error" is given twice']),
+        (FailBody, '{"error": "x", "error": "y"}', ['"error" appears twice']),
         (FailBody, {"error": "a\nb", "force": 1}, ["error: expected one line", "force: "]),
         (RuntimeBody, {"address": "query.a.b", "runtime": RUNTIME}, [f"runtime.{name}: " for name in RUNTIME]),
     ],

@@ -379,7 +379,7 @@ def read_feed(
     page = _Page(limits)
     base = _open_version(uri, position.branch, position.n, head)
     if (base.identity.graph_id, base.manifest.txn_id) != (position.graph_id, position.commit):
-        detail = f"branch {position.branch} was made again since the cursor was given"
+        detail = f"branch {position.branch} was recreated after the cursor was returned"
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=head.root.location)
     after = position.after
     while base.manifest.n < head.manifest.n and len(page.commits) < _VERSIONS_AT_ONCE:

@@ -44,7 +44,7 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Bra
         raise UsageError(
             Code.USAGE_ERROR,
             f"branch {source} cannot be merged into itself",
-            fix="name another branch; list them: gitops graph branch list GRAPH",
+            fix="use a different branch; list them: gitops graph branch list GRAPH",
         )
     with find_root(uri).lease(), contextlib.ExitStack() as stack:
         target, origin = open_snapshot(uri, ReadTarget(into)), open_snapshot(uri, ReadTarget(source))
@@ -54,7 +54,7 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Bra
             return nothing
         bases = merge_bases(target.store, target.manifest, origin.manifest)
         if len({manifest.schema_ir for manifest in (target.manifest, origin.manifest, *bases)}) > 1:
-            detail = f"{source} and {into} have different schemas; merge branches of one schema only"
+            detail = f"{source} and {into} have different schemas; only branches with the same schema can be merged"
             raise GitopsError(Code.GRAPH_MERGE_SCHEMA, detail, path=target.root.location)
         if all(base.tables == origin.manifest.tables for base in bases):
             return nothing

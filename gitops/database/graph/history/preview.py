@@ -67,7 +67,7 @@ def preview_migration(
         tables = {key: call_driver(at.path, open_table(base.folder, at).count_rows) for key, at in made.items()}
         odd = next((key for key, at in made.items() if tables[key] != at.rows), None)
         if odd is not None:
-            raise BugError(f"the migration left {tables[odd]} rows in {odd}, and its manifest records {made[odd].rows}")
+            raise BugError(f"the migration left {tables[odd]} rows in {odd}, but its manifest records {made[odd].rows}")
     finally:
         remove_branch(base, name, context)
         # Tables that only the preview has go. After a failure the next gc removes the rest.

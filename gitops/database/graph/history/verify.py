@@ -167,7 +167,7 @@ class _Verification:
                     detail = "the columns are not those of the manifest and the schema"
                     self._add(VerifyFindingCode.COLUMNS_MISMATCH, place, detail)
                 if rows != entry.rows:
-                    detail = f"{rows} rows, and the manifest records {entry.rows}"
+                    detail = f"{rows} rows, but the manifest records {entry.rows}"
                     self._add(VerifyFindingCode.ROWS_MISMATCH, place, detail)
         return len(seen)
 

@@ -25,8 +25,8 @@ from gitops.database.language.query.typed import FusedRank, NearestRank, Propert
 _FUSION_K = 60
 _EDITS = 2
 _FEW = 1_000
-_SOUGHT = "text is searched for a literal or a parameter, not for a property"
-_EDITS_OF = "max_edits is a literal or a parameter, not a property"
+_SOUGHT = "the search text must be a literal or a parameter, not a property"
+_EDITS_OF = "max_edits must be a literal or a parameter, not a property"
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class QuerySearch:
             raise GitopsError(Code.QUERY_UNSUPPORTED, "rrf ranks one variable: both of its ranks must be of the same")
         k: int | None = _FUSION_K
         if rank.k is not None:
-            k = self._constant(rank.k, "rrf k is a literal or a parameter, not a property")
+            k = self._constant(rank.k, "rrf k must be a literal or a parameter, not a property")
         if k is None or k < 1:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, "rrf k must be greater than 0")
         return variables.pop(), k
@@ -142,7 +142,7 @@ class QuerySearch:
         """Return the requested vector, or the text that it is computed from."""
         place = f"{rank.target.owner}.{rank.target.name}"
         query: str | Sequence[float] | None = self._constant(
-            rank.query, f"nearest() to {place} takes a literal or a parameter, not a property"
+            rank.query, f"nearest() to {place} requires a literal or a parameter, not a property"
         )
         if query is None:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, f"nearest() needs a vector or a text for {place}", path=place)

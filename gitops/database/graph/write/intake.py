@@ -215,7 +215,7 @@ class RecordReader:
         own = node_id(declared, cells)
         given = self._given_id(data) if "id" in data and data["id"] != own else None
         if given is not None:
-            self._fault(f"'id' is {given[:_SHOWN]!r} and the key of {declared.name} makes it {str(own)[:_SHOWN]!r}")
+            self._fault(f"'id' is {given[:_SHOWN]!r}, but the key of {declared.name} requires {str(own)[:_SHOWN]!r}")
         return own
 
     def _cells(self, declared: NodeType | EdgeType, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class RecordReader:
             return None
         given = data["id"]
         if not isinstance(given, str) or not given or "\0" in given or not (given.isascii() or is_unicode(given)):
-            self._fault("'id' is not a text that can be an id")
+            self._fault("'id' is not a valid id")
             return None
         return given
 
@@ -300,7 +300,7 @@ def _parse(line: bytes) -> Any:
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a member is given twice")
+        raise ValueError("a member appears twice")
     return members
 
 

@@ -92,12 +92,12 @@ class Mutator:
             )
         statements = query.body
         if isinstance(statements, typed.TypedRead):
-            raise BugError(f"query {query.name} is called a mutation and is a read")
+            raise BugError(f"query {query.name} is called as a mutation but only reads")
         if len({isinstance(each, typed.TypedDelete) for each in statements}) > 1:
             raise GitopsError(Code.MUTATION_MIXED, f"query {query.name} mixes inserts/updates and deletes")
         operands = Operands.of(query.params, params, options.now)
         if options.branch.strip() == LOCK_BRANCH:
-            raise GitopsError(Code.MUTATION_INVALID, f"branch {LOCK_BRANCH} takes no writes")
+            raise GitopsError(Code.MUTATION_INVALID, f"branch {LOCK_BRANCH} does not accept writes")
         target = ReadTarget(branch=options.branch)
 
         def attempt() -> MutationResult:

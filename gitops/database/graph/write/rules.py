@@ -41,9 +41,7 @@ def embed_rows(
         texts = [row[source] for row in lacking]
         made = embedder.embed(texts, dimension=kind.dimension or 0, model=declared.embed_models.get(target))
         if len(made) != len(texts):
-            raise GitopsError(
-                Code.EMBEDDING_FAILED, f"{len(texts)} texts were to be embedded and {len(made)} vectors came back"
-            )
+            raise GitopsError(Code.EMBEDDING_FAILED, f"the service returned {len(made)} vectors for {len(texts)} texts")
         for row, vector in zip(lacking, made, strict=True):
             try:
                 row[target] = json_to_cell(list(vector), kind)

@@ -393,7 +393,7 @@ def _expand(
                     f"interfaces of node `{node.name.text}` give property `{field}` "
                     f"incompatible property semantics; `{name}` is the second to declare it"
                 )
-                fix = f"declare `{field}` alike in both interfaces, or in the node itself"
+                fix = f"declare `{field}` the same way in both interfaces, or in the node itself"
                 problems.add("S-47", message, span, fix)
     return node._replace(properties=(*node.properties, *added.values()))
 
@@ -444,7 +444,7 @@ class _TypeChecker:
                 self._add("S-18", f"`@{note.name}` is not supported on edges ({item})", note.span, fix)
             else:
                 message = f"`@{note.name}` is only supported on node properties, not on {item}"
-                self._add("S-17", message, note.span, "move it behind the property it is about")
+                self._add("S-17", message, note.span, "move it after the property that it applies to")
         _check_names(self._declared.properties, self._problems)
         for each in self._declared.properties:
             self._check_property(each)

@@ -106,7 +106,7 @@ def _pair(
         if hint is None or each.name in matches:
             continue
         if hint in renames:
-            bad_hints[each.name] = f"`{hint}` already goes on as `{renames[hint]}`"
+            bad_hints[each.name] = f"`{hint}` already continues as `{renames[hint]}`"
         elif hint in known:
             matches[each.name] = known[hint]
             renames[hint] = each.name

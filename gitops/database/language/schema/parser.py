@@ -263,7 +263,7 @@ class _Parser:
             self._no_property()
         name = lexer.advance()
         if lexer.kind is _QUESTION and lexer.peek().kind is _COLON:
-            lexer.unexpected("`:`", f"write the `?` behind the type: `{name.text}: {lexer.peek(2).text}?`")
+            lexer.unexpected("`:`", f"write the `?` after the type: `{name.text}: {lexer.peek(2).text}?`")
         if lexer.kind is TokenKind.MINUS and lexer.peek().kind is _NAME:
             lexer.unexpected("`:`", f"names have no `-`: write `{name.text}_{lexer.peek().text}`")
         lexer.require(_COLON)
@@ -336,7 +336,7 @@ class _Parser:
         lexer = self._lexer
         scalar = _BASES.get(lexer.text) if lexer.kind is _TYPE_NAME else None
         if scalar is None and lexer.kind is TokenKind.LBRACKET:
-            lexer.unexpected("a property type", "lists do not nest: make a node of what the inner list holds")
+            lexer.unexpected("a property type", "lists cannot be nested: declare a node type for the inner list")
         if scalar is None:
             from gitops.database.language.suggest import nearest_type
 
@@ -418,7 +418,7 @@ class _Parser:
             value = self._value("a literal or a name")
             if lexer.kind is not _COMMA and lexer.kind is not _RPAREN:
                 # A misspelt `@card` or `@range` is read as an annotation, up to its interval.
-                behind = "write it directly behind the target of the edge"
+                behind = "write it directly after the target of the edge"
                 lexer.unexpected("`)`", behind if name.text == "card" else nearest_annotation(name.text))
             while lexer.skip(_COMMA):
                 if lexer.kind is not _NAME:
@@ -426,7 +426,7 @@ class _Parser:
                 token = lexer.advance()
                 lexer.require(TokenKind.EQ)
                 if token.text in keywords:
-                    lexer.fail(f"keyword argument {token} is given twice", token.span)
+                    lexer.fail(f"keyword argument {token} appears twice", token.span)
                 keywords[token.text] = Name(token.text, token.span), self._value("a literal or a name")
             lexer.require(_RPAREN)
         return SchemaAnnotation(name.text, value, tuple(keywords.values()), Span(start, lexer.previous_end))

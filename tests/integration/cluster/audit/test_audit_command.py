@@ -170,7 +170,7 @@ def test_a_pin_that_cannot_be_used_is_refused(desk: Desk, content: bytes) -> Non
     assert (code, "pin_invalid" in text, pin.read_bytes()) == (1, True, content)
     other = {"version": 1, "cluster": "heart", "number": 1, "commit": "a" * 40}
     pin.write_bytes(json.dumps(other).encode())
-    assert "it is the pin of cluster heart" in desk.run("audit", "--pin", str(pin))[1]
+    assert "the pin belongs to cluster heart" in desk.run("audit", "--pin", str(pin))[1]
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_an_approval_reveals_a_ledger_that_was_begun_anew(life: Life) -> None:
     assert life.audit(anew).ok
     report = told(life, anew, signed=signed(life))
     assert codes(report) == ["ledger_diverged"]
-    assert "of a chain with another first entry" in report.findings[0].detail
+    assert "of a chain with a different first entry" in report.findings[0].detail
 
 
 def test_what_anybody_makes_up_stops_nobody(life: Life) -> None:

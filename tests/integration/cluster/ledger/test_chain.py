@@ -178,7 +178,7 @@ def test_a_key_that_is_past_its_time_does_not_come_back_by_dating_back(chain: Ch
     fourth = chain.after(third, key=chain.keys.stranger, trust=both, at="2026-07-02T11:00:00Z")
     backdated = chain.after(fourth, key=chain.keys.bot, at="2026-07-02T09:59:00Z")
     assert read_verified_entry(chain.repository, backdated).entry.number == 5
-    assert refusal(chain, backdated, fourth) == ("ledger_chain_broken", "entry 5 is dated before the one it follows")
+    assert refusal(chain, backdated, fourth) == ("ledger_chain_broken", "entry 5 is dated before the previous entry")
 
 
 def test_a_revoked_key_signs_no_more_and_what_it_signed_stands(chain: Chain) -> None:

@@ -156,7 +156,7 @@ BAD_VALUES = [
     ("nope", 1, "P has no property 'nope'"),
     ("src", "a", "P has no property 'src'"),
     ("_rowid", 1, "P has no property '_rowid'"),
-    ("id", "b", "'id' is 'b' and the key of P makes it 'a'"),
+    ("id", "b", "'id' is 'b', but the key of P requires 'a'"),
     ("id", 7, "'id' is not a text"),
     ("id", "", "'id' is not a text"),
     ("id", None, "'id' is not a text"),
@@ -417,7 +417,7 @@ def test_overwrite_may_use_every_value_that_it_removes(graph: WrittenGraph) -> N
 def test_overwrite_leaves_no_edge_without_its_ends(graph: WrittenGraph) -> None:
     graph.load([node_of_load_modes("a"), node_of_load_modes("b"), edge_of_load_modes("a", "b", id="1")])
     error = problems(graph, [node_of_load_modes("a"), node_of_load_modes("c")], LoadMode.OVERWRITE)
-    assert error.detail == "orphan edge E: its dst 'b' would be gone from P"
+    assert error.detail == "orphan edge E: its dst 'b' would be missing from P"
     assert (
         "dst 'b' not found in P"
         in problems(graph, [node_of_load_modes("a"), edge_of_load_modes("a", "b")], LoadMode.OVERWRITE).detail

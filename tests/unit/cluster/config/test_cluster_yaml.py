@@ -276,7 +276,7 @@ def test_what_does_not_agree_is_refused():
             read_strategies({**texts, target: text})
         assert (caught.value.code, str(target) in caught.value.detail) == ("strategy_record_invalid", True)
     elsewhere = strategy_address("other", StrategyType.TARGET_SIZE)
-    with pytest.raises(IntegrityError, match="another strategy records another target prod"):
+    with pytest.raises(IntegrityError, match="another strategy records a different target prod"):
         read_strategies({**texts, elsewhere: moved})
     assert read_strategy(target, texts[target]).rule == TargetSize("50cc", "main")
 

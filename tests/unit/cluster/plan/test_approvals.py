@@ -653,7 +653,7 @@ CASES = {
         [("people needed at gate irreversible in environment live", "2", None, False)],
     ),
     "longer": ({"expires_after": timedelta(days=30)}, [("an approval lasts", "7 days", "30 days", True)]),
-    "a right to act alone": ({"break_glass": {"eve"}}, [("acts alone in an emergency", None, "eve", True)]),
+    "a right to act alone": ({"break_glass": {"eve"}}, [("may approve alone in an emergency", None, "eve", True)]),
     "another bot": (
         {"ledger_signers": {"eve"}},
         [("signs ledger entries", None, "eve", True), ("signs ledger entries", "bot", None, False)],

@@ -544,7 +544,7 @@ def test_in_words_a_result_that_only_changes_its_order():
     after = {"q.gq": "query q() { match { $p: Person } return { $p.nick, $p.age } }"}
     indexed = WIDER.replace("age: I32?", "age: I32? @index")
     (result,) = views(planned(graph_desired(WIDER, before), graph_desired(indexed, after)))["schema.g"].results
-    assert result_line(result) == "result of query.g.q has its columns in another order"
+    assert result_line(result) == "result of query.g.q has its columns in a different order"
 
 
 def test_nothing_is_computed_without_a_schema_update():

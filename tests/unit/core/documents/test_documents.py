@@ -60,8 +60,8 @@ from tests.unit.render.ledger_cases import ANNOUNCED_ENTRY, APPLIED_ENTRY
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', '"c" is given twice'),
-        (b'{"\\u0061": 1, "a": 2}', '"a" is given twice'),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', '"c" appears twice'),
+        (b'{"\\u0061": 1, "a": 2}', '"a" appears twice'),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": -Infinity}', "Infinity"),
         (b'{"a": 1e999}', "too large"),

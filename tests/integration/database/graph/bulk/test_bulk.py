@@ -149,7 +149,7 @@ def test_ids_clash_with_none(local: History) -> None:
         ("parts[1].rows[2]", "part 1, row 2: @unique violation on Person.name: value bob")
     ]
     assert refusals(local, plan, part(local, plan, "node:Person", name=["ann"]), mode=LoadMode.APPEND) == [
-        ("parts[0].rows[1]", "part 0, row 1: key_conflict: Person 'ann' exists already")
+        ("parts[0].rows[1]", "part 0, row 1: key_conflict: Person 'ann' already exists")
     ]
 
 
@@ -549,9 +549,9 @@ BAD = [
     ("tags", pa.array([[["x"]]]), "expects [String]?: got list"),
     ("code", pa.array(["ABC"]), "@check violation on P.code"),
     ("code", pa.array([b"\xff"]).view(pa.string()), "expects String?: Invalid UTF8"),
-    ("id", pa.array(["b"]), "'id' is 'b' and the key of P makes it 'a'"),
+    ("id", pa.array(["b"]), "'id' is 'b', but the key of P requires 'a'"),
     ("id", pa.array([7]), "'id' expects a text: got int64"),
-    ("id", pa.array([""]), "'id' is not a text that can be an id"),
+    ("id", pa.array([""]), "'id' is not a valid id"),
     ("nope", pa.array([1]), "P has no property 'nope'"),
     ("src", pa.array(["a"]), "P has no property 'src'"),
 ]
