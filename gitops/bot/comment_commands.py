@@ -197,7 +197,7 @@ def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | 
 def _was_carried_out(context: EventContext, event: CommentEvent) -> bool:
     """Return whether an earlier run has carried out the command, according to its reaction.
 
-    None if the forge does not respond.
+    False if the forge does not respond.
     """
     try:
         return Reaction.DONE in context.forge.reactions(event.number, event.comment)

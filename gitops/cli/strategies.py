@@ -1,5 +1,4 @@
-"""`gitops strategies`: runs applied strategies on the replicas of their targets, and predicts the effects of
-strategies.
+"""`gitops strategies`: runs applied strategies on the replicas of targets, and predicts the effects of strategies.
 
 The URL of a target comes from, in this order: --postgres-url; DATABASE_URL; the variable in `cluster.yaml`. Variables
 come from the environment, then from a file `.env` beside `cluster.yaml`.

@@ -131,7 +131,7 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
 def _merging(
     branch: str, wanted: Sequence[str], menu: str, rules: BranchRules, *, queue: bool
 ) -> Iterator[DoctorFinding]:
-    """Whether a branch that clusters follow changes only by change requests whose plans (`wanted`) succeeded."""
+    """Check that a branch that clusters follow changes only by change requests with successful plans (`wanted`)."""
     fix = f"{menu}: require a change request for {branch}"
     if rules.request_needed is None:
         yield unknown("forge.target.request", _why_unknown(rules), fix, branch)
@@ -230,13 +230,13 @@ class KeyFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What was read on this machine and in its repository.
+    """Facts about this machine and its repository.
 
-    `git` is the output of `git version`, empty if git fails; `engine` is what reads the repository; `keygen` says whether
-    ssh-keygen is installed. `replaced` counts the refs below `refs/replace/`. `remotes_with_password` are names of remotes with
-    a password in their address, each with the command that sets it without. `hooks` are the installed hooks of this program,
-    `stale` those of another release or installation, `wanted` those that should be installed. `git_dir` is the folder of the
-    repository.
+    `git` is the output of `git version`, empty if git fails; `engine` reads the repository; `keygen` is whether
+    ssh-keygen is installed. `replaced` counts the refs below `refs/replace/`. `remotes_with_password` are names of
+    remotes with a password in their address, each with the command that removes it. `hooks` are the installed hooks of
+    this program, `stale` those of a different release or installation, `wanted` those that should be installed.
+    `git_dir` is the folder of the repository.
     """
 
     git: str
@@ -379,7 +379,7 @@ def _git(facts: MachineFacts) -> DoctorFinding:
 
 
 def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
-    """Whether the key can sign and only its owner can read it. `report` makes the finding if there is no key."""
+    """Check that the key can sign and only its owner can read it. `report` creates the finding if there is no key."""
     if key is None:
         detail = "no signing key: approvals and entries cannot be signed on this machine"
         yield report("key.signs", detail, "git config user.signingKey ~/.ssh/id_ed25519")
@@ -398,7 +398,10 @@ def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding])
 
 
 def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
-    """Whether the hooks are installed and those of this program. `report` makes the finding if they are not installed."""
+    """Check that the hooks are installed and belong to this program.
+
+    `report` creates the finding if they are not installed.
+    """
     fix = shlex.join((*_SERVER_HOOKS, facts.git_dir)) if facts.bare else "gitops hook install"
     missing = ", ".join(name for name in facts.wanted if name not in facts.hooks)
     if facts.hook_problem:
@@ -413,7 +416,7 @@ def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]
 
 
 def _without(missing: str) -> str:
-    """What happens without these hooks."""
+    """Describe the effect of missing hooks."""
     if "pre-receive" in missing:
         return "Everyone who can push can write the ledger"
     if "post-receive" in missing:
@@ -490,7 +493,7 @@ def examine(
 def _trust(
     local: LocalRepository, config: BotConfig, trust: TrustRoot, machine: MachineFacts, head: str, kind: str
 ) -> Iterator[DoctorFinding]:
-    """Keys and rules at the head of the target branch, and what makes authors and approvers known."""
+    """Check the keys and rules at the head of the target branch, and how authors and approvers are identified."""
     serves, now = machine.bare and isinstance(local.remote, SelfRemote), SystemClock().now()
     own_key = None if machine.key is None else machine.key.blob
     source = local.git.read(local.git.commit(head).tree, CONFIG_FILE) or b""
@@ -568,10 +571,10 @@ def _storage(local: LocalRepository, rule: ClusterRule, storage: str | None, *, 
 
 
 def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: int = _RACES) -> DoctorFinding:
-    """Race writers for objects, so many rounds for each condition, and try reading, listing and deleting.
+    """Race writers for objects, with this many rounds for each condition, and try reading, listing and deleting.
 
-    A service that lets several writers win would let two runs overwrite each other's ledger. What the service refuses is an error
-    of the setup; where it does not answer, nothing is known.
+    A service that lets several writers win would let two runs overwrite each other's ledger. A refusal by the service
+    is an error of the setup; if it does not respond, nothing is known.
     """
     check = "storage.writable"
     try:
@@ -612,7 +615,7 @@ def _can_create_files(root: str, *, probe: bool) -> bool:
 
 
 def _remote_hooks(url: str | None) -> DoctorFinding:
-    """The hooks of the bare repository that a clone pushes to: they are what a forge enforces elsewhere."""
+    """Check the hooks of the bare repository to which a clone pushes: they do what a forge enforces elsewhere."""
     check, fix = "forge.hooks", "on the server: gitops hook status --repo PATH"
     if url is None or not Path(url).is_dir():
         return unknown(check, "the hooks of the remote cannot be read from a clone; they protect the ledger there", fix)

@@ -1,7 +1,7 @@
-"""What `gitops doctor` reports, as values, text and JSON: findings about a setup, and the results of attacks on a copy of it.
+"""Results of `gitops doctor` as values, text and JSON: findings about a setup, and results of attacks on a copy.
 
-A check that could not be made is UNKNOWN, never GOOD: a check that is skipped silently hides a gap. Details hold names and texts
-from outside, so they are escaped.
+A check that was impossible is UNKNOWN, never GOOD, because a silently skipped check would hide a problem. Details
+contain names and texts from outside, so they are escaped.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One check: its stable name, such as `ledger.force-push`, its result, what was found, and how to fix it.
+    """One check: its stable name, such as `ledger.force-push`, its result, the observation, and the fix.
 
-    `fix` is a command, a menu path
-    or a line of a file; it is empty if nothing has to be done. `place` names the cluster, file or branch if there are several.
+    `fix` is a command, a menu path or a line of a file; it is empty if nothing has to be done. `place` is the cluster,
+    file or branch if there are several.
     """
 
     check: str
@@ -74,7 +74,7 @@ def attempt(check: str, call: Callable[[], T], place: str = "") -> tuple[T | Non
 
 
 def sort_findings(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
-    """The worst first; equally bad ones keep their order."""
+    """Sort the findings, worst first; equally bad ones keep their order."""
     worst_first = list(_WORDS)
     return tuple(sorted(findings, key=lambda finding: worst_first.index(finding.health)))
 
@@ -94,7 +94,7 @@ class Defence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """One attack by name: what was tried, the documented rule that must stop it, and what happened."""
+    """Result of one attack: its name, the attempt, the documented rule that must stop it, and the observed result."""
 
     name: str
     title: str
@@ -124,7 +124,7 @@ _WIDTH = 8
 
 
 def findings_text(findings: Sequence[DoctorFinding]) -> str:
-    """One line for each finding in the given order, with the fix below it, and a line of totals."""
+    """Return one line for each finding in the given order, with the fix below it, and a line of totals."""
     lines: list[str] = []
     for each in findings:
         place = f" [{each.place}]" if each.place else ""

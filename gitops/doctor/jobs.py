@@ -1,7 +1,7 @@
-"""Checks of the workflows that run the bot: triggers, permissions, secrets, depth of the checkout, what they execute, and ticks.
+"""Checks of the bot's workflows: triggers, permissions, secrets, checkout depth, executed code, and ticks.
 
-Files are read from the target branch by the strict YAML reader. A file that it refuses is reported as unchecked, never as good.
-Not checked: whether a workflow is active, reusable workflows of other repositories, and matrices.
+Files are read from the target branch by the strict YAML reader. A file that it rejects is reported as unchecked, never
+as good. Not checked: whether a workflow is active, reusable workflows of other repositories, and matrices.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str,
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Every text inside a value; the strict reader bounds the depth."""
+    """Yield every text inside a value; the strict reader limits the depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -179,7 +179,7 @@ def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own_branches(path: str, trigger: Any) -> DoctorFinding:
-    """Whether a workflow ignores pushes to the bot's own branches: entries of the ledger are pushes too."""
+    """Check that a workflow ignores pushes to the bot's own branches, because ledger entries are pushes too."""
     push = trigger if isinstance(trigger, dict) else {}
     ignored = push.get("branches-ignore")
     tags_only = "tags" in push or "tags-ignore" in push
@@ -341,7 +341,7 @@ def install_findings(
 def _uses(
     form: Mapping[str, Any], read: Read, seen: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The actions of a job, or of steps, by name; with the form of those that are files of the repository, and theirs in turn."""
+    """Return the actions of a job or of steps, by name, with the content of local ones and, recursively, their actions."""
     steps = form.get("steps")
     for part in (form, *(steps if isinstance(steps, list) else ())):
         name = str(part.get("uses", "")) if isinstance(part, dict) else ""
@@ -357,7 +357,7 @@ def _uses(
 
 
 def _runs(content: bytes | None) -> Mapping[str, Any]:
-    """The steps of a composite action; nothing for an action of another sort, or one that cannot be read."""
+    """Return the steps of a composite action; none for an unreadable action or one of a different type."""
     try:
         form = to_plain(parse_yaml(content or b""))
     except YamlError:
@@ -384,7 +384,7 @@ def _scripts(
 
 
 def _inherited(form: Mapping[str, Any], key: str, forms: Mapping[str, Mapping[str, Any]], depth: int = 10) -> Any:
-    """A script of a GitLab job: its own, else that of what it extends, the last first, else the default."""
+    """Return a script of a GitLab job: its own, otherwise that of its last `extends` with one, otherwise the default."""
     if key in form or not depth:
         return form.get(key)
     names = form.get("extends")
@@ -426,7 +426,10 @@ def _installed(job: BotJob, scripts: Iterable[str]) -> Iterator[DoctorFinding]:
 
 
 def _of_request(job: BotJob) -> Iterator[DoctorFinding]:
-    """Rule 4: without a `ref`, these events check out what the change request brings. The base of a group can be a group."""
+    """Check rule 4: without a `ref`, these events check out the content of the change request.
+
+    The base of a group can be a group.
+    """
     condition = str(job.form.get("if", ""))
     for event, (verb, target) in _REQUESTS.items():
         excluded = "github.event_name" in condition and f"'{event}'" not in condition
@@ -499,9 +502,10 @@ _MINUTES = re.compile(r"(\*|\d{1,2})(?:-(\d{1,2}))?(?:/(\d{1,2}))?", re.ASCII)
 def tick_findings(
     kind: str, files: Mapping[str, bytes], rules: Mapping[str, Sequence[ComputeRules]]
 ) -> Iterator[DoctorFinding]:
-    """Make all of these checks of workflow files, path to content, for a kind of forge.
+    """Run all checks of ticks in workflow files, path to content, for a kind of forge.
 
-    `rules` are the strategies that each cluster of the repository declares, by its name; without any, nothing is checked.
+    `rules` are the strategies that each cluster of the repository declares, by its name; without any, nothing is
+    checked.
     """
     if not any(rules.values()):
         return

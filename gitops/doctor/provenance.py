@@ -1,8 +1,8 @@
-"""Check that the wheel that jobs install was built by the release workflow of its repository, from the files of a release.
+"""Checks that the wheel installed by jobs was built by the release workflow of its repository, from a release.
 
-A release has Sigstore bundles, each a signed statement about the wheel (in-toto Statement v1): how it was built (SLSA provenance
-v1), and what it depends on (CycloneDX). The certificate in a bundle names the workflow that signed, and the transparency log its
-time. This proves who built the wheel, not that its source is good.
+A release has Sigstore bundles, each a signed statement about the wheel (in-toto Statement v1): how it was built (SLSA
+provenance v1), and its dependencies (CycloneDX). The certificate in a bundle identifies the signing workflow, and the
+transparency log records the time. This proves who built the wheel, not that its source is trustworthy.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def release_findings(
     """Check the wheel and the dependencies that jobs install against the bundles in a folder.
 
     `content` is the file of requirements on the target branch, if there is one. `builder` is the GitHub repository
-    `OWNER/NAME` whose workflow `release.yml` has to have signed for the tag of the wheel's version. `root` is the file of
-    another Sigstore instance, such as the one of private repositories; the default is the public one as the library ships it,
-    without a network. Raises UsageError for a builder or a folder that cannot be one, GitopsError `provenance_unreadable`
-    without the library.
+    `OWNER/NAME` whose workflow `release.yml` must have signed for the tag of the wheel's version. `root` is the trust
+    root file of a different Sigstore instance, such as that for private repositories; the default is the public one
+    shipped with the library, without network access. Raises UsageError for an invalid builder or folder, GitopsError
+    `provenance_unreadable` without the library.
     """
     if not _REPOSITORY.fullmatch(builder):
         raise UsageError(Code.USAGE_ERROR, f"--builder takes OWNER/NAME, not {builder[:120]!r}")

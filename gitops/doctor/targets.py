@@ -1,8 +1,8 @@
-"""Checks of the targets that the strategies of a repository's clusters are for.
+"""Checks of the targets of a repository's strategies.
 
-A target is asked what a tick asks it. With a probe, rows of a compute cluster that cannot exist are written to the tables of
-strategies and of their states, and deleted again. Not checked: whether replicas may be created and dropped, which shows only when
-that is done.
+A target gets the same queries as from a tick. With a probe, rows of a compute cluster that cannot exist are written to
+the tables of strategies and of their states, and deleted again. Not checked: whether replicas may be created and
+dropped, because that requires doing so.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """How targets are examined: the variables of this machine, how a target is opened, the time, and whether rows are written.
+    """Settings of a target check: the machine's variables, how to open a target, the time, and whether rows are
+    written.
 
-    `owners` says what the rows of a target call each cluster, where that is known.
+    `owners` are the names of clusters in the rows of a target, if known.
     """
 
     environ: Mapping[str, str]
@@ -58,7 +59,7 @@ class Examination:
     owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def database(self, target: ComputeTarget) -> tuple[object, ...]:
-        """What two targets have in common that are one database, as far as this machine knows their URLs."""
+        """Return a value that is equal for two targets in one database, as far as this machine knows their URLs."""
         url = urlsplit(self.environ.get(target.url_env) or f"//{target.url_env}")
         return url.hostname, url.netloc.rpartition(":")[2], url.path
 
@@ -120,7 +121,10 @@ def _tls(url: str, place: str) -> DoctorFinding:
 def _catalog(
     target: StrategyTarget, rules: Sequence[ComputeRules], place: str, how: Examination
 ) -> Iterator[DoctorFinding]:
-    """What signals are read from, and whether the target has what the strategies name. Raises GitopsError."""
+    """Check the sources of signals, and that the target has the objects that strategies refer to.
+
+    Raises GitopsError.
+    """
     target.probe()
     yield good("targets.signals", "every relation and column that signals are read from exists", place)
     known = target.clusters()
@@ -158,7 +162,7 @@ def _sizes(rules: ComputeRules, known: Mapping[str, object], place: str) -> Iter
 
 
 def _tables(target: StrategyTarget, place: str, how: Examination) -> Iterator[DoctorFinding]:
-    """Whether the tables of strategies can be read and written. Raises GitopsError for what cannot be read."""
+    """Check that the tables of strategies can be read and written. Raises GitopsError for unreadable ones."""
     check = "targets.tables"
     target.strategies()
     target.states()
@@ -189,7 +193,7 @@ def _write(target: StrategyTarget, at: datetime) -> None:
 def _claims(
     target: StrategyTarget, rules: Sequence[ComputeRules], place: str, owner: str | None
 ) -> Iterator[DoctorFinding]:
-    """Compute clusters that belong to another cluster folder, of any repository. Raises GitopsError."""
+    """Find compute clusters that belong to a different cluster folder, of any repository. Raises GitopsError."""
     if owner is None:
         return
     claimed = claims(rules, {owner}, target.clusters(), target.strategies().values())

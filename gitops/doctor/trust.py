@@ -72,7 +72,9 @@ def trust_findings(
 
 
 def _quorums(config: BotConfig, trust: TrustRoot, now: datetime, path: str) -> Iterator[DoctorFinding]:
-    """Whether enough people can approve, by the largest number of each environment, and whether a review counts for anything."""
+    """Check that enough people can approve, by the largest number of each environment, and that a review counts for
+    something.
+    """
     quorums = [trust.quorum(name) for name in sorted({rule.environment for rule in config.clusters})]
     if not trust.numbers:
         yield _quorum(trust, now, f"{path} and approvals.required", trust.required)
@@ -113,7 +115,7 @@ def _people_with_key(trust: TrustRoot, at: datetime) -> list[str]:
 
 
 def _roles(trust: TrustRoot, able: Iterable[str], path: str) -> Iterator[DoctorFinding]:
-    """Whether each role is held by people with a key, and no person holds two."""
+    """Check that each role has people with a key, and that no person has two roles."""
     if both := sorted(trust.approvers & trust.ledger_signers):
         detail = f"{', '.join(both)} signs the ledger and is listed as an approver, which has no effect"
         yield warning("trust.roles", detail, f"{CONFIG_FILE}: remove it from approvals.approvers")
@@ -146,7 +148,7 @@ def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
 
 
 def _data_growth(trust: TrustRoot, source: bytes) -> DoctorFinding:
-    """Whether an approval may cover many more rows than its approver saw; a number that was chosen is taken as meant."""
+    """Check whether an approval may cover many more rows than its approver saw; an explicit number is accepted."""
     growth, where = trust.data_growth, f"{CONFIG_FILE}:{line_of(source, DATA_ROWS)}"
     if sets(source, DATA_ROWS):
         detail = f"an approval covers at most {growth.allowed(1000) - 1000:,} rows more than 1,000"
@@ -178,9 +180,9 @@ def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, 
 def server_finding(
     trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool, install: str
 ) -> DoctorFinding:
-    """Return whether a server of one's own gives commits an origin: the pusher, or at least their own signatures.
+    """Check that a self-hosted server provides an origin for commits: the pusher, or at least their signatures.
 
-    `newest` is the signature of the newest commit of the target branch. `certificates` says whether the server takes
+    `newest` is the signature of the newest commit of the target branch. `certificates` is whether the server accepts
     push certificates, `recorded` whether it has recorded a push by a known account or key. `install` is the command
     that installs its hooks.
     """

@@ -1,7 +1,7 @@
 """Answers to an editor about schemas, queries and `cluster.yaml`: problems, hovers, completion, layout, renames.
 
-A `TextCache` reads files (`EditorFile`). Other functions take both, most of them also an offset in bytes, and raise
-nothing for any content.
+A `TextCache` reads files (`EditorFile`). Other functions need both, most of them also a byte offset, and never raise
+for any content.
 """
 
 from gitops.editor.completion import FILE, KEY, Completion, CompletionItem, complete

@@ -38,7 +38,7 @@ _NOTHING = Completion(Span(0, 0), ())
 
 
 def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
-    """The items that fit at an offset: none in comments, members of enums in strings. Raises nothing for any text."""
+    """Return the items that fit at an offset: none in comments, enum members in strings. Never raises for any text."""
     if len(file.data) > MAX_READ_BYTES:
         return _NOTHING
     keys = keys_of(file.path)
@@ -410,7 +410,7 @@ class _QueryCompletion:
             yield from self._after_item("asc", "desc")
 
     def _after_item(self, *names: str) -> Iterator[CompletionItem]:
-        """The words that may stand behind an item, if there is one."""
+        """Return the words that may follow an item, if there is one."""
         return _keywords(() if self._kind(1) in (TokenKind.LBRACE, TokenKind.COMMA) else names)
 
     def _argument(self) -> Iterator[CompletionItem]:
@@ -494,7 +494,7 @@ _BOUND, _CLUSTER_FOLDER = "policies.*.applies_to", "clusters.path"
 
 
 def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[CompletionItem]:
-    """What can stand behind a key, given as the documentation spells it."""
+    """Return the allowed values after a key, which is spelled as in the documentation."""
     yield from (CompletionItem(word, VALUE) for word in _WORDS.get(key, ()))
     if key == _TARGET:
         yield from (CompletionItem(name, VALUE, "target") for name in view.names("compute", "targets"))

@@ -1,4 +1,6 @@
-"""Definitions, references, renames and hovers: where a name is declared and occurs, the edits that change it, what it means."""
+"""Definitions, references, renames and hovers: declarations and occurrences of a name, the edits to rename it, its
+meaning.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccu
 
 
 def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSpan, ...]:
-    """Where the name at an offset is declared: in this file, in the schema, or in a file that `cluster.yaml` names."""
+    """Return where the name at an offset is declared: in this file, in the schema, or in a file of `cluster.yaml`."""
     if keys_of(file.path) is not None:
         return tuple(_settings_definitions(cache, file, offset))
     found = find_occurrence(cache, file, offset)
@@ -102,7 +104,7 @@ def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> Pa
 
 
 def references(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSpan, ...]:
-    """Every occurrence of the name at an offset: in its query, or in all files of its graphs."""
+    """Return every occurrence of the name at an offset: in its query, or in all files of its graphs."""
     found = find_occurrence(cache, file, offset)
     if found is None or found.symbol.kind in _WITHOUT_REFERENCES:
         return ()
@@ -117,7 +119,7 @@ def references(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSpa
 
 
 def rename_problem(cache: TextCache, file: EditorFile, offset: int, name: str | None = None) -> str | None:
-    """Why the name at an offset cannot be renamed (to `name`, if given); None if it can."""
+    """Explain why the name at an offset cannot be renamed (to `name`, if given); None if it can."""
     found = find_occurrence(cache, file, offset) if file.path.endswith(QUERIES) else None
     if found is None or not is_local(found.symbol) or found.symbol.declared is None or found.symbol.name == ANONYMOUS:
         return _NOT_RENAMED

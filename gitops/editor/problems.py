@@ -39,7 +39,7 @@ class RelatedSpan(NamedTuple):
 
 
 class EditorProblem(NamedTuple):
-    """One problem. `replacement` is the text for the span that fixes it, where one is known."""
+    """One problem. `replacement` is the text for the span that fixes it, if known."""
 
     span: Span
     code: Code

@@ -1,10 +1,10 @@
-"""Query text as an editor reads it: the symbol of each word and the known names, also while a query is half written.
+"""Reads query text for an editor: the symbol of each word and the known names, even in an unfinished query.
 
-One piece is read from its first token to its last, with a stack of open brackets, without checks: problems are found by the
-checker. If a query passes the checker, each variable has the same type here (a law of the tests).
+One piece is read from its first token to its last, with a stack of open brackets and without checks; the checker finds
+problems. If a query passes the checker, each variable has the same type here (a law of the tests).
 
-The ends of a hop get their types by the rule of the language: from the left variable if it is bound, else from the right
-one, else the edge is followed forward.
+The ends of a hop get their types by the rule of the language: from the left variable if it is bound, otherwise from the
+right one, otherwise the edge is followed forward.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _QueryReader(TokenReader):
         self._ended = False
 
     def read(self) -> QueryView:
-        """Read token by token, each with the following ones that belong to it."""
+        """Read token by token, each with its dependent following tokens."""
         steps = {
             **dict.fromkeys((TokenKind.LBRACE, TokenKind.LPAREN, TokenKind.LBRACKET), self._open),
             **dict.fromkeys((TokenKind.RBRACE, TokenKind.RPAREN, TokenKind.RBRACKET), self._close),

@@ -1,7 +1,7 @@
-"""Schema text as an editor reads it: declarations and the symbol of each word, also while a declaration is half written.
+"""Reads schema text for an editor: declarations and the symbol of each word, even in an unfinished declaration.
 
-Each piece is read on its own from its tokens, without checks: problems are found by the compiler. For a text that compiles,
-the declarations here name the same types and properties as the catalog (a law of the tests).
+Each piece is read separately from its tokens, without checks; the compiler finds problems. For a text that compiles,
+these declarations have the same types and properties as the catalog (a law of the tests).
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _PieceReader(TokenReader):
                 self._add(token, SymbolKind.BASE_TYPE)
 
     def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
-        """Read the name and arguments after an `@`; returns the text of a body constraint, else an empty one."""
+        """Read the name and arguments after an `@`; return the text of a body constraint, otherwise an empty text."""
         at = self._peek(-1)
         name = self._add_annotation(at)
         if not name or self._kind() is not TokenKind.LPAREN:

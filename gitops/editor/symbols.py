@@ -1,4 +1,4 @@
-"""The meaning of one word of a text: which name it is, and where that name is declared; and positions as editors count them."""
+"""Meaning of one word of a text: its name, and the declaration of that name; and positions as editors count them."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ class Lines:
         return bisect_right(self._starts, max(offset, 0)) - 1
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and character of a byte offset; in the middle of a character or line end, those of its start.
+        """Return line and character of a byte offset; in the middle of a character or line end, those of its start.
 
-        Offsets asked for in rising order cost one pass over a line together, however long it is.
+        Offsets in ascending order need only one pass over a line, regardless of its length.
         """
         line = self.line_of(min(offset, len(self._data)))
         start, end = self.span(line)
@@ -172,10 +172,10 @@ class Lines:
 
 
 def replace_range(data: bytes, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding) -> bytes:
-    """The text `data` with `text` in place of the range between two positions, as an editor changes it.
+    """Replace the range between two positions of `data` with `text`, as an editor does.
 
-    An end before its start counts as the start. Half of a surrogate pair, which UTF-8 cannot encode, becomes a character of
-    one unit as well, so that later positions mean the same to both sides.
+    An end before its start counts as the start. Half of a surrogate pair, which UTF-8 cannot encode, becomes a
+    character of one unit as well, so that both sides agree on later positions.
     """
     lines, (codec, _), end = Lines(data, encoding), _CODECS[encoding], max(start, end)
     (before, _), (_, after) = lines.cut(*start), lines.cut(*end)

@@ -1,6 +1,6 @@
-"""A cache of everything that is read from texts, so that a keystroke costs little more than the piece that it changes.
+"""Cache of all results computed from texts, so that a keystroke costs little more than the changed piece.
 
-Results are never out of date: the key of each is all the bytes that it depends on. Safe for several threads.
+Results are never stale, because the key of each is all the bytes that it depends on. Safe between threads.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TextCache:
         return EditorFile(tree, path, data, graph_uses(tree, path, self.graphs))
 
     def schema_of(self, file: EditorFile, use: GraphUse | None = None) -> bytes | None:
-        """The text of the schema that a file belongs to; None if there is none, or it cannot be read."""
+        """Return the schema text for a file; None if there is none, or it cannot be read."""
         path = file.schema if use is None else use.schema
         if path is None:
             return None
@@ -108,7 +108,7 @@ class TextCache:
 
 
 def _bounded(data: bytes) -> bytes:
-    """The text, or nothing if it is too large to be read word by word."""
+    """Return the text, or an empty one if it is too large to be read word by word."""
     return data if len(data) <= MAX_READ_BYTES else b""
 
 
@@ -144,7 +144,10 @@ class GraphSources(NamedTuple):
 
 
 class GraphUse(NamedTuple):
-    """A graph that a file belongs to. `schema` and `folder`, that of `cluster.yaml` if there is one, are paths of the tree."""
+    """A graph that a file belongs to.
+
+    `schema` and `folder` (of `cluster.yaml`, if there is one) are paths of the tree.
+    """
 
     graph: str
     schema: str

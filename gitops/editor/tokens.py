@@ -41,7 +41,9 @@ def _token_pattern(string: bytes) -> re.Pattern[bytes]:
 
 
 def _start_patterns(pattern: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Patterns for text outside of comments and strings: for text whose strings end, and for text after one without an end."""
+    """Return patterns for text outside of comments and strings: for text with terminated strings, and for text after an
+    open one.
+    """
     skipped = rb"(?P<skip>" + _COMMENT + rb"|%s)|" + pattern
     return re.compile(skipped.replace(b"%s", _STRING) + b"|" + _OPEN), re.compile(skipped.replace(b"|%s", b""))
 
@@ -99,7 +101,7 @@ def read_tokens(data: bytes) -> tuple[Token, ...]:
 
 
 class TokenReader:
-    """Reads the tokens of one piece in order and keeps what they mean; `_at` is the index of the next token."""
+    """Reads the tokens of one piece in order and records their meaning; `_at` is the index of the next token."""
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
         self._tokens = tokens
@@ -120,12 +122,12 @@ class TokenReader:
         return self._peek(-1)
 
     def _add(self, token: Token, meaning: Symbol | SymbolKind, *, declares: bool = False) -> None:
-        """Keep what a token means; a kind stands for the symbol with the text of the token."""
+        """Record the meaning of a token; a kind stands for the symbol with the text of the token."""
         symbol = Symbol(meaning, token.text) if isinstance(meaning, SymbolKind) else meaning
         self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))
 
     def _add_annotation(self, at: Token) -> str:
-        """Read the name behind an `@`; returns it, or an empty text if there is none."""
+        """Read the name after an `@` and return it, or an empty text if there is none."""
         if self._kind() is not TokenKind.NAME:
             return ""
         name = self._next()
@@ -137,10 +139,10 @@ class TokenReader:
 
 
 def query_pieces(data: bytes) -> tuple[TextPiece, ...]:
-    """The text before the first query, if any, and one piece for each query.
+    """Return the text before the first query, if any, and one piece for each query.
 
-    A query starts at `query name (` outside of braces. Inside of braces it starts there only if the name is not a function, so a
-    missing brace affects one query only.
+    A query starts at `query name (` outside of braces. Inside of braces it starts there only if the name is not a
+    function, so a missing brace affects only one query.
     """
     starts, depth = [0], 0
     for match in _matches(data, _QUERY_STARTS):
@@ -155,13 +157,13 @@ def query_pieces(data: bytes) -> tuple[TextPiece, ...]:
 
 
 def schema_pieces(data: bytes) -> tuple[TextPiece, ...]:
-    """The text before the first declaration, if any, and one piece for each interface, node and edge."""
+    """Return the text before the first declaration, if any, and one piece for each interface, node and edge."""
     starts = [0, *(match.start() for match in _matches(data, _SCHEMA_STARTS) if match["skip"] is None)]
     return _cut(data, starts)
 
 
 def word_start(data: bytes, offset: int) -> int:
-    """Where the word that is being written at an offset begins; a `$` or `@` before it is part of it."""
+    """Return the start of the word that is being written at an offset, including a preceding `$` or `@`."""
     before = data[max(0, offset - _LONGEST_WORD) : offset]
     found = _WORD_BEFORE.search(before)
     return offset - (len(before) - found.start() if found else 0)

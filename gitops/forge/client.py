@@ -100,9 +100,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A failed attempt. `wait_s` is the pause that the service asks for; `untouched` means that the service did nothing.
+    """A failed attempt.
 
-    `secondary` is a limit that names no time; the client waits for it once.
+    `wait_s` is the pause that the service requests; `untouched` means that the service did nothing.
+
+    `secondary` is a limit without a time; the client waits for it once.
     """
 
     error: RemoteError

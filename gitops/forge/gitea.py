@@ -215,7 +215,7 @@ class GiteaForge(HostedForge):
             self._sender.send(self._api.add_labels(number, [known[label] for label in missing]))
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
-        """Return the one request that merged a commit. Of a rebased request, Gitea knows only the last commit."""
+        """Return the one request that merged a commit. For a rebased request, Gitea returns only the last commit."""
         answer = self._sender.send(self._api.requests_of(commit))
         if answer.status != _NOT_FOUND:
             yield answer_object(answer.body, "the request")

@@ -300,10 +300,10 @@ class HostedForge:
         return self._list(self._dialect.requests_of(commit))
 
     def _find_merged(self, commits: Sequence[str]) -> tuple[MergedRequests, frozenset[str]]:
-        """Return the requests that these commits merged, and the commits for which the forge names none.
+        """Return the requests that these commits merged, and the commits for which the forge reports none.
 
-        The index of requests by commit lags behind a merge, by tens of seconds on GitHub. A commit that it does not know is
-        looked for among the requests that ended last, which name the commit that merged them.
+        The index of requests by commit lags behind a merge, by tens of seconds on GitHub. A commit that it does not
+        have is searched for among the requests that ended last, which record their merge commits.
         """
         found: dict[int, ChangeRequest] = {}
         left: set[str] = set()
@@ -380,7 +380,7 @@ class HostedForge:
     def _list(
         self, request: WebRequest, *, within: str | None = None, about: int | None = None
     ) -> Iterator[JsonObject]:
-        """All entries of a list; none where a quiet status says that there is no list.
+        """Yield all entries of a list; none if a quiet status says that there is no list.
 
         Raises GitopsError `request_not_found` for that status if the list is `about` a change request.
         """

@@ -140,7 +140,7 @@ class PullsDialect(Dialect):
     # Answers
 
     def read_request(self, data: JsonObject, /) -> port.ChangeRequest:
-        """Read a change request, from a list or a single response. Of those who pushed, only the author is known."""
+        """Read a change request, from a list or a single response. Its only known pusher is the author."""
         base, head = data.part("base"), data.part("head")
         number, user = data.number("number"), data.optional("user")
         author = None if user is None else self.read_account(user)
@@ -190,7 +190,7 @@ class PullsDialect(Dialect):
     def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:  # noqa: ARG002 - it has no end
         """Return an account's permission; NONE if the response is about another account, as after a login was reused.
 
-        Raises RemoteError `forge_refused` for words that are not known here, because it is not known what they permit.
+        Raises RemoteError `forge_refused` for unknown permission names, because their meaning is unknown.
         https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
         """
         user = data.optional("user")
@@ -255,7 +255,10 @@ def repository_path(project: str) -> str:
 
 
 def segment(text: str) -> str:
-    """Quote a name as one path segment. Raises UsageError `usage_error` for a name that would lead to another path."""
+    """Quote a name as one path segment.
+
+    Raises UsageError `usage_error` for a name that would produce a different path.
+    """
     if text.strip(".") == "":
         raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} cannot be a name in a path")
     return quote(text, safe="")

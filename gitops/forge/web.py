@@ -279,7 +279,7 @@ def read_list(
 
 
 def _below(base: str, request: WebRequest, target: str) -> WebRequest:
-    """The request for an address that must be below the base; its path may be another, as that of a renamed project is."""
+    """Return the request for an address that must be below the base. Its path may differ, as for a renamed project."""
     try:
         here, there = urlsplit(base), urlsplit(target)
         same = _origin(here) == _origin(there)

@@ -1,14 +1,17 @@
 """Remotes that avoid repeated requests: the last fetched state of a clone, and a remote that is listed once per run.
 
-Most questions of a run are about the same few refs.
+Most requests of a run concern the same few refs.
 
-1. Branches of people and of the bot are listed when they are first needed. The bot's branches are listed together, so that a run
-   sees ledgers and approvals of the same moment.
-2. A push empties the cache, whether it succeeds or not, because it may have taken long. So anything read under a lock is newer
-   than the lock, which is taken with a push. Pushes of refs that decide nothing, such as kept plans, do not empty the cache.
-3. Locks, heads of change requests and all other refs are listed each time, because decisions about them must use current values.
-   The same response also fills an empty cache: after a lock is taken, its other place and the ledger are listed together.
-4. `forget` empties the cache for a reader that needs current values. The next listing covers everything that was listed before.
+1. Branches of people and of the bot are listed when they are first needed. The bot's branches are listed together, so
+   that a run sees ledgers and approvals of the same moment.
+2. A push empties the cache, whether it succeeds or not, because it may have taken long. So anything read under a lock
+   is newer than the lock, which is taken with a push. Pushes of refs that decide nothing, such as kept plans, do not
+   empty the cache.
+3. Locks, heads of change requests and all other refs are listed each time, because decisions about them must use
+   current values. The same response also fills an empty cache: after a lock is taken, its other place and the ledger
+   are listed together.
+4. `forget` empties the cache for a reader that needs current values. The next listing covers everything that was listed
+   before.
 5. The first fetch also gets the listed branches of the bot that are missing here.
 """
 

@@ -319,10 +319,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class Conversation:
-    """A program that answers one question after another, such as `git cat-file --batch-command`. For one thread.
+    """A program that answers requests one by one, such as `git cat-file --batch-command`. For one thread.
 
-    It ends when this object is closed or no longer used, and when this process ends. What it writes beside its answers is
-    dropped. After an error nothing more is asked: the caller starts another one.
+    It ends when this object is closed or no longer used, and when this process ends. Its other output is dropped. After
+    an error it gets no further requests; the caller starts a new one.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], *, timeout_s: float = 60.0) -> None:

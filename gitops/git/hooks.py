@@ -219,9 +219,10 @@ def _hooks_path(git_dir: str) -> str | None:
 
 
 def _configure_server(git_dir: str) -> None:
-    """Rule 5. An object that git's own check refuses can mean different things to different readers.
+    """Apply rule 5. An object that git's own check refuses can mean different things to different readers.
 
-    Without the secret seed git takes no push certificate. Over HTTP a nonce is as old as what the client's hook takes to run.
+    Without the secret seed, git accepts no push certificate. Over HTTP, the age of a nonce includes the runtime of the
+    client's hook.
     """
     git = GitProgram(git_dir, as_user=True)
     wanted = {

@@ -1,7 +1,7 @@
 """The engine of most repositories: libgit2, which needs no process. It reads neither SHA-256 ids nor reftables.
 
 1. Objects are read as raw bytes; libgit2 checks ids against the content.
-2. Reading data of another owner is harmless, because no hook and no program named in its configuration is run.
+2. Reading data of another owner is harmless, because no hook and no program of its configuration is run.
 3. No configuration outside of the repository is read: it could change merges, and may be in a home that cannot be read.
 """
 

@@ -157,7 +157,7 @@ def with_signature(payload: bytes, armored: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RawEntry:
-    """One entry of a tree object. Bytes of `name` that are not UTF-8 are kept as lone surrogates."""
+    """One entry of a tree object. Non-UTF-8 bytes of `name` are kept as lone surrogates."""
 
     name: str
     mode: int

@@ -1,15 +1,17 @@
 """The engine of repositories that libgit2 cannot read, with SHA-256 ids or reftables: the git program.
 
-1. One `git cat-file` runs as long as the engine and reads objects by full id. Every other question is a run of git with an
-   argument vector. Ids are checked first, so none is an option, and a short or foreign id is never looked for as a prefix.
-2. Content is hashed here, because cat-file does not compare what it reads with its id.
+1. One `git cat-file` runs as long as the engine and reads objects by full id. Every other request is a run of git with
+   an argument vector. Ids are checked first, so none can be an option, and a short or foreign id is never searched for
+   as a prefix.
+2. Content is hashed here, because cat-file does not compare content with its id.
 3. Objects are written as loose files: a run of `git hash-object` for each would take a hundred times as long.
 4. Nothing is fetched: an object that a partial clone left out is missing.
-5. Merges run no driver and no filter: no attributes are read from a work tree or a commit. Those that are given as trees are
-   merged as three commits, which every git since 2.38 can do.
+5. Merges run no driver and no filter: no attributes are read from a work tree or a commit. Trees are merged as three
+   commits, which every git since 2.38 can do.
 6. Answers about history never change for full ids, so some are remembered.
 
-Sources: git-cat-file(1), git-merge-tree(1), git-for-each-ref(1), git-merge-base(1), git-merge-file(1), gitattributes(5).
+Sources: git-cat-file(1), git-merge-tree(1), git-for-each-ref(1), git-merge-base(1), git-merge-file(1),
+gitattributes(5).
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class PlumbingEngine:
         return UsageError(code, f"{self.git_dir}: {' '.join(reason.split())}")
 
     def _work_tree(self) -> str:
-        """The checked-out folder: of a linked work tree, of one that is configured, or around the git folder."""
+        """Return the checked-out folder: of a linked work tree, of a configured one, or around the git folder."""
         git_dir = Path(self.git_dir)
         link = git_dir / "gitdir"
         if (git_dir / "commondir").is_file() and link.is_file():
@@ -258,7 +260,7 @@ class PlumbingEngine:
         return line
 
     def _history(self, *arguments: str) -> Output:
-        """What git says about full ids. Status 1 is an answer."""
+        """Run a history query of git for full ids. Status 1 is a valid answer."""
         known = self._known.get(arguments)
         if known is None:
             known = self._git.run(*arguments, extra=_OFFLINE)

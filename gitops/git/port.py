@@ -202,9 +202,10 @@ class GitStore(GitReader, Protocol):
 
 
 class GitEngine(Protocol):
-    """What reads and writes the files of one repository for `GitRepository`, which has the rules. For one thread.
+    """Reads and writes the files of one repository for `GitRepository`, which has the rules. For one thread.
 
-    Ids and names are given as found: an id of another object format is a missing object. Commits that are asked about exist.
+    Ids and names are passed unchanged: an id of a different object format is a missing object. Commits in history
+    queries exist.
     """
 
     name: str

@@ -104,10 +104,10 @@ class _Location:
 
 
 def _locate(url: str) -> _Location:
-    """Split an address. Raises UsageError `git_failed` for what is neither a path, an scp-like form nor a known scheme.
+    """Split an address. Raises UsageError `git_failed` for anything but a path, an scp-like form or a known scheme.
 
-    A password in an http address goes to git as a header in the environment, so that no process list shows it. With one, no
-    redirect is followed.
+    A password in an http address is passed to git as a header in the environment, so that no process list shows it.
+    With one, no redirect is followed.
     """
     if url.isprintable() and (url.startswith("/") or _SCP_LIKE.fullmatch(url)):
         return _Location(url, url, {})

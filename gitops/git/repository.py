@@ -212,7 +212,7 @@ class GitRepository:
 
     @contextmanager
     def _merging(self, subject: str) -> Iterator[None]:
-        """Report a partial clone: the engine does not say which object of a merge was left out."""
+        """Report a partial clone, because the engine does not report which object of a merge is missing."""
         try:
             yield
         except GitopsError as error:
@@ -249,7 +249,10 @@ class GitRepository:
         return None
 
     def revision(self, text: str) -> str | None:
-        """The commit that a person names as git takes it: `HEAD~1`, `origin/main`, a tag, the beginning of an id; else None."""
+        """Return the commit for a revision in git's syntax: `HEAD~1`, `origin/main`, a tag, an abbreviated id.
+
+        Otherwise None.
+        """
         if is_object_id(text):
             return self.resolve(text)
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")

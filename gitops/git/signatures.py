@@ -85,7 +85,7 @@ def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mappi
 
 @contextlib.contextmanager
 def _key_file(key: str) -> Iterator[str]:
-    """The path that ssh-keygen is given: a literal public key is in a temporary file."""
+    """Yield the path for ssh-keygen: a literal public key is written to a temporary file."""
     if not key.startswith(_LITERAL_KEY):
         yield key
         return

@@ -115,7 +115,7 @@ def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iter
 
 
 def _raw_level(read: ReadObject, tree_id: str | None) -> Mapping[bytes, tuple[bytes, bytes]]:
-    """One level of a tree as bytes: of thousands of entries, few differ."""
+    """Return one level of a tree as bytes, because few of its thousands of entries differ."""
     return {} if tree_id is None else tree_level(tree_id, read(tree_id, "tree"))
 
 

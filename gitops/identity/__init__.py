@@ -1,1 +1,1 @@
-"""Identity: who the holder of a token of an identity provider is, for the query server and the API of the bot."""
+"""Identity: the holder of an identity provider's token, for the query server and the API of the bot."""

@@ -1,13 +1,14 @@
-"""Verify tokens of identity providers (OpenID Connect), under keys that are read from there. The only module that knows PyJWT.
+"""Verifies tokens of identity providers (OpenID Connect) with the providers' keys. The only module that uses PyJWT.
 
-1. Only algorithms with a private and a public key count, and the key decides which ones it can be used with. What a header says
-   of keys (`jwk`, `jku`, `x5c`, `x5u`) is never read. A header that has to be understood (`crit`) is refused, because none is.
-2. Keys come from the address in the rules, or that in the discovery document of the issuer. They are read again when they are
-   five minutes old, and for a key that is not among them: at most five times a minute, so that made-up tokens do not reach the
-   issuer.
-3. If the issuer does not answer, keys are used for an hour after they were read. After that, and before they were ever read,
-   its tokens are not accepted until an attempt to read the keys succeeds.
-4. Signature first, then times and audience, then the rules about claims. No text of a failure has a part of the token but claims.
+1. Only algorithms with a private and a public key count, and the key determines which of them apply. Key information in
+   a header (`jwk`, `jku`, `x5c`, `x5u`) is never read. A critical header (`crit`) is refused, because none is
+   supported.
+2. Keys come from the address in the rules, or in the issuer's discovery document. They are read again after five
+   minutes, and for an unknown key at most five times a minute, so that forged tokens cause no requests to the issuer.
+3. If the issuer does not respond, keys are used for an hour after they were read. After that, and before they were ever
+   read, its tokens are not accepted until an attempt to read the keys succeeds.
+4. Signature first, then times and audience, then the rules about claims. The text of a failure contains no part of the
+   token except claims.
 
 Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
 """
@@ -72,7 +73,7 @@ class _Keys:
 
 @dataclass(slots=True)
 class _Source:
-    """Where the keys of one issuer are, with those that were read last. `failure` is why the last attempt failed."""
+    """Key source of one issuer with its last keys. `failure` is the reason why the last attempt failed."""
 
     issuer: TokenIssuer
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -199,7 +200,7 @@ def read_keys(open_sender: OpenSender, issuer: TokenIssuer) -> Mapping[str | Non
 
 
 def _key(form: Mapping[str, Any], algorithms: Iterable[str]) -> _Key:
-    """A key by the algorithms that it can be used with; none for one that does not sign, is too short, or is secret."""
+    """Return a key by its usable algorithms; none for one that does not sign, is too short, or is secret."""
     uses = form.get("key_ops", ["verify"])
     signs = form.get("use", "sig") == "sig" and isinstance(uses, list) and "verify" in uses
     if not signs or not {"d", "k"}.isdisjoint(form):
@@ -233,7 +234,7 @@ def _unavailable(detail: str) -> RemoteError:
 
 
 class TokenVerifier:
-    """Says who the holder of a token is. Safe between threads."""
+    """Verifies tokens and identifies their holders. Safe between threads."""
 
     def __init__(self, ring: KeyRing, clock: Clock) -> None:
         self.ring, self._clock = ring, clock
@@ -241,7 +242,7 @@ class TokenVerifier:
     def identify(
         self, token: bytes, issuers: Sequence[TokenIssuer], grant: Grant | None = None, *, may_read: bool = True
     ) -> Identity:
-        """Who the holder of a token is, which has to be good for `grant`.
+        """Return the identity of a token's holder, if the token is valid for `grant`.
 
         Raises TokenRefusedError, GitopsError `issuer_unavailable`, and KeysNeededError if `may_read` is false.
         """

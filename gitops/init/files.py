@@ -1,8 +1,8 @@
-"""`init`: the files that a repository needs before the bot can work in it, and what is left to do by hand.
+"""`init`: generates the files that the bot needs in a repository, and the remaining manual steps.
 
-Steps: 1 the request is read to the letter, since its words become file contents, refs and lines of scripts; 2 every file is made;
-3 keys and rules must hold together; 4 each file is compared with what is there. A file that is there is never changed: it is the
-same, it is a cluster folder of its own, or it differs and is named.
+Steps: 1 validate the request strictly, because its words become file contents, refs and lines of scripts; 2 generate
+every file; 3 check that keys and rules are consistent; 4 compare each file with the existing one. An existing file is
+never changed: it is equal, or an existing cluster folder, or it differs and is reported.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ ACTION_FOLDERS: Mapping[ForgeKind, str] = {
 
 
 class FileState(StrEnum):
-    """What becomes of one file. OWN: the repository has a cluster folder already, which is left as it is.
+    """State of one file. OWN: the repository already has a cluster folder, which is not changed.
 
-    `upgrade` replaces what is RENEWED and removes what is OBSOLETE.
+    `upgrade` replaces RENEWED files and removes OBSOLETE ones.
     """
 
     NEW = "new"
@@ -151,11 +151,12 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitRequest:
-    """What the operator chose.
+    """Choices of the operator.
 
-    `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is where workflows find the action: a copy
-    in the repository, or one pinned by commit. `enterprise`: GitHub is a server of one's own, which lacks some keys of workflows.
-    `found` is what the cluster folder has already. With `strategies` the jobs carry out ticks, and get what reaches a target.
+    `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is the location of the action for
+    workflows: a copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks
+    some workflow keys. `found` is the existing content of the cluster folder. With `strategies`, the jobs run ticks and
+    get the settings to reach a target.
     """
 
     cluster: str
@@ -177,7 +178,7 @@ class InitRequest:
 
 @dataclass(frozen=True, slots=True)
 class InitFile:
-    """One file: its path from the root of the repository, its content, and what is there."""
+    """One file: its path from the repository root, its content, and its state."""
 
     path: str
     content: bytes
@@ -199,11 +200,12 @@ def init(
     install: Mapping[str, bytes],
     existing: Callable[[str], bytes | None],
 ) -> InitOutcome:
-    """What the request makes of a repository; nothing is before it writes a file.
+    """Return the files and steps for a repository; writes nothing.
 
-    `templates` are the files of the scaffold by name; `install` is what jobs install, by path, and empty for hooks, which
-    run the installed program; `existing` reads a file of the repository, None if there is none. Raises UsageError
-    `usage_error` for an invalid value, GitopsError `trust_invalid` and `trust_missing` if its keys do not form a quorum.
+    `templates` are the files of the scaffold by name; `install` are the files that jobs install, by path, empty for
+    hooks, which run the installed program; `existing` reads a file of the repository, None if there is none. Raises
+    UsageError `usage_error` for an invalid value, GitopsError `trust_invalid` and `trust_missing` if its keys do not
+    form a quorum.
     """
     _check(request)
     made = {**_files(request, templates), **install}
@@ -282,7 +284,7 @@ def _unfit(what: str, text: str, form: str) -> UsageError:
 
 
 def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, bytes]:
-    """Step 2: make every file for this forge, by path."""
+    """Run step 2: generate every file for this forge, by path."""
     people = ((request.bot, request.bot_key), *request.approvers)
     made = {
         CONFIG_FILE: _fill(request, templates["gitops.yaml"]),
@@ -336,7 +338,10 @@ def _cluster_files(request: InitRequest) -> dict[str, str]:
 
 
 def _declare(request: InitRequest) -> str:
-    """The `cluster.yaml` for what the folder has. Which graphs a policy guards is not known: the first guards all."""
+    """Return the `cluster.yaml` for the content of a folder.
+
+    The graphs guarded by a policy are unknown, so the first guards all.
+    """
     found = request.found
     lines = [
         f"# yaml-language-server: $schema={_up(request)}{SCHEMA_FOLDER}cluster.json",
@@ -445,7 +450,7 @@ def _up(request: InitRequest) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A text as a YAML scalar that every reader takes as a text."""
+    """Return a text as a YAML scalar that every reader interprets as a text."""
     plain = _WORD.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
     return text if plain else json.dumps(text)
 
@@ -534,7 +539,7 @@ def _join_strategies(forge: ForgeKind) -> SetupStep:
 
 
 def _strategies(forge: ForgeKind, server: str) -> list[SetupStep]:
-    """How the first tick comes about."""
+    """Describe how to get the first tick."""
     target = "the address of the Materialize target, of an account with the grants of docs/strategy-ticks.md"
     match forge:
         case ForgeKind.GITHUB:

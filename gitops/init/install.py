@@ -1,7 +1,7 @@
-"""What jobs install, and what renews the jobs of a repository: installation, copies of the action, and the jobs of ticks.
+"""Files that jobs install, and upgrades of a repository's jobs: installation, copies of the action, and tick jobs.
 
-Workflows are not changed, since they say when the bot runs, and may be the repository's own by now. The jobs of ticks are a file
-of their own, which is made where it is missing, with what the other jobs say about action, storage and host.
+Workflows are not changed, because they define when the bot runs, and may have been customised. The tick jobs are a
+separate file, which is created if it is missing, with the action, storage and host of the other jobs.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def upgrade(
     *,
     strategies: bool = False,
 ) -> InitOutcome:
-    """What renews `install`, the JSON Schemas, and the copies of the action that the repository has.
+    """Return upgraded files: `install`, the JSON Schemas, and the repository's copies of the action.
 
-    `present` are the names in the folder of the installation: a wheel of another version is obsolete. `templates` are those of
-    `init`. With `strategies` the jobs of ticks are made too, unless they are there. Raises UsageError `usage_error` where no
-    jobs of the bot are there that say how.
+    `present` are the names in the folder of the installation: a wheel of a different version is obsolete. `templates`
+    are those of `init`. With `strategies`, the tick jobs are created too, unless they exist. Raises UsageError
+    `usage_error` if no jobs of the bot exist to copy settings from.
     """
     actions = (f"{folder}/action.yml" for folder in ACTION_FOLDERS.values())
     copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
@@ -184,9 +184,9 @@ def running_wheel() -> Wheel:
 
 
 def released(address: str) -> Wheel:
-    """The wheel of a release, given as `https://…/NAME.whl#sha256=HASH`; its bytes are not here.
+    """Return the wheel of a release, given as `https://…/NAME.whl#sha256=HASH`, without its bytes.
 
-    Raises UsageError `usage_error` for another form, and for a version that is not the one that runs.
+    Raises UsageError `usage_error` for a different form, and for a version that is not the running one.
     """
     found = RELEASED.fullmatch(address)
     if found is None:
@@ -199,7 +199,7 @@ def released(address: str) -> Wheel:
 
 
 def install_files(wheel: Wheel, dependencies: str) -> dict[str, bytes]:
-    """What jobs install, by path from the root of the repository: the wheel, and its hash with the pinned dependencies."""
+    """Return the files that jobs install, by path: the wheel, and its hash with the pinned dependencies."""
     source = f"./{wheel.name}" if wheel.content is not None else f"{_DISTRIBUTION} @ {wheel.url}"
     required = f"{_HEADER}{source} \\\n    --hash=sha256:{wheel.sha256}\n{dependencies}"
     files = {f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES, REQUIREMENTS: required.encode()}
@@ -211,7 +211,7 @@ def _unusable(reason: str) -> GitopsError:
 
 
 def _recorded(path: Path, recorded: metadata.FileHash | None) -> bytes:
-    """Rule 1: the content of a file, if it is what its installer recorded."""
+    """Apply rule 1: return the content of a file if it is what its installer recorded."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -222,7 +222,7 @@ def _recorded(path: Path, recorded: metadata.FileHash | None) -> bytes:
 
 
 def _checkout_files(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Rule 2: the files that a build of the checkout would pack, by their names in the wheel."""
+    """Apply rule 2: return the files that a build of the checkout would pack, by their names in the wheel."""
     try:
         build = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
             "wheel"
@@ -241,7 +241,7 @@ def _checkout_files(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def pack(files: Mapping[str, bytes], info: str) -> bytes:
-    """Rule 3: the wheel of these files, by name, with its description in the folder `info`."""
+    """Apply rule 3: return the wheel of these files, by name, with its description in the folder `info`."""
     whole = {**files, f"{info}/WHEEL": _WHEEL.encode()}
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")

@@ -1,1 +1,1 @@
-"""What people and programs read: JSON envelopes, terminal text and Markdown comments of one and the same outcome."""
+"""Renderers of one outcome: JSON envelopes, terminal text and Markdown comments."""

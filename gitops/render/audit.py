@@ -1,4 +1,4 @@
-"""The text and JSON of `gitops log` and `gitops audit`: entries with who approved what, and the findings of an audit."""
+"""Text and JSON of `gitops log` and `gitops audit`: entries with their approvals, and the findings of an audit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def log_form(records: Sequence[LogRecord], problems: Diagnostics) -> Form:
 
 
 def audit_text(report: AuditReport) -> str:
-    """One line with the result, the findings, then notes about what could not be checked."""
+    """Return one line with the result, then the findings, then notes about anything that could not be checked."""
     entries = count(report.entries - report.since, "ledger entry", "ledger entries")
     extent = f"{report.verified - report.since} of {entries} verified"
     behind = f" after entry {report.since}" if report.since else ""
@@ -158,7 +158,7 @@ def _approved(resource: str, record: LogRecord) -> str:
 
 
 def _kept_form(entry: LedgerEntry) -> Form:
-    """Debts, and what an entry keeps of branches that others could delete and of an earlier ledger."""
+    """Return debts, and an entry's records of deletable branches and of an earlier ledger."""
     found, former = entry.revoked, entry.former
     revoked = [
         {"approval_id": r.approval_id, **present(approver=r.approver), "commit": r.commit, "principal": r.principal}

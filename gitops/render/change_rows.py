@@ -1,7 +1,8 @@
-"""The changes of a plan as rows that people read: the worst effect of each in a word, and the change in a line.
+"""Rows that show the changes of a plan: the worst effect of each in a word, and the change in a line.
 
-A badge explains; the planner decides what needs an approval. From fifty changes on, only changes that a person must check one by
-one have a row each. The others share a row for each badge, with the first names and the number of the rest.
+A badge explains; the planner decides what needs an approval. From fifty changes on, only changes that a person must
+check one by one have a row each. The others share a row for each badge, with the first names and the number of the
+rest.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """A change as people read it, or several changes with the same words, of `resources`.
+    """A row for one change, or for several changes with the same words, of `resources`.
 
-    `words`, `steps` with `more_steps`, and `details` describe the change. `effect` is the effect of an apply on it, and `note`
-    tells where dropped data stays, and repeats an unusual effect. `gated` changes need an approval; `derived` ones only follow
-    from other changes. `fix` is the remedy for a change that an apply would refuse.
+    `words`, `steps` with `more_steps`, and `details` describe the change. `effect` is the effect of an apply on it, and
+    `note` describes where dropped data is kept, and repeats an unusual effect. `gated` changes need an approval;
+    `derived` ones only follow from other changes. `fix` is the remedy for a change that an apply would refuse.
     """
 
     badge: Badge
@@ -99,7 +100,7 @@ class ChangeRow:
 
     @property
     def plain(self) -> ChangeRow:
-        """The same without the effect of the apply, if another text tells that."""
+        """Return the row without the effect of the apply, if another text describes that."""
         return replace(self, note=self.note.removesuffix(self.effect).removesuffix("; "))
 
     @property
@@ -145,9 +146,9 @@ def change_rows(
     plan: Plan | None = None,
     broken: Mapping[Address, Sequence[str]] | None = None,
 ) -> tuple[ChangeRow, ...]:
-    """One row for each change, worst badge first, then in address order.
+    """Return one row for each change, worst badge first, then in address order.
 
-    `words` are the effects of an apply. `plan` and `broken` tell, where they are known, which changes widen access or break
+    `words` are the effects of an apply. `plan` and `broken`, if known, determine which changes widen access or break
     callers.
     """
     changes, broken = tuple(changes), broken or {}
@@ -199,9 +200,9 @@ def change_rows(
 def listed_rows(
     rows: Sequence[ChangeRow], most: int | None = LISTED
 ) -> tuple[tuple[ChangeRow, ...], tuple[CountRow, ...]]:
-    """The rows to list one by one, all of them if there are fewer than `most`, and the others by badge.
+    """Return the rows to list one by one (all if there are fewer than `most`), and the others by badge.
 
-    Rows with the same words are one, with all their `resources`: at most so many that a line stays readable. Derived rows are in
+    Rows with the same words are combined, with all their `resources`, up to a readable line length. Derived rows are in
     neither part: see `automatic_lines`.
     """
     own = [row for row in rows if not row.derived]
@@ -286,7 +287,7 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
 
 
 def _data(change: Change) -> tuple[str, ...]:
-    """The data of the graph: as an approval names it if the change needs one, otherwise the number of rows."""
+    """Describe the data of the graph: as in the approval if the change needs one, otherwise the number of rows."""
     if change.action is Action.DELETE or (change.seen is None and not change.unknown_data):
         return ()
     if change.seen is None:
@@ -325,10 +326,10 @@ _MOST_COMPARED = 250_000
 
 @dataclass(frozen=True, slots=True)
 class TextDiff:
-    """The difference of one text: the resources that it is the text of, its first lines, and how many `more` there are.
+    """Difference of one text: its resources, its first lines, and how many `more` there are.
 
-    A line begins with `+`, `-` or a space. One of the form `@@ node Person @@` begins a part in the middle of a declaration, and
-    names that. There is no line where only the layout differs.
+    A line begins with `+`, `-` or a space. A line `@@ node Person @@` begins a part in the middle of that declaration.
+    There are no lines if only the layout differs.
     """
 
     resources: tuple[Address, ...]
@@ -353,7 +354,7 @@ def diff_form(change: TextChange) -> dict[str, Any]:
 
 
 def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:
-    """The difference of a text with three lines around each edit, at most so many lines."""
+    """Return the difference of a text with three lines of context around each edit, up to a number of lines."""
     kind = change.resources[0].kind
     # In canonical layout; as it is, if it has none.
     before, after = (
@@ -380,9 +381,9 @@ def _canonical(kind: Kind, text: bytes) -> bytes:
 
 
 class _Matcher(SequenceMatcher[str]):
-    """Compares two texts, and shows what goes or comes as a whole.
+    """Compares two texts and shows whole removed or added declarations.
 
-    The last lines of a declaration are often those of the one before it, and either may be read as what was there before.
+    The last lines of a declaration often equal those of the previous one, so a plain diff could match either.
     """
 
     a: Sequence[str]

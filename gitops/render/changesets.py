@@ -1,4 +1,4 @@
-"""The text and JSON of changesets: lists, whole records, the items of their stream, and charts of their runs."""
+"""Text and JSON of changesets: lists, whole records, stream items, and charts of their runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def list_text(records: Sequence[Changeset], now: datetime) -> str:
 
 
 def list_form(records: Iterable[Changeset]) -> list[Form]:
-    """What a list says of each changeset, as JSON; `gitops changeset show` has the whole record."""
+    """Return the list form of each changeset as JSON; `gitops changeset show` has the whole record."""
     return [
         {
             "key": each.key,
@@ -65,7 +65,7 @@ def list_form(records: Iterable[Changeset]) -> list[Form]:
 
 
 def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: RunRecord | None = None) -> str:
-    """A whole record for people, and below it the events that it is made of and how its run went, if they are given."""
+    """Return a whole record as text, followed by its events and its run, if given."""
     source, plan, base = record.source, record.plan, record.base
     part = "" if record.part == "1/1" else f", part {record.part}"
     again = "" if record.retry_of is None else f", again after {record.retry_of}"
@@ -113,7 +113,7 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
 
 
 def changeset_outcome(record: Changeset) -> str:
-    """How far a changeset has come, in one line that begins with its key."""
+    """Describe the progress of a changeset in one line that begins with its key."""
     name = record.key if record.part == "1/1" else f"{record.key}, part {record.part},"
     if record.state is ChangesetState.FAILED:
         return f"{name} failed, nothing of it is applied: {record.error}"
@@ -208,12 +208,12 @@ _TAGS = {NodeOutcome.DONE: "done, ", NodeOutcome.UNCHANGED: "done, "}
 
 
 def to_gantt(run: RunRecord) -> str:
-    """A Mermaid Gantt chart (https://mermaid.js.org/syntax/gantt.html).
+    """Return a Mermaid Gantt chart (https://mermaid.js.org/syntax/gantt.html).
 
-    A section for each worker, with a bar for each node; what ended badly is `crit`, a barrier a milestone.
+    It has a section for each worker, with a bar for each node; failures are `crit`, barriers are milestones.
 
-    Where a node waited for a lock, a bar before it shows that, with who held the lock. Of a large run the longest 60 are shown,
-    and a line says so.
+    If a node waited for a lock, a bar before it shows the wait and the holder. A large run shows only the longest 60,
+    with a note.
     """
     shown = longest(run, MOST_BARS)
     lines = ["gantt", "  dateFormat x", "  axisFormat %M:%S"]
@@ -236,10 +236,10 @@ def to_gantt(run: RunRecord) -> str:
 
 
 def run_lines(run: RunRecord, nodes: int) -> list[str]:
-    """A line for each node in the order of their starts, with a bar: dots while it waits, then a number sign while it is at work.
+    """Return a line for each node in start order, with a bar: dots while it waits, number signs while it runs.
 
-    Behind the bar is how it ended, what it came after, and what it waited for. `nodes` is how many nodes the execution graph had:
-    of a large run the longest 60 are shown, and the barriers that the last write passes are in no record.
+    The result, the preceding node and the awaited locks follow the bar. `nodes` is the number of nodes in the execution
+    graph: a large run shows only the longest 60, and the barriers passed by the last write are in no record.
     """
     shown = longest(run, MOST_BARS).nodes
     span = max((node.finished for node in run.nodes), default=0)

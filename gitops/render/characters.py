@@ -1,8 +1,8 @@
-r"""Characters that act instead of being seen: control codes, bidirectional overrides, zero-width and blank letters.
+r"""Escapes invisible and control characters: control codes, bidirectional overrides, zero-width and blank letters.
 
-Everything that a change request may have written is shown with such characters spelled out (`\x1b`, `\u202e`), never
-dropped: a reader sees that something is there, and two different names never look alike because one was cleaned.
-Sources: "Trojan Source" (Boucher and Anderson, 2021); UAX #9; Unicode property Default_Ignorable_Code_Point.
+Any text from a change request is shown with such characters spelled out (`\x1b`, `\u202e`), never dropped, so that a
+reader notices them, and two different names never look alike. Sources: "Trojan Source" (Boucher and Anderson, 2021);
+UAX #9; Unicode property Default_Ignorable_Code_Point.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def is_plain(text: str) -> bool:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """`text` with every character that does not show itself spelled as a Python escape; those in `keep` stay.
+    """Return `text` with every invisible character as a Python escape, except those in `keep`.
 
-    Also spells out lone surrogates, so that the result can always be encoded. It is not a quoting: a backslash stays one.
+    Also escapes lone surrogates, so that the result can always be encoded. This is not quoting: a backslash stays
+    unchanged.
     """
     if is_plain(text):
         return text
@@ -34,7 +35,10 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def visible_json(text: str) -> str:
-    """JSON text with such characters as JSON escapes: the same value, safe to print. Line feeds stay: they are layout."""
+    """Return JSON text with such characters as JSON escapes: the same value, safe to print.
+
+    Line feeds are kept as layout.
+    """
     if is_plain(text.replace("\n", "")):
         return text
     shown = "".join(c if c == "\n" or _shows(c) else _json_escape(c) for c in text)

@@ -1,4 +1,7 @@
-"""Commands in texts for people. The program that prints them says how each names the cluster that its own command was about."""
+"""Commands in texts for people.
+
+The printing program provides the options that select the cluster of its own command.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ _completing: list[Callable[[str], str]] = []
 
 
 def completed(text: str) -> str:
-    """A text of the program whose commands work as they stand, for the reader of this run."""
+    """Complete a text of the program so that its commands work unchanged for the reader of this run."""
     return _completing[-1](text) if _completing else text
 
 

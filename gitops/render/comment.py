@@ -1,8 +1,8 @@
-"""Comments on change requests: what a plan would do, what an apply did, why a command was refused; and the report of drift.
+"""Comments on change requests: the effects of a plan, the result of an apply, a refused command; and drift reports.
 
-The bot finds its comment by the first line, a hidden marker, and by the id of its author. The second line names the commit and
-the plan of the comment, and the last paragraph shows both to people. These three are made here, with any templates. A comment
-only reports: no later decision reads it.
+The bot finds its comment by the first line, a hidden marker, and by the id of its author. The second line has the
+commit and the plan of the comment, and the last paragraph shows both to people. This module generates these three, with
+any templates. A comment only reports: no later decision reads it.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ _DRIFTS = {
 
 
 def marker(cluster: str) -> str:
-    """The text of the hidden first line, without its brackets, such as `gitops cluster=knowledge`.
+    """Return the text of the hidden first line without its brackets, such as `gitops cluster=knowledge`.
 
-    One for all kinds of comment: a request has one comment for each cluster, which plan and result update in place. Raises
-    ValueError for a cluster that is not a name of at most 200 characters.
+    All kinds of comment have the same one, because a request has one comment for each cluster, which plan and result
+    update in place. Raises ValueError for a cluster that is not a name of at most 200 characters.
     """
     if not is_name(cluster) or len(cluster) > NAME_LIMIT:
         raise ValueError("a marker is made of a name")
@@ -121,12 +121,12 @@ def plan_summary(comment: PlanComment) -> str:
 
 
 def plan_document(outcome: PlanOutcome, view: PlanView | None = None) -> bytes:
-    """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
+    """Return the whole plan as one JSON document for git; equal plans give equal bytes.
 
-    It is the JSON envelope of `plan` without what was observed of lock, ledger and targets, with the digest of the plan and the
-    execution graph of the run that carries it out, by its `view` if one was made. Digests and dependencies are those of the
-    changes: the others are in the commit, and a large cluster has many. The layout is made for `git show` and `git diff`, and has
-    no character that acts on a terminal.
+    It is the JSON envelope of `plan` without observations of lock, ledger and targets, with the digest of the plan and
+    the execution graph of its run, by its `view` if there is one. It contains only the digests and dependencies of the
+    changes, because a large cluster has many more, which are in the commit. The layout suits `git show` and `git diff`,
+    and has no terminal control characters.
     """
     plan, view = outcome.plan, _view(outcome, view)
     changed = frozenset[Address]() if plan is None else frozenset(change.address for change in plan.changes)
@@ -145,7 +145,7 @@ def plan_document(outcome: PlanOutcome, view: PlanView | None = None) -> bytes:
 
 
 def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
-    """A plan as people read it: as it was made for other printers too, else for this one."""
+    """Return the view of a plan: the one made for other printers, otherwise a new one."""
     return made or (None if outcome.plan is None else PlanView(outcome.plan))
 
 
@@ -430,7 +430,7 @@ def commit_address(page: str, commit: str) -> str:
 
 
 def _commit(subject: CommentSubject, commit: str) -> str:
-    """A commit, as a link if its page is known."""
+    """Return a commit, as a link if its page is known."""
     address = commit_address(subject.page, commit)
     return link(address, f"`{commit[:12]}`") if address else code(commit[:12])
 
@@ -486,7 +486,7 @@ _CHANGESET_CODES = (Code.CHANGESET_ROLLED_BACK, Code.CHANGESET_ORPHANED)
 
 
 def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
-    """One state per gate of the plan; a gate is open only if both the plan and the given state say so."""
+    """Return one state per gate of the plan; a gate is open only if both the plan and the given state are open."""
     known = {s.resource: s for s in states}
     result: list[ApprovalState] = []
     for need in plan.approvals_required:
@@ -512,7 +512,7 @@ def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[Approv
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """What a change of keys and rules means; `before` is empty for what is added, `after` for what is removed."""
+    """Meaning of a change of keys and rules; `before` is empty for an addition, `after` for a removal."""
 
     resource: Address
     rule: str
@@ -569,7 +569,7 @@ def _without(rows: Sequence[ChangeRow], gated: Sequence[GatedView]) -> list[Chan
 
 
 def _explains(row: ChangeRow, fixes: Mapping[str, Diagnostic]) -> bool:
-    """Whether a row tells all that the problem at its place does, but for the remedy."""
+    """Return whether a row contains everything in the problem at its place, except the remedy."""
     return row.badge is Badge.CANNOT_LAND and row.resource in fixes
 
 
@@ -613,7 +613,7 @@ class ChangesetView:
 
 
 def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
-    """What people have to know of changesets that did not simply land, one for each part; empty if all of them landed."""
+    """Describe changesets that were not completely applied, one view for each part; empty if all were."""
     views = []
     for record in records:
         outcome = "applied" if record.ended else "unfinished"
@@ -629,7 +629,7 @@ def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
 
 
 def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> ApplyOutcome:
-    """An outcome without the problems that its changesets, what is not applied and the missing approvals say in full."""
+    """Return an outcome without the problems that its changesets, unapplied changes and missing approvals show in full."""
     said = {(code, record.key) for record in outcome.changesets for code in _CHANGESET_CODES}
     said |= {(code, o.address) for r in outcome.changesets for o in r.orphaned for code in _CHANGESET_CODES}
     said |= {(Code.APPLY_DEPENDENCY_BLOCKED, r.node_id) for r in not_carried_out(outcome) if r.blocked_by}
@@ -645,7 +645,10 @@ def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState
 
 
 def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
-    """The nodes that did not succeed; of the boundaries only one that failed, which says why nothing is applied."""
+    """Return the nodes that did not succeed.
+
+    Of the barriers, only a failed one is included, because it explains why nothing is applied.
+    """
     return tuple(
         result
         for result in outcome.results
@@ -655,7 +658,7 @@ def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoppedView:
-    """Nodes without a change that were not carried out for one cause: how they ended, and what blocked them, if anything did."""
+    """Nodes without a change that were not carried out for one cause: their outcome, and the blocker, if any."""
 
     how: str
     blocked_by: str
@@ -668,7 +671,7 @@ class StoppedView:
 
 
 def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
-    """The nodes that were not carried out, by cause."""
+    """Return the nodes that were not carried out, by cause."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
         found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)

@@ -37,16 +37,15 @@ class CommentSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalState:
-    """The state of the approval of one change.
+    """Approval state of one change.
 
-    `by` are the people who gave it; `needed` different people have to; `may` are the people who still may. `refused` says why
-    given approvals do not count, each with a registered code and one line; `code` and `detail` are of the
-    first, and `step` is the number of the step of the verification that refused it, None if none did.
-    `reason` says why the change needs an approval; a plan knows it. `command`
-    gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
-    counts, too, and `emergency` that one person gave it alone and owes a countersignature. `earlier`: a change that was merged
-    before waits for it, and it is asked for there. `count` says how many approvals there are of how many, and which gate asks for
-    them, and `gate` is that gate; a plan knows them.
+    `by` are the people who approved; `needed` different people must; `may` are the people who still can. `refused` are
+    the reasons why given approvals do not count, each with a registered code and one line; `code` and `detail` are of
+    the first, and `step` is the verification step that refused it, None if none did. `reason` explains why the change
+    needs an approval, from the plan. `command` is the shell-quoted command for the missing approval. `via_forge` means
+    that a review or a command in a comment counts too, and `emergency` that one person approved alone and a
+    countersignature is due. `earlier` means that a previously merged change waits for it, and it is requested there.
+    `count` describes the given and needed approvals with their gate, and `gate` is that gate, both from the plan.
     """
 
     resource: str
@@ -111,10 +110,10 @@ class RefusedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestComment:
-    """What every comment on a change request has.
+    """Common input of every comment on a change request.
 
-    `refusals` are commands that were not carried out. `forge_commands` says that comments may give commands, which name the
-    cluster if there are `several`. `run` is the address of the job. `approve_all` is the command that asks for all missing
+    `refusals` are refused commands. `forge_commands` means that comments may give commands, which include the cluster
+    if there are `several`. `run` is the address of the job. `approve_all` is the command that asks for all missing
     approvals at once, if there are several.
     """
 
@@ -131,10 +130,10 @@ class RequestComment:
 class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
-    `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until they
-    are countersigned. `since` are the differences from the last reported plan. With `forge_verdict_missing` the trust rules also
-    require an approving review, and there is none. `ref` and its commit `kept` store the full plan. `view` is the plan as all of
-    its printers read it, if one was made.
+    `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply
+    until they are countersigned. `since` are the differences from the last reported plan. With `forge_verdict_missing`
+    the trust rules also require an approving review, and there is none. `ref` and its commit `kept` store the full
+    plan. `view` is the plan's view shared by its printers, if there is one.
     """
 
     outcome: PlanOutcome
@@ -175,11 +174,11 @@ class RefusalComment(RequestComment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftReport:
-    """Input of `drift_body`: what `drift` found in a cluster, observed `at` (RFC 3339 UTC).
+    """Input of `drift_body`: the drift of a cluster, observed `at` (RFC 3339 UTC).
 
-    `adopt` and `reapply` are the commands of the two remedies, quoted for a shell; empty if one is not possible. `recreate` are
-    those that make graphs again whose data is lost. `proposal` is the address of a change request that adopts the drift, if
-    the bot opened one.
+    `adopt` and `reapply` are the commands of the two remedies, quoted for a shell; empty if one is not possible.
+    `recreate` are the commands that create graphs with lost data again. `proposal` is the address of a change request
+    that adopts the drift, if the bot opened one.
     """
 
     cluster: str

@@ -1,16 +1,18 @@
 """The template engine, restricted so that a template can only lay out escaped values.
 
-Templates are built in or come from the target branch; values come from anywhere. The same rules hold for both kinds of template:
+Templates are built in or come from the target branch; values come from anywhere. The same rules hold for both kinds of
+template:
 
-1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only what a filter, a macro or
-   `section` made, and whole numbers, may be printed. Anything else stops the rendering.
-2. A template is a small part of the language, listed below; nothing in it builds text, calls a method or reads a private
-   name. Fixed text has no HTML, code mark, escape or line that a forge could obey: `section` folds, `block` fences.
-3. It names only the built-in templates and those that override them, and an undefined name stops the rendering.
-4. Work is counted: the output of loops, macros and filters, and the printed text, share one bound.
+1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only results of a filter,
+   a macro or `section`, and whole numbers, may be printed. Anything else stops the rendering.
+2. A template is a small part of the language, listed below; nothing in it builds text, calls a method or reads a
+   private name. Fixed text has no HTML, code mark, escape or line that a forge could interpret as a command: `section`
+   folds, `block` fences.
+3. It refers only to the built-in templates and their overrides, and an undefined name stops the rendering.
+4. Work is limited: the output of loops, macros and filters, and the printed text, share one limit.
 
-If a template of the repository breaks a rule, the caller gets its place, and uses the built-in ones.
-Source: https://jinja.palletsprojects.com/en/stable/sandbox/
+If a template of the repository breaks a rule, the caller gets its place and uses the built-in ones. Source:
+https://jinja.palletsprojects.com/en/stable/sandbox/
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ _VALUE = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class TemplateProblem:
-    """Why a template of the repository could not be used: its name, the line if it is known, and the reason."""
+    """Reason why a template of the repository could not be used: its name, the line if known, and the text."""
 
     name: str
     line: int
@@ -103,7 +105,7 @@ class _RuleError(TemplateError):
 def render_sections(template: str, values: Mapping[str, object]) -> tuple[Section, ...]:
     """Render a built-in template and split it at its `section` marks; the text before the first mark is always kept.
 
-    Raises BugError if it breaks a rule.
+    Raises BugError if it violates a rule.
     """
     try:
         return _sections(template, values, {})
@@ -114,7 +116,10 @@ def render_sections(template: str, values: Mapping[str, object]) -> tuple[Sectio
 def render_own(
     template: str, values: Mapping[str, object], own: Mapping[str, str]
 ) -> tuple[Section, ...] | TemplateProblem:
-    """As `render_sections`, with the templates of the repository by name, such as `plan.md.j2`; or what is wrong with one."""
+    """Render like `render_sections`, with the repository's templates by name, such as `plan.md.j2`.
+
+    Or return a template's problem.
+    """
     try:
         return _sections(template, values, own)
     except Exception as error:  # noqa: BLE001 - a template of the repository may fail in any manner, which must not fail the report
@@ -215,7 +220,7 @@ class _Loader(BaseLoader):
         name: str,
         globals: MutableMapping[str, Any] | None = None,  # noqa: A002
     ) -> Template:
-        """The template called `name`: that of the repository, else the built-in one."""
+        """Return the template called `name`: the repository's, otherwise the built-in one."""
         text = None if name.startswith(BUILT_IN) else self._own.get(name)
         if text is None:
             code = _built_in(name.removeprefix(BUILT_IN))
@@ -227,7 +232,7 @@ class _Loader(BaseLoader):
 
 
 def _templates() -> Traversable:
-    """The folder inside an installed wheel, else the one of the source checkout."""
+    """Return the folder inside an installed wheel, otherwise the one of the source checkout."""
     packaged = files(gitops) / "_data" / "templates"
     return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
 
@@ -288,7 +293,7 @@ def _problems(node: nodes.Node) -> Iterator[str]:
 
 
 def _bounded(node: nodes.Compare) -> bool:
-    """Whether a comparison takes a bounded time."""
+    """Return whether a comparison takes bounded time."""
     left: nodes.Expr = node.expr
     for operand in node.ops:
         right = operand.expr
@@ -300,7 +305,7 @@ def _bounded(node: nodes.Compare) -> bool:
 
 
 def _explain(error: Exception, own: Mapping[str, str], template: str) -> TemplateProblem:
-    """The place of a failure: that of the error, else the innermost template line of its traceback."""
+    """Return the place of a failure: the error's, otherwise the innermost template line of its traceback."""
     name, line = template if template in own else next(iter(sorted(own))), 0
     trace = error.__traceback__
     while trace is not None:
@@ -365,15 +370,18 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 
 
 class KeptCode(SourceFileLoader):
-    """A template as a source file of Python.
+    """Loads a template as if it were a Python source file.
 
-    To compile a template takes longer than all the rest of a comment. Python reads and writes the kept code (PEP 3147): nothing
-    is kept where it may not write, or with `PYTHONDONTWRITEBYTECODE`. Code
-    that was kept is used if the template, its name and the programs that compile it are the same.
+    Compiling a template takes longer than the rest of a comment. Python reads and writes the cached code (PEP 3147);
+    nothing is cached without write access, or with `PYTHONDONTWRITEBYTECODE`. Cached code is used if the template, its
+    name and the programs that compile it are unchanged.
     """
 
     def __init__(self, file: Traversable, name: str, compiled: Callable[[str], CodeType], by: Sequence[str]) -> None:
-        """`compiled` gives the code of the template's text; `by` are the source files of the programs that do it."""
+        """Create the loader.
+
+        `compiled` returns the code of the template's text; `by` are the source files of the compiling programs.
+        """
         super().__init__(name, str(file))
         self._text = file.read_bytes()
         self._compiled = compiled
@@ -385,16 +393,18 @@ class KeptCode(SourceFileLoader):
         return cast("CodeType", self.get_code(self.name))
 
     def path_stats(self, _path: object) -> dict[str, int]:
-        """What Python compares with the kept code: the size, and for the date 32 bits of a digest, since a date proves little."""
+        """Return the values that Python compares with cached code: the size, and as date 32 bits of a digest, because a
+        date proves little.
+        """
         files = [Path(each).stat() for each in self._by]
         programs = " ".join(f"{each.st_size} {each.st_mtime_ns}" for each in files)
         found = sha256(f"{self.name}\n{programs}\n".encode() + self._text).digest()
         return {"mtime": int.from_bytes(found[:4], "little"), "size": len(self._text)}
 
     def get_data(self, path: str) -> bytes:
-        """The text of the template, or the bytes at the path of its kept code."""
+        """Return the text of the template, or the bytes at the path of its cached code."""
         return self._text if path == self.path else super().get_data(path)
 
     def source_to_code(self, data: bytes, _path: object) -> CodeType:  # type: ignore[override]
-        """What the text of the template compiles to."""
+        """Compile the text of the template."""
         return self._compiled(data.decode())

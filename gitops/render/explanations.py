@@ -25,10 +25,11 @@ class Reasoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one change of a plan, as `/gitops explain ADDRESS` asks for.
+    """Full explanation of one change of a plan, for `/gitops explain ADDRESS`.
 
-    It is not `changed` if the plan does not change the resource: then only `after` is set. `waits_for` and `awaited_by` are its
-    edges of the execution graph, `needed_by` what depends on the resource, each cut after 20 with the number of `more`.
+    It is not `changed` if the plan does not change the resource: then only `after` is set. `waits_for` and `awaited_by`
+    are its edges of the execution graph, `needed_by` the dependents of the resource, each cut after 20 with the number
+    of `more`.
     """
 
     resource: Address
@@ -50,7 +51,7 @@ class Explanation:
 def explanations(
     outcome: PlanOutcome, view: PlanView | None, addresses: Iterable[str], states: Sequence[ApprovalState]
 ) -> tuple[Explanation, ...]:
-    """One explanation per address text, in their order, each once."""
+    """Return one explanation per address text, in order, without duplicates."""
     found = []
     for address in map(Address, dict.fromkeys(addresses)):
         change = None if view is None else view.plan.change(address)

@@ -40,10 +40,10 @@ ARROW = " --> "
 
 
 def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction: str = "up") -> dict[str, Any]:
-    """Nodes in plan order with classes and locks, edges with reasons, and what follows from them: layers, cycles, counts.
+    """Return nodes in plan order with classes and locks, edges with reasons, and derived layers, cycles and counts.
 
-    `plan_digest` is that of the plan, if the graph is of one. `direction` is `down` for the graph of a way back. No payloads and
-    no scheduler state: the same graph has the same bytes.
+    `plan_digest` is that of the graph's plan, if any. `direction` is `down` for the graph of a way back. There are no
+    payloads and no scheduler state, so equal graphs give equal bytes.
     """
     rounds, loops = layers(graph), cycles(graph)
     looped = {name: index for index, loop in enumerate(loops) for name in loop}
@@ -78,10 +78,10 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
 
 
 def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
-    """Header with counts, cycles if there are any, edges with reasons, the layers with actions, and locks that nodes wait for.
+    """Return a header with counts, any cycles, edges with reasons, layers with actions, and contended locks.
 
-    A class is named unless it is `stage`, and a lock if it keeps nodes apart. Of the nodes in `quiet`, which are queries that are
-    only published again, those of one graph share a line in each layer, and are one end of edges.
+    A class is shown unless it is `stage`, and a lock if it keeps nodes apart. The `quiet` nodes, which are only
+    republished queries, share a line per graph in each layer, and count as one end of edges.
     """
     rounds, loops = layers(graph), cycles(graph)
     sizes = {"node": len(graph.nodes), "edge": len(graph.edges), "layer": len(rounds), "cycle": len(loops)}
@@ -117,12 +117,13 @@ def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
 
 
 def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = True, quiet: Collection[str] = ()) -> str:
-    """A flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame around what is of one graph.
+    """Return a flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame for each
+    graph.
 
-    What is of one compute cluster has a frame, too. It has at most `most` boxes: where there are more nodes, those of one frame,
-    kind and action share a box with their number, or all nodes of a frame do. Of the nodes in `quiet`, those of one graph always
-    share a box. Two boxes have one arrow with all its reasons. Without `reasons` the arrows have no text, and there are at most
-    twice as many as boxes, and no barriers that keep no changes apart: enough to see the order.
+    Each compute cluster has a frame too. There are at most `most` boxes: with more nodes, those of one frame, kind and
+    action share a box with their number, or all nodes of a frame do. The `quiet` nodes of one graph always share a box.
+    Two boxes have one arrow with all its reasons. Without `reasons`, the arrows have no text, there are at most twice
+    as many as boxes, and barriers that separate no changes are left out, which is enough to see the order.
     """
     graph = graph if reasons else _without_idle_barriers(graph)
     boxes = _boxes(graph, most, quiet)
@@ -159,7 +160,10 @@ class _Box:
 
 
 def _without_idle_barriers(graph: ExecutionGraph) -> ExecutionGraph:
-    """The graph with those barriers alone that some change waits for, itself waiting for another one; its order is the same."""
+    """Return the graph with only the barriers that a change waits for and that themselves wait for a change.
+
+    Its order is the same.
+    """
     barriers = {node.id for node in graph.nodes if node.kind == BARRIER_KIND}
     kept = {node.id for node in graph.nodes} - barriers
     after, _ = neighbours(graph)
@@ -172,9 +176,10 @@ def _without_idle_barriers(graph: ExecutionGraph) -> ExecutionGraph:
 
 
 def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Box]:
-    """One box for each node, or for each graph, kind and action, or for each graph: the first that gives at most so many.
+    """Return one box per node, or per graph, kind and action, or per graph: the first grouping within the maximum.
 
-    A barrier has a box of its own, and what is before it shares none with what is behind it. Between whole graphs there is none.
+    A barrier has a separate box, and nodes before it share none with nodes after it. There are no barriers between
+    whole graphs.
     """
     nodes = tuple(sorted(graph.nodes, key=lambda node: node.position))
     again: dict[str | None, list[ExecNode]] = {}
@@ -243,7 +248,7 @@ def _edge_lines(edges: Sequence[ExecEdge], folded: Mapping[str, str]) -> list[st
 
 
 def _lock_lines(graph: ExecutionGraph, folded: Mapping[str, str]) -> list[str]:
-    """Each lock that keeps nodes apart which no edge keeps apart, with all that claim it in plan order."""
+    """Return each lock that separates nodes without an edge between them, with all its claimants in plan order."""
     holders: dict[str, list[tuple[ExecNode, LockClaim]]] = {}
     for node in graph.nodes:
         for claim in node.locks:
@@ -260,6 +265,6 @@ def _lock_lines(graph: ExecutionGraph, folded: Mapping[str, str]) -> list[str]:
 
 
 def _label(text: str) -> str:
-    """The first characters of `text`, all but harmless ones as Mermaid entity codes."""
+    """Return the first characters of `text`, with all but harmless ones as Mermaid entity codes."""
     shown = text if len(text) <= _LABEL else f"{text[:_LABEL]}..."
     return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", shown)

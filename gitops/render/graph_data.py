@@ -1,6 +1,6 @@
-"""What the commands of `gitops graph` print: the text and the JSON document of each result, and tables of rows.
+"""Output of the commands of `gitops graph`: the text and JSON document of each result, and tables of rows.
 
-The forms of the control plane are loaded where one of them is used: what prints rows starts without its nouns.
+The forms of the control plane are loaded on demand, so that printing rows starts without them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def graph_form(result: results.GraphOutcome) -> dict[str, Any]:
 
 
 def graph_text(result: results.GraphOutcome, graph: str, *, width: int | None = None) -> str:
-    """The text of a result; no line holds a character that acts on a terminal. Raises TypeError for an unknown result.
+    """Return the text of a result without terminal control characters. Raises TypeError for an unknown result.
 
     `graph` is the id of the graph, or a label; `width` that of the terminal in characters, None if tables are not cut.
     """
@@ -144,7 +144,7 @@ def _history_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
 
 
 def _deletion(result: results.BranchMergeResult) -> list[str]:
-    """What became of the source of a merge, if it was to be deleted."""
+    """Describe the deletion of a merge's source, if it was requested."""
     if result.branch_deleted is None:
         return []
     if result.branch_deleted:
@@ -198,10 +198,11 @@ def _listed(names: Mapping[str, Sequence[str]]) -> Iterable[str]:
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> list[str]:
-    """Rows of JSON values under the names of their columns; numbers are aligned to the right, null is a dash.
+    """Return rows of JSON values under their column names; numbers are right-aligned, null is a dash.
 
-    `width` is that of the terminal in characters: the widest columns are cut until a line fits, but never below 6 characters.
-    With None nothing is cut. A text that looks like another value is quoted as JSON, and no character acts on the terminal.
+    `width` is that of the terminal in characters: the widest columns are cut until a line fits, but never below 6
+    characters. With None nothing is cut. A text that looks like a different value is quoted as JSON, and control
+    characters are escaped.
     """
     names = list(dict.fromkeys(columns))
     found = [[row.get(name) for name in names] for row in rows]
@@ -253,14 +254,17 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal: wide East Asian characters take two, combining ones none. Source: UAX #11."""
+    """Return the width in terminal columns: wide East Asian characters take two, combining ones none.
+
+    Source: UAX #11.
+    """
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in text)
 
 
 def change_line(change: results.RowChange, *, as_json: bool) -> str:
-    """One row of `gitops graph diff`: a JSON object, or a sign, the table, the id and the values."""
+    """Return one row of `gitops graph diff`: a JSON object, or a sign, the table, the id and the values."""
     form = change.to_json()
     if as_json:
         return _one_line(form)
@@ -298,9 +302,10 @@ _QUOTED = re.compile(r'[",\r\n]')
 
 
 def csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The names of the columns, then the rows, without line ends: https://www.rfc-editor.org/rfc/rfc4180.
+    """Return the column names, then the rows, without line ends: https://www.rfc-editor.org/rfc/rfc4180.
 
-    Texts are as they are, null is nothing, and any other value is JSON. An empty text is quoted, so that it differs from null.
+    Texts are unchanged, null is empty, and any other value is JSON. An empty text is quoted, so that it differs from
+    null.
     """
     names = list(dict.fromkeys(columns))
     yield ",".join(map(_csv_cell, names))
@@ -317,7 +322,7 @@ def _csv_cell(value: Any) -> str:
 
 
 def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """`name: value` for each value of a row, as tables show it, with an empty line between rows."""
+    """Return `name: value` for each value of a row, as in tables, with an empty line between rows."""
     for number, row in enumerate(rows):
         if number:
             yield ""

@@ -56,10 +56,10 @@ def to_line(value: Any) -> str:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """`value` as plain JSON: maps become dicts and tuples lists.
+    """Return `value` as plain JSON: maps become dicts, and tuples become lists.
 
-    Free-form parts of a ledger are foreign data: a note replaces everything below 64 levels, and a number that JSON does
-    not have becomes its text, so that printing an outcome never fails.
+    Free-form parts of a ledger are foreign data: a note replaces everything below 64 levels, and a number that JSON
+    does not have becomes its text, so that printing an outcome never fails.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -75,9 +75,11 @@ def plain(value: Any, depth: int = 0) -> Any:
 def envelope(
     outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None, more: Mapping[str, Any] | None = None
 ) -> Form:
-    """The JSON envelope of an outcome; `classes` are those of its plan, if known. Raises KeyError for an unknown outcome.
+    """Return the JSON envelope of an outcome; `classes` are those of its plan, if known.
 
-    `more` stands before the problems. Programs that read the first release know these as `diagnostics`.
+    Raises KeyError for an unknown outcome.
+
+    `more` precedes the problems, which the first release called `diagnostics`.
     """
     form, problems = _form(outcome, classes), [each.to_json() for each in outcome.diagnostics]
     return {"ok": outcome.ok, **form, **(more or {}), "problems": problems, "diagnostics": problems}
@@ -206,7 +208,7 @@ def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) ->
 
 
 def _answers(outcome: StatusOutcome) -> Form:
-    """What a person asks of a cluster; `in_sync` is left out where it is not known."""
+    """Return the summary of a cluster for people; `in_sync` is left out if unknown."""
     entry, newest = outcome.entry, outcome.newest
     apply = None if newest is None else {"changeset": newest.key, "state": newest.state.value, "at": newest.at}
     last = {} if entry is None else {"number": entry.number, "kind": entry.kind.value, "at": entry.at}
@@ -223,7 +225,9 @@ def _answers(outcome: StatusOutcome) -> Form:
 
 
 def _landing(outcome: PlanOutcome) -> Form:
-    """Whether an apply of the plan would land all of it now, what is in the way, and what it settles first."""
+    """Return whether an apply of the plan would succeed completely now, the obstacles, and the work that it settles
+    first.
+    """
     found = [{"resource": each.path, "code": each.code, "message": each.message} for each in outcome.obstacles]
     first = [
         {
@@ -426,7 +430,7 @@ def _breaks(plan: Plan) -> Form:
 def _change(
     change: Change, *, migration: bool = False, again: bool = False, classified: Classified | None = None
 ) -> Form:
-    """One change; the migration preview belongs to plans only, and `again` says that the text of the query itself stays."""
+    """Return one change; only plans contain the migration preview, and `again` marks a query with unchanged text."""
     return present(
         resource=change.address,
         operation=change.action.value,
@@ -443,9 +447,11 @@ def _change(
 
 
 def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:
-    """The command that approves one change of a plan, quoted for a shell; `selected` are the options that select the plan.
+    """Return the shell-quoted command that approves one change of a plan.
 
-    It names what its user has seen: the plan, and the rows of the graph that the change is about.
+    `selected` are the options that select the plan.
+
+    It contains what its user has seen: the digest of the plan, and the rows of the change's graph.
     """
     change = plan.change(address)
     seen = None if change is None else change.seen
@@ -454,7 +460,7 @@ def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> st
 
 
 def rule_forms(changes: Iterable[RuleChange]) -> Form:
-    """What changes of keys and rules mean; no field if there are none."""
+    """Return the meaning of changes of keys and rules; no field if there are none."""
     found = [
         present(resource=each.address, rule=each.rule, before=each.before, after=each.after, widens=each.widens)
         for each in changes

@@ -1,7 +1,7 @@
-"""The outcome of `lint`, as text for people and as one JSON document.
+"""Outcome of `lint` as text for people and as one JSON document.
 
-The text is like that of a compiler: `path:line:column: severity[rule]: message`, the line with the place underlined, the remedy.
-Text from files cannot act on a terminal or on the log of a CI runner, and a long line is cut around the place.
+The text resembles a compiler's: `path:line:column: severity[rule]: message`, the line with the place underlined, the
+remedy. Text from files is escaped for terminals and CI logs, and a long line is cut around the place.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def lint_text(outcome: LintOutcome, folder: str = "") -> str:
 
 
 def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) -> Form:
-    """The document: counts, then `reports` in the form of the language, then every problem with its place, those of folders last.
+    """Return the document: counts, `reports` in the form of the language, and every problem with its place, those of
+    folders last.
 
     Paths are relative to the cluster folder.
     """
@@ -154,6 +155,6 @@ def _shown(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """The columns of a text on a terminal: two for a wide letter, none for a combining mark."""
+    """Return the width of a text in terminal columns: two for a wide letter, none for a combining mark."""
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
     return len(text) + wide - sum(unicodedata.category(each) in ("Mn", "Me") for each in text)

@@ -1,12 +1,12 @@
 """Markdown from untrusted values: escaping, and documents that fit into a comment.
 
-A value of a change request must not become a mention, a link, a reference that closes an issue, a forge command, HTML, or the end
-of the table or fence around it. One rule is enough: only plain words stay text, and everything else is shown as code, where no
-forge interprets anything. No escape character is needed, so none can be forgotten.
+A value from a change request must not become a mention, a link, a reference that closes an issue, a forge command,
+HTML, or the end of the table or fence around it. One rule is enough: only plain words remain text, and everything else
+is shown as code, which no forge interprets. No escape character is needed, so none can be forgotten.
 
-GitHub, GitLab and Gitea get one dialect: CommonMark with GFM tables, `<details>` and Mermaid fences.
-Sources: CommonMark 0.31 (code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick
-actions, which read lines that begin with a slash outside of code.
+GitHub, GitLab and Gitea get one dialect: CommonMark with GFM tables, `<details>` and Mermaid fences. Sources:
+CommonMark 0.31 (code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick actions,
+which read lines that begin with a slash outside of code.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _LEAST_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a comment in reading order.
+    """One part of a comment in reading order.
 
-    `rank` is the order in which sections are left out, highest first; one with `MUST_KEEP` is always kept. `title` is a fixed
-    text that names the section when it is left out, and is its heading when it is folded, with `number` if that is given. `body`
-    is Markdown whose values are escaped.
+    `rank` is the order in which sections are left out, highest first; one with `MUST_KEEP` is always kept. `title` is a
+    fixed text that represents the section if it is left out, and its heading if it is folded, with `number` if given.
+    `body` is Markdown whose values are escaped.
     """
 
     title: str
@@ -72,9 +72,10 @@ class Section:
 
 
 def code(value: str) -> str:
-    r"""`value` on one line as a code span that it cannot end; at most 400 of its characters.
+    r"""Return `value` on one line as a code span that it cannot end, with at most 400 of its characters.
 
-    A pipe is spelled `\x7c`: renderers differ on an escaped one in a table, and no value may depend on where it stands.
+    A pipe is written as `\x7c`, because renderers differ on an escaped one in a table, and a value must not depend on
+    its position.
     """
     return _span(visible(_shortened(value)))
 
@@ -88,7 +89,9 @@ def _span(shown: str) -> str:
 
 
 def text(value: str) -> str:
-    """`value` as running text on one line: plain words as they are, what is quoted and runs of anything else as code spans."""
+    """Return `value` as running text on one line: plain words unchanged, quotes and runs of anything else as code
+    spans.
+    """
     parts: list[str] = []
     special: list[str] = []
     for found in _WORD.finditer(visible(_shortened(value), keep="\n\r\t")):
@@ -114,16 +117,16 @@ def remedy(value: str) -> str:
 
 
 def _span_of(words: Sequence[str]) -> str:
-    """Words that are not plain, as one code span; a comma or colon behind them stays text."""
+    """Return words that are not plain as one code span; a comma or colon after them stays text."""
     found = _SENTENCE.match(" ".join(words))
     return "" if found is None else _span(found[1]) + found[2]
 
 
 def block(value: str, language: str = "") -> str:
-    """`value` as a fenced code block that it cannot end, its lines kept; to be placed at the start of a line.
+    """Return `value` as a fenced code block that it cannot end, with its lines, for the start of a line.
 
-    The value is not shortened: `assemble` cuts between its lines. A line that a forge could take for a command to itself has
-    its slash spelled out. Raises ValueError for a `language` that is not a word.
+    The value is not shortened, because `assemble` cuts between its lines. In a line that a forge could interpret as a
+    command, the slash is escaped. Raises ValueError for a `language` that is not a word.
     """
     if not _LANGUAGE.match(language):
         raise ValueError("the language of a block is a word")
@@ -154,12 +157,12 @@ def assemble(
     fold_limit: int | None = None,
     measure: Callable[[str], int] = len,
 ) -> str:
-    """The document of `sections`, at most `limit` by `measure`, with every fence and fold closed.
+    """Return the document of `sections`, at most `limit` by `measure`, with every fence and fold closed.
 
-    A folded section keeps its first lines, as many as `fold_limit` has room for. Sections that do not fit are left out, highest
-    rank first. A section that is too long itself keeps its first lines: as many as the later sections leave room for, or half of
-    the room if they need more. A last line says what is missing.
-    Raises ValueError if the sections that must stay do not fit; their values are bounded.
+    A folded section keeps the first lines that fit into `fold_limit`. Sections that do not fit are left out, highest
+    rank first. A section that is too long by itself keeps its first lines: as many as the later sections permit, or
+    half of the space if they need more. A last line lists the missing sections. Raises ValueError if the mandatory
+    sections do not fit; their values are bounded.
     """
     shortened: dict[int, str] = {}
     if fold_limit is not None:
@@ -193,7 +196,7 @@ def assemble(
 def _shorter_folds(
     sections: Sequence[Section], limit: int, measure: Callable[[str], int]
 ) -> tuple[list[Section], dict[int, str]]:
-    """The sections with the folded ones cut to `limit`, and what is left out by their position."""
+    """Return the sections with the folded ones cut to `limit`, and the omitted lines by position."""
     found, missing = list(sections), {}
     for index, section in enumerate(sections):
         if section.fold:

@@ -45,7 +45,7 @@ class QueryUser:
 class StepView:
     """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both.
 
-    `empties` says that the migration removes every type of a graph that holds rows.
+    `empties` means that the migration removes every type of a graph that contains rows.
     """
 
     step: Any
@@ -75,7 +75,7 @@ class StepView:
 
     @property
     def reversibility(self) -> Reversibility | None:
-        """How hard it is to undo; None if the step is unknown or never runs."""
+        """Difficulty of undoing the step; None if the step is unknown or never runs."""
         found = None if self.step.get("kind") == UnsupportedChange.kind else reversibility_of(self.step)
         return Reversibility.IRREVERSIBLE if self.empties and found is Reversibility.LOSSY else found
 
@@ -129,7 +129,7 @@ class BreakItem:
 
 @dataclass(frozen=True, slots=True)
 class BreaksView:
-    """The breaks of one schema's migration: by property, by result of a query, and the policies of its graph."""
+    """Broken uses in one schema's migration: by property, by result of a query, and the policies of its graph."""
 
     resource: str
     items: tuple[BreakItem, ...]
@@ -173,7 +173,7 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:
-    """The migrations by schema address text, in plan order; without users if the plan does not know them."""
+    """Return the migrations by schema address text, in plan order; without users if the plan does not contain them."""
     known = _by_schema(plan)
     views: dict[str, MigrationView] = {}
     for change in plan.changes:
@@ -270,7 +270,7 @@ def plain_words(step: Mapping[str, Any]) -> str:
 
 
 def in_words(step: Mapping[str, Any]) -> str:
-    """One step as Markdown on one line; a step of an unknown kind or shape is shown as it is."""
+    """Return one step as Markdown on one line; a step of an unknown kind or structure is shown unchanged."""
     try:
         words = _in_words(step)
     except (KeyError, TypeError, ValueError):
@@ -319,7 +319,7 @@ def _refused(reason: str) -> str:
 
 
 def _dropped(step: Mapping[str, Any]) -> str:
-    """The effect on the data, if the step names it."""
+    """Describe the effect on the data, if the step has one."""
     return f", {_DROP_MODES[_string(step, 'mode')]}" if "mode" in step else ""
 
 

@@ -1,7 +1,7 @@
-"""The words about a plan, made once: the printers of text, JSON and comments only lay them out.
+"""Texts about a plan, generated once; the printers of text, JSON and comments only lay them out.
 
-The first line, automatic updates, changes of access, the order of an atomic apply, the effect of a revert, and the statements
-that strategies would run.
+They are the first line, automatic updates, changes of access, the order of an atomic apply, the effect of a revert, and
+the statements that strategies would run.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class PlanView:
 
     @cached_property
     def effects(self) -> tuple[str, ...]:
-        """Everything else that a reviewer must know of the changes: wider access and broken callers."""
+        """Other facts about the changes that a reviewer must know: wider access and broken callers."""
         plan, parts = self.plan, []
         if wider := len(plan.widens):
             parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
@@ -122,7 +122,7 @@ class PlanView:
 
     @cached_property
     def landing(self) -> tuple[LandingView, ...]:
-        """What an atomic run does not simply stage, grouped by its class and the reason for that; none for any other run."""
+        """Changes that an atomic run does not simply stage, grouped by class and reason; none for any other run."""
         kept = {node.address for node in self.plan.graph.nodes}
         found: dict[tuple[Effect, str], list[Address]] = {}
         for address, each in self.classes.items() if self.atomic else ():
@@ -237,7 +237,7 @@ def automatic_lines(graphs: Iterable[Address], queries: Mapping[Address, Reason 
 
 
 def _graphs(changes: Sequence[Change], done: str) -> str:
-    """Graphs with the number of their rows, as far as it is known; empty without a graph."""
+    """Describe graphs with the number of their rows, as far as known; empty without a graph."""
     number, known = len(changes), [change.seen.rows for change in changes if change.seen is not None]
     if not number:
         return ""
@@ -251,9 +251,9 @@ def _graphs(changes: Sequence[Change], done: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LandingView:
-    """The `resources` of one class and reason: several of effect `pivot` are carried out in as many `parts`.
+    """`resources` of one class and reason. Several with effect `pivot` are applied in as many `parts`.
 
-    `note` says so below the first of them.
+    `note` explains this below the first of them.
     """
 
     effect: Effect
@@ -264,7 +264,7 @@ class LandingView:
 
     @property
     def when(self) -> str:
-        """When they are carried out, in words."""
+        """Description of the time at which they are applied."""
         return _WHEN[self.effect]
 
 
@@ -313,7 +313,7 @@ class AccessView:
 
 
 def access_views(diff: AccessDiff) -> tuple[AccessView, ...]:
-    """Each difference in words: gains before losses, the gravest first."""
+    """Describe each difference: gains before losses, the most severe first."""
     views = []
     for row in diff.rows:
         branches = _listed(row.branches, _NAMES)
@@ -370,10 +370,10 @@ def _counted(names: Sequence[str], more: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfView:
-    """The `actions` that strategies would take on a compute cluster; `said` tells why there are none.
+    """The `actions` that strategies would take on a compute cluster; `said` explains why there are none.
 
-    `refused` are sizes that the target does not have, and replicas beyond the limits. `played` compares a replay of the last
-    days, with the command that explains it; it is empty if the target recorded none.
+    `refused` are sizes that the target does not have, and replicas beyond the limits. `played` compares a replay of the
+    last days, with the command that explains it; empty if the target recorded no history.
     """
 
     place: str

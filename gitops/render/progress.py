@@ -1,4 +1,4 @@
-"""What people see of a run while it goes on: a line for each change that has ended, and a view of what runs and waits."""
+"""Progress of a run for people: a line for each change that has ended, and a view of running and waiting nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _MOST_WAITING = 3
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run at one moment: its numbers, what runs since when, and some of what waits for locks."""
+    """State of a run at one moment: its totals, the running nodes with their start times, and some nodes that wait for
+    locks.
+    """
 
     changes: int
     ended: dict[str, int]

@@ -1,18 +1,20 @@
-"""The outcome of `lint` and the findings of `audit` as SARIF logs, for code scanning of forges, editors and dashboards.
+"""Converts the outcome of `lint` and the findings of `audit` to SARIF logs, for code scanning, editors and dashboards.
 
 Rules of the log of `lint`:
 
-1. One run. Its rules are those of the language registry that a file can break, then the codes of files that could not be read.
+1. One run. Its rules are those of the language registry that a file can break, then the codes of files that could not
+   be read.
 2. Paths are relative to the root of the repository and percent-encoded; a file outside of it is left without a base.
 3. Columns count Unicode code points; offsets count bytes.
-4. A fingerprint is made of rule, path, query, message and the text at the place, without the line: it stays when code moves.
-5. A name in a message never makes a link or a placeholder. Other braces stay as they are, although the standard requires
+4. A fingerprint is computed from rule, path, query, message and the text at the place, without the line, so it is
+   stable if code moves.
+5. A name in a message never becomes a link or a placeholder. Other braces are unchanged, although the standard requires
    doubled ones: viewers show doubled braces doubled.
 
-A finding of an audit is at the document of the entry that does not hold, or at that of the head where the ledger as a whole does
-not. Paths are relative to the tree of the ledger branch, which no checkout of the sources has. Rules are codes of the registry; a
-fingerprint is made of cluster, rule, commit and message, so that a finding stays the same one while the ledger grows. What could
-not be checked is a notification.
+A finding of an audit is at the document of the invalid entry, or at that of the head if the whole ledger is invalid.
+Paths are relative to the tree of the ledger branch, which no checkout of the sources has. Rules are codes of the
+registry; a fingerprint is computed from cluster, rule, commit and message, so that a finding keeps its identity while
+the ledger grows. A skipped check is a notification.
 
 Source: SARIF 2.1.0 with errata 01, https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 """

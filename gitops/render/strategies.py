@@ -1,4 +1,4 @@
-"""Strategies as text and as JSON: timelines of simulations, with a plot in SVG; ticks; and recorded days, played again."""
+"""Strategies as text and JSON: timelines of simulations with an SVG plot, ticks, and replays of recorded days."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
 
 
 def timeline_lines(timeline: Timeline) -> list[str]:
-    """What the strategies did and when, then what it adds up to. What stands against it is said once, as long as it lasts."""
+    """Return the actions of the strategies with their times, then the totals. A lasting problem is shown only once."""
     lines, refused = [], None
     for step in timeline.steps:
         for action in step.actions:
@@ -39,7 +39,7 @@ def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
 
 
 def timeline_form(timeline: Timeline) -> dict[str, Any]:
-    """As JSON: the steps at which something happened, and the sums."""
+    """Return the timeline as JSON: the steps with events, and the totals."""
     usage, steps = timeline.usage, []
     for step in timeline.steps:
         if step.actions or step.problem:
@@ -92,7 +92,7 @@ def to_plot(timeline: Timeline) -> str:
 
 
 def _band(timeline: Timeline, top: int, name: str, value: Callable[[SimulatedStep], float]) -> list[str]:
-    """One curve: a step function above its base line, with its largest value beside it."""
+    """Draw one curve: a step function above its base line, with its largest value beside it."""
     values = [value(step) for step in timeline.steps]
     most = max(*values, 1.0) if len(values) > 1 else max(values[0], 1.0)
     base = top + _BAND
@@ -136,7 +136,7 @@ _BETWEEN = "  "
 
 
 def tick_lines(outcome: TickOutcome, *, table: bool = False, verbose: bool = False) -> list[str]:
-    """The statements as SQL with the reasons as comments, or, with `table`, as a table; then what they add up to.
+    """Return the statements as SQL with reasons as comments or, with `table`, as a table; then the totals.
 
     `verbose` also lists the compute clusters that need nothing.
     """
@@ -206,7 +206,7 @@ def tick_line(outcome: TickOutcome, at: str) -> str:
 
 
 def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
-    """A line for each target; what was counted, and what was done to it."""
+    """Return a line for each target with its counts and the action on it."""
     return [f"{target}: {count(number, noun)} {done}" for target, number in sorted(outcome.done.items())]
 
 
@@ -220,7 +220,9 @@ def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
 
 
 def replay_lines(outcome: ReplayOutcome) -> list[str]:
-    """Of each compute cluster what was recorded and what is assumed, what the declared strategies do, and the comparison."""
+    """Describe, for each compute cluster, the recorded history, the assumptions, the declared strategies' actions, and
+    the comparison.
+    """
     lines: list[str] = []
     for each in outcome.replayed:
         lines += [""] if lines else []
@@ -238,7 +240,9 @@ def replay_lines(outcome: ReplayOutcome) -> list[str]:
 
 
 def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
-    """As JSON: of each compute cluster the timeline of the declared strategies, and the sums of the applied ones."""
+    """Return as JSON, for each compute cluster, the timeline of the declared strategies and the totals of the applied
+    ones.
+    """
     return {
         "ok": outcome.ok,
         "since": timestamp(outcome.since),

@@ -73,10 +73,12 @@ def to_text(outcome: VerbOutcome, *, folder: str = "", quiet: bool = False, verb
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, folder: str = "", verbose: bool = False) -> list[str]:
-    """`ERROR code path: message (file:line:column)`, those of one file from top to bottom; files are relative to `folder`.
+    """Return lines `ERROR code path: message (file:line:column)`, by position in each file.
 
-    The remedy of an error, a nearest name, or with `verbose` any remedy, is on a line of its own, below the first one that has
-    it. Without `verbose`, a warning with the words of many others stands for them.
+    Files are relative to `folder`.
+
+    The remedy of an error, a nearest name, or with `verbose` any remedy, is on a separate line below the first problem
+    that has it. Without `verbose`, one warning represents many with the same words.
     """
     lines: list[str] = []
     fixes = set[str]()
@@ -210,7 +212,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
 
 
 def access_lines(diff: AccessDiff) -> list[str]:
-    """A table of who gains and loses what."""
+    """Return a table of the actors who gain and lose access."""
     from gitops.render.plan_views import MOST_ROWS, access_counts, access_views
 
     lines = [f"  access: {access_counts(diff)}"]
@@ -233,7 +235,7 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
 
 
 def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
-    """The change that an approver signs and its gate; if `whole`, also the plan, the commit and the folder."""
+    """Return the change that an approver signs and its gate; if `whole`, also the plan, the commit and the folder."""
     plan, target = subject.plan, subject.target
     change = plan.change(subject.address)
     action = "change" if change is None else change.action.value
@@ -253,7 +255,7 @@ def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
 
 
 def change_lines(plan: Plan) -> list[str]:
-    """Each change of a plan with the steps of its migration, or with what it changes of keys and rules."""
+    """Return each change of a plan with the steps of its migration, or with its differences in keys and rules."""
     lines: list[str] = []
     views = {}
     if any(change.migration is not None for change in plan.changes):
@@ -351,14 +353,17 @@ def _dry_run(outcome: ApplyOutcome) -> list[str]:
 
 
 def _first(outcome: ApplyOutcome) -> str:
-    """Where several changes failed, the one that failed first: the problems below are in plan order."""
+    """Return the change that failed first, if several failed; the problems below are in plan order."""
     failed = [r for r in outcome.results if r.outcome.failed]
     first = first_failure(failed)
     return f", first at {first.node_id}" if first is not None and len(failed) > 1 else ""
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:
-    """How many changes an apply carried out and, if any, how many wait, as a plan counts them; and what it finished."""
+    """Return how many changes an apply carried out and, if any, how many wait, counted as in a plan.
+
+    And the finished work.
+    """
     edits = [each for each in outcome.changes if outcome.counted and each.address not in outcome.republished]
     found = Counter(each.disposition for each in edits)
     earlier = sum(each.code is Code.CLUSTER_RECOVERY_ROLLED_FORWARD for each in outcome.diagnostics)
@@ -388,7 +393,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 
 def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
-    """What waits, by the reason: a line for each change, or one for many."""
+    """Return the waiting changes by reason: a line for each change, or one for many."""
     may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
     alike: dict[str, list[str]] = {}
     for name, record in outcome.waiting.items():
@@ -402,7 +407,7 @@ def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 
 def status_line(place: str, outcome: StatusOutcome) -> str:
-    """One cluster on one line: whether it is in sync, what waits, and who applied last."""
+    """Return one line about one cluster: whether it is in sync, the waiting changes, and the person who applied last."""
     error = next((each for each in outcome.diagnostics if each.severity is Severity.ERROR), None)
     if error is not None:
         return visible(f"{place}: failed: {error.code}: {error.message}")
@@ -444,7 +449,7 @@ def _revision(revision: RevisionIdentity) -> str:
 
 
 def _last(entry: LedgerEntry) -> str:
-    """What an entry is, when it was made, by whom, and of which commit."""
+    """Describe an entry: its kind, time, author and commit."""
     by = f" by {entry.actor}" if entry.actor else ""
     return f"{entry.number}, {entry.kind.value} at {entry.at}{by}{f', commit {entry.source.commit[:12]}' if entry.source else ''}"
 

@@ -177,7 +177,7 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
 
 def queries(options: argparse.Namespace) -> int:
-    """`gitops graph queries [GRAPH]`: lists the queries that `gitops plan` plans with the same options, or the applied
+    """`gitops graph queries [GRAPH]`: lists the queries planned by `gitops plan` with these options, or the applied
     ones.
     """
     from gitops.cli.cluster import planning_workspace, to_read

@@ -1,4 +1,6 @@
-"""Attacks on approvals: for another change, by another person, at another time, used twice, by an author, or over other data."""
+"""Attacks on approvals: for a different change, by a different person, at a different time, used twice, by an author,
+over other data.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def _honest(copy: ClusterCopy) -> str:
 
 
 def _no_approval(copy: ClusterCopy) -> str:
-    """The control of the gate itself: there is no approval at all."""
+    """Return the control of the gate itself: no approval at all."""
     if any(copy.store().refs(approvals_prefix(copy.rule.name))):
         raise AttackSucceeded("an approval exists although none was given")
     return copy.expect_no_effect()
@@ -232,7 +234,7 @@ def _replaced(copy: ClusterCopy) -> str:
 
 
 def _drafted(copy: ClusterCopy) -> str:
-    """An approver signs a commit that another person drafted, as by amending it with signing on; in both forms."""
+    """Have an approver sign a commit that a different person drafted, as by amending it with signing on; in both forms."""
     copy.approve_except_first()
     first, reasons = copy.rules.first_approver, []
     approval, statement = copy.draft_approval(first)
@@ -323,7 +325,9 @@ def _unsigned_delete(copy: ClusterCopy) -> str:
 
 
 def _recorded(copy: ClusterCopy, commit: str, *, key: str | None = None, account: str | None = None) -> None:
-    """Push a commit to the branch, as a server does that knows the pusher by a key or an account: first it writes the record."""
+    """Push a commit to the branch like a server that identifies the pusher by a key or an account: it writes the record
+    first.
+    """
     store, clock = copy.store(), SystemClock()
     update = RefUpdate(copy.target, store.resolve(copy.target) or ZERO, commit)
     record = record_of([update], clock, certificate=None, key=key, account=account)
@@ -348,7 +352,9 @@ def _unlisted(copy: ClusterCopy) -> str:
 
 
 def _beside_a_run(copy: ClusterCopy) -> str:
-    """An approver takes the lock, pushes a delete in the name of a stranger, and gives the lock back: another run applies it."""
+    """Have an approver push a delete in a stranger's name under the lock and release the lock, so that another run
+    applies it.
+    """
     store, first = copy.store(), copy.rules.first_approver
     lock = f"refs/gitops/locks/{copy.rule.name}"
     tree = store.write_files(None, {"lock.json": b"{}\n"})
@@ -364,7 +370,7 @@ def _beside_a_run(copy: ClusterCopy) -> str:
 
 
 def _spoofed(copy: ClusterCopy) -> str:
-    """A push over a path, where the person who pushes sets the variables in which a server names the account."""
+    """Push over a path, where the pusher sets the variables in which a server puts the account."""
     if not copy.has_hook:
         raise AttackSkipped("no hook of this program records pushes there")
     commit = _unsigned_delete(copy)
@@ -380,10 +386,11 @@ def _spoofed(copy: ClusterCopy) -> str:
 
 
 def _crossed(copy: ClusterCopy) -> str:
-    """An approver removes the graph in history that is applied, and lets git choose it again where two lines cross.
+    """Have an approver remove the graph in applied history, so that git selects the removal again in a criss-cross
+    merge.
 
-    The only commits that change the graph are those of another person, who tried the same and took it back. Git may take the
-    newest commit at which the lines parted as their base.
+    The only commits that change the graph are those of a different person, who tried the same and reverted it. Git may
+    use the newest commit at which the lines diverged as their base.
     """
     first, store, times = copy.rules.first_approver, copy.store(), itertools.count(1_760_000_000)
 
@@ -428,7 +435,7 @@ _FEW = 5
 
 @dataclass(frozen=True)
 class _At:
-    """Does something at one fault point of a run, as if it happened in another process."""
+    """Runs an action at one fault point of a run, as if it happened in another process."""
 
     point: str
     act: Callable[[], None]

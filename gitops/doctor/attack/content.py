@@ -1,4 +1,4 @@
-"""Attacks by what a change request brings: its content, its messages, and what of it is executed."""
+"""Attacks by the content of a change request: its files, its messages, and anything of it that is executed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _rejected(copy: ClusterCopy, commit: str) -> str:
 
 
 def _entry(mode: bytes, name: bytes, content: bytes | None) -> Callable[[ClusterCopy], str]:
-    """Return an attack by one entry of the cluster folder; without content the entry names a commit."""
+    """Return an attack by one entry of the cluster folder; without content the entry is a submodule commit."""
 
     def run(copy: ClusterCopy) -> str:
         target = copy.head(copy.target) if content is None else copy.write_object("blob", content)
@@ -245,7 +245,7 @@ def _comment_of_bot(copy: ClusterCopy) -> tuple[str, str]:
 
 
 def _marker(copy: ClusterCopy) -> str:
-    """A comment of another account carries the bot's marker."""
+    """Put the bot's marker into a comment of a different account."""
     head = copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY})
     _push(copy, head)
     marker, before = _comment_of_bot(copy)
@@ -269,7 +269,7 @@ class _EditedComments(LocalForge):
 
 
 def _edited_comment(copy: ClusterCopy) -> str:
-    """A person who may write to the repository puts a command into the comment of an approver, who may give commands."""
+    """Put a command into an approver's comment, as a person with write access to the repository could."""
     first = copy.rules.first_approver
     with (copy.server / "config").open("a", encoding="utf-8") as settings:
         settings.write(f'[gitops]\n\tadministrators = "{first}"\n')

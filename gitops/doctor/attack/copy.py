@@ -77,9 +77,9 @@ _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "
 
 @dataclass(frozen=True)
 class CopiedRules:
-    """What a copy is made of. `approvers` are a quorum for a delete; `keys` is the folder with the key of each participant.
+    """Rules of a copy. `approvers` are a quorum for a delete; `keys` is the folder with the key of each participant.
 
-    `served` means that only the hook of this program checks pushes: there is no forge in front of the repository.
+    `served` means that only this program's hook checks pushes, because there is no forge in front of the repository.
     """
 
     config: BotConfig
@@ -199,7 +199,7 @@ _HONEST = "honest@attack.invalid"
 
 
 class AttackSucceeded(Exception):  # noqa: N818 - the result of an attack, not an error
-    """The attack was not stopped; the message says what happened."""
+    """The attack was not stopped; the message describes the result."""
 
 
 class AttackSkipped(Exception):  # noqa: N818 - the result of an attack, not an error
@@ -298,7 +298,7 @@ class ClusterCopy:
         message: str = "change\n",
         signer: str | None = AUTHOR,
     ) -> str:
-        """A commit by `who` that changes files of its first parent, by default the head of the branch; None does not sign."""
+        """Commit changes as `who` to files of the first parent, by default the head of the branch; None does not sign."""
         key = None if signer is None else self.rules.key(signer)
         store = self.store()
         if not parents:
@@ -344,7 +344,7 @@ class ClusterCopy:
     def approve(self, who: str, *, blind: bool = False) -> str:
         """Approve the delete as `who`, as `gitops approve` does. Returns the commit, which has its own branch.
 
-        `blind` skips the check of the authors, as a person could who writes the approval without this program.
+        `blind` skips the check of the authors, like a person who writes the approval without this program.
         """
         outcome = self.sign_approval(who, blind=blind)
         if outcome.commit is None:
@@ -371,7 +371,7 @@ class ClusterCopy:
             self.approve(who)
 
     def draft_approval(self, who: str) -> tuple[Approval, ApprovalStatement]:
-        """What an approval of the delete by `who` would say. No approval stays in the repository."""
+        """Return the content of an approval of the delete by `who`. No approval remains in the repository."""
         commit = self.approve(who, blind=True)
         found = read_evidence(self.store(), "", commit, frozenset())
         if found.approval is None or found.statement is None:
@@ -442,8 +442,8 @@ class ClusterCopy:
 class Attack:
     """One attack.
 
-    `run` carries it out on a copy in `state` and returns what stopped it. It raises AttackSucceeded, AttackSkipped or
-    AttackInconclusive. `rule` is the page and the rule that must stop it.
+    `run` carries it out on a copy in `state` and returns the defence that stopped it. It raises AttackSucceeded,
+    AttackSkipped or AttackInconclusive. `rule` is the page and the rule that must stop it.
     """
 
     name: str

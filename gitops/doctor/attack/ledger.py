@@ -1,4 +1,4 @@
-"""Attacks on the ledger: on its history, on what says no, on runs, and on where the cluster is."""
+"""Attacks on the ledger: on its history, revocations and other refusals, runs, and the location of the cluster."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _expect_ledger_refused(copy: ClusterCopy) -> str:
 
 
 def _forged_entry(copy: ClusterCopy) -> str:
-    """One more entry that is correct, but signed with another key."""
+    """Add one entry that is correct except for its signing key."""
     store, head = copy.store(), copy.head(copy.ledger)
     tree = store.commit(head).tree
     before = read_entry(store.read(tree, "entry.json") or b"")
@@ -493,7 +493,7 @@ _PLACE = "docs/trust.md: where a cluster is"
 
 
 def _declared(copy: ClusterCopy, **changed: str) -> bytes:
-    """The rules of the copy with the cluster declared otherwise; without a name there is no cluster."""
+    """Return the rules of the copy with a different declaration of the cluster; without a name, no cluster."""
     config, rule = copy.rules.config, copy.rule
     place = {"name": rule.name, "path": rule.path, "branch": rule.branch, "environment": rule.environment, **changed}
     identity = "" if config.repository is None else f"repository: {config.repository!r}\n"
@@ -528,7 +528,7 @@ def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
 
 
 def _applied(copy: ClusterCopy, rule: ClusterRule) -> VerbOutcome:
-    """What the bot does with a cluster after a merge: the ledger is started, or a change of its place and an apply are tried."""
+    """Run the bot's work after a merge: start the ledger, or try a location change and an apply."""
     local, config = copy.local(), copy.local().config()
     head, position = local.head_of(rule.ref) or copy.head(copy.target), local.position(rule)
 

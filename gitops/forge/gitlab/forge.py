@@ -103,7 +103,7 @@ class GitLabDialect(Dialect):
     def __init__(self, project: str) -> None:
         """`project` is a path (`group/sub/name`) or a number.
 
-        Raises UsageError `usage_error` for anything else: without a name, the paths here would be those of all projects.
+        Raises UsageError `usage_error` for anything else, because without a name the paths would refer to all projects.
         """
         parts = project.split("/")
         named = len(parts) > 1 and all(_SEGMENT.fullmatch(part) and part.strip(".") for part in parts)
@@ -518,7 +518,7 @@ class GitLabForge(HostedForge):
     def record_deployment(self, deployment: Deployment) -> None:
         """Create or update the one record that holds the state of this deployment of a commit to an environment.
 
-        GitLab cannot change a deployment that has ended, so another one is created. GitLab requires a branch and gets the
+        GitLab cannot change a deployment that has ended, so a new one is created. GitLab requires a branch and gets the
         project's default branch.
         """
         wanted = DEPLOYMENTS[deployment.state]
@@ -554,9 +554,10 @@ class GitLabForge(HostedForge):
         return approvals, list(self._list(self._api.reviewers(number)))
 
     def _ref_of(self, commit: str) -> str | None:
-        """Return a ref of this project that holds a commit which is on none of its branches.
+        """Return a ref of this project that contains a commit which is on none of its branches.
 
-        For the head of a fork it is the ref of the merge request, for a commit of a merge train that of its pipeline.
+        For the head of a fork, it is the ref of the merge request; for a commit of a merge train, it is the ref of its
+        pipeline.
         """
         numbers = [row.number("iid") for row in self._list(self._api.requests_of(commit))]
         if numbers:

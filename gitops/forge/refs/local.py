@@ -102,7 +102,7 @@ class DocumentReports(ABC):
     def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
         """Change files behind a ref without losing another writer's change. Return the files that `change` received.
 
-        Raises `missing`, if it is given, for a ref that does not exist; any other starts without files.
+        Raises `missing`, if given, for a ref that does not exist; otherwise such a ref starts without files.
         """
 
     @property

@@ -1,8 +1,8 @@
 """Stored documents of the bare-repository forge: one document per request, comment, status, check and so on.
 
-The nouns are those of the port; fields that a document does not have are empty when reading and writing. Longer texts are
-stored next to their document as Markdown, so that `git show` is readable. Every name, title and time in a document is one
-plain line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
+The types are those of the port; fields that a document does not have are empty when reading and writing. Longer texts
+are stored next to their document as Markdown, so that `git show` is readable. Every name, title and time in a document
+is one plain line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
 
 All documents have version 1, except that a request with an author or labels has version 2.
 """
