@@ -7,17 +7,18 @@ localhost.
 
 from __future__ import annotations
 
-import html
 import http.client
 import json
-import re
+import os
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,7 +32,6 @@ _CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="needs a browser: apt install chromium")
 
 _HELP = """
-<pre id="found"></pre>
 <script>
 const found = {};
 const TEXT = {"Content-Type": "text/plain"}, JSON_TYPE = {"Content-Type": "application/json"};
@@ -46,8 +46,9 @@ async function attempt(name, url, options) {
 }
 function posted(action, name, value) {
   return new Promise(done => {
-    const frame = document.body.appendChild(document.createElement("iframe"));
-    frame.name = "frame" + Math.random();
+    const frame = document.createElement("iframe");
+    frame.name = "frame" + Math.random();  // set before the frame is in the page, or Chromium does not find the target
+    document.body.appendChild(frame);
     const form = document.body.appendChild(document.createElement("form"));
     Object.assign(form, {method: "post", enctype: "text/plain", action, target: frame.name});
     Object.assign(form.appendChild(document.createElement("input")), {type: "hidden", name, value});
@@ -55,7 +56,7 @@ function posted(action, name, value) {
     form.submit();
   });
 }
-function show() { document.getElementById("found").textContent = JSON.stringify(found); }
+function show() { fetch("/found", {method: "POST", body: JSON.stringify(found)}); }
 </script>
 """
 _EVIL = """
@@ -73,7 +74,9 @@ _EVIL = """
     await attempt(`tool ${tag}`, at + "mcp", {...send, body: tool(`tool-${tag}`)});
     const line = JSON.stringify({type: "Town", data: {key: `load-${tag}`}});
     await attempt(`load ${tag}`, at + "load/ndjson", {...send, body: line});
-    navigator.sendBeacon(at + "queries/add_town", new Blob([town(`beacon-${tag}`)], {type: "text/plain"}));
+    // What sendBeacon sends, with an answer to wait for.
+    const beacon = {...send, keepalive: true, credentials: "include", body: town(`beacon-${tag}`)};
+    await attempt(`beacon ${tag}`, at + "queries/add_town", beacon);
     await posted(at + "queries/add_town", `{"params": {"key": "form-${tag}`, `", "size": 1}}`);
   }
   show();
@@ -96,8 +99,9 @@ _REBIND = """
 
 
 @contextmanager
-def internet(port: int) -> Iterator[int]:
-    """The proxy, for a query server on `port`; gives its own."""
+def internet(port: int) -> Iterator[tuple[int, Queue[Any]]]:
+    """The proxy, for a query server on `port`; gives its own port, and what pages report at their end."""
+    reports = Queue[Any]()
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -108,6 +112,9 @@ def internet(port: int) -> Iterator[int]:
             if place.path == "/page":
                 page = {"evil.test": _EVIL, "rebind.test": _REBIND}[place.hostname or ""]
                 self._send(200, "text/html", (_HELP + page.replace("PORT", str(port))).encode())
+            elif place.path == "/found":
+                self._send(204, "text/plain", b"")
+                reports.put(json.loads(body))
             elif place.hostname == "rebind.test":
                 kept = {name: value for name, value in self.headers.items() if not name.lower().startswith("proxy-")}
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -134,36 +141,34 @@ def internet(port: int) -> Iterator[int]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield server.server_address[1]
+        yield server.server_address[1], reports
     finally:
         server.shutdown()
         server.server_close()
         thread.join(30)
 
 
-def visited(address: str, proxy: int, profile: Path) -> dict[str, Any]:
-    """What the page at an address found."""
+def visited(address: str, internet: tuple[int, Queue[Any]], profile: Path) -> dict[str, Any]:
+    """What the page at an address reports."""
+    proxy, reports = internet
     words = [
         _CHROMIUM or "",
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
         "--no-first-run",
-        f"--user-data-dir={profile}",
+        "--disable-dev-shm-usage",
     ]
-    words += [
-        "--disable-background-networking",
-        "--disable-component-update",
-        f"--proxy-server=http://127.0.0.1:{proxy}",
-    ]
+    words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
     # What newer browsers forbid by themselves is permitted: others do not.
     words += ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,HttpsUpgrades"]
-    words += ["--virtual-time-budget=60000", "--dump-dom", address]
-    shown = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
-    text = re.search(r'<pre id="found">(.*?)</pre>', shown, re.DOTALL)
-    assert text is not None, shown[:2000]
-    assert text[1], "the page did not come to its end"
-    found: dict[str, Any] = json.loads(html.unescape(text[1]))
+    words += [f"--proxy-server=http://127.0.0.1:{proxy}", "--remote-debugging-port=0", address]
+    browser = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        found: dict[str, Any] = reports.get(timeout=120)  # only a hung browser reaches this limit
+    finally:
+        os.killpg(browser.pid, signal.SIGKILL)
+        browser.wait()
     return found
 
 
@@ -176,22 +181,23 @@ def test_a_page_of_another_site_neither_reads_nor_changes_a_graph(
         monkeypatch.setattr(app, "refuse_other_sites", lambda _scope, **_given: None)
         monkeypatch.setattr(tools, "refuse_other_sites", lambda _scope, **_given: None)
         monkeypatch.setattr(Call, "require_media_type", lambda _call, _expected: None)
-    with running(generation(served(town_graph(tmp_path)))) as server, internet(server.port) as proxy:
-        evil = visited("http://evil.test/page", proxy, tmp_path / "a")
-        rebound = visited(f"http://rebind.test:{server.port}/page", proxy, tmp_path / "b")
+    with running(generation(served(town_graph(tmp_path)))) as server, internet(server.port) as net:
+        evil = visited("http://evil.test/page", net, tmp_path / "a")
+        rebound = visited(f"http://rebind.test:{server.port}/page", net, tmp_path / "b")
         rows = server.ask("GET", "/graphs/towns/queries/towns").json()["rows"]
     made = {row["t.key"] for row in rows} - {"a", "b", "c"}
     # The browser itself keeps answers from a page of another site, and sends no JSON for it.
     assert {name.rpartition(" ")[0]: found for name, found in evil.items()} == {
         **dict.fromkeys(("read", "export", "json"), "blocked"),
-        **dict.fromkeys(("read without a preflight", "simple", "typeless", "tool", "load"), "opaque"),
+        **dict.fromkeys(("read without a preflight", "simple", "typeless", "tool", "load", "beacon"), "opaque"),
     }
     if door == "closed":
         assert made == set()
         assert {name: status for name, (status, _) in rebound.items()} == dict.fromkeys(rebound, 421)
         assert not any("Ash" in text or "t.key" in text for _, text in rebound.values())
         return
-    sent = {f"{name}-{host}" for name in ("simple", "typeless") for host in "1l"}
-    assert made >= sent | {"form-1=", "form-l=", "rebound", "rebound-tool"}
+    # No `tool`: the MCP library itself refuses a call that is not sent as JSON.
+    sent = {f"{name}-{host}" for name in ("simple", "typeless", "load", "beacon") for host in "1l"}
+    assert made == sent | {"form-1=", "form-l=", "rebound", "rebound-tool"}
     assert rebound["read"][0] == 200
     assert "t.key" in rebound["read"][1]
