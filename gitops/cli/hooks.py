@@ -66,7 +66,7 @@ _STATES = {
 
 
 def status(options: argparse.Namespace) -> int:
-    """Record who pushes, outside of the quarantine. A missing record refuses no push, but leaves authors unknown."""
+    """`gitops hook status`: exits 1 unless git runs every hook of this program."""
     from gitops.repository.wiring.repository import hook_status
 
     found = hook_status(options.repo)
@@ -128,7 +128,7 @@ def _pre_receive(_: list[str]) -> int:
 
 
 def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
-    """Write down who pushes, outside of the quarantine. Without the record authors are unknown: that refuses no push."""
+    """Record who pushes, outside of the quarantine. A missing record refuses no push, but leaves authors unknown."""
     from gitops.cluster.approvals.pushes import identity_of
     from gitops.repository.guard import MOST_COMMITS, brought_by_people, is_governed, record_of, record_push
     from gitops.repository.wiring.git import default_ref

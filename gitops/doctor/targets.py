@@ -46,8 +46,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Settings of a target check: the machine's variables, how to open a target, the time, and whether rows are
-    written.
+    """Settings of a target check: variables, a function that opens a target, the time, and whether to write rows.
 
     `owners` are the names of clusters in the rows of a target, if known.
     """

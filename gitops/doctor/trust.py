@@ -72,8 +72,9 @@ def trust_findings(
 
 
 def _quorums(config: BotConfig, trust: TrustRoot, now: datetime, path: str) -> Iterator[DoctorFinding]:
-    """Check that enough people can approve, by the largest number of each environment, and that a review counts for
-    something.
+    """Check that enough people can approve, by the largest number of each environment.
+
+    Also checks that a review counts for at least one kind of change.
     """
     quorums = [trust.quorum(name) for name in sorted({rule.environment for rule in config.clusters})]
     if not trust.numbers:

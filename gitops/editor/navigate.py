@@ -1,6 +1,4 @@
-"""Definitions, references, renames and hovers: declarations and occurrences of a name, the edits to rename it, its
-meaning.
-"""
+"""Definitions, references, renames and hovers: declaration, occurrences and meaning of a name, and edits to rename it."""
 
 from __future__ import annotations
 

@@ -41,8 +41,9 @@ def _token_pattern(string: bytes) -> re.Pattern[bytes]:
 
 
 def _start_patterns(pattern: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return patterns for text outside of comments and strings: for text with terminated strings, and for text after an
-    open one.
+    """Return patterns for text outside of comments and strings.
+
+    The first is for text whose strings end, the second for text after an open string.
     """
     skipped = rb"(?P<skip>" + _COMMENT + rb"|%s)|" + pattern
     return re.compile(skipped.replace(b"%s", _STRING) + b"|" + _OPEN), re.compile(skipped.replace(b"|%s", b""))

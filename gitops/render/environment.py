@@ -393,8 +393,9 @@ class KeptCode(SourceFileLoader):
         return cast("CodeType", self.get_code(self.name))
 
     def path_stats(self, _path: object) -> dict[str, int]:
-        """Return the values that Python compares with cached code: the size, and as date 32 bits of a digest, because a
-        date proves little.
+        """Return the values that Python compares with cached code.
+
+        These are the size and, as the date, 32 bits of a digest, because a date proves little.
         """
         files = [Path(each).stat() for each in self._by]
         programs = " ".join(f"{each.st_size} {each.st_mtime_ns}" for each in files)

@@ -117,8 +117,7 @@ def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
 
 
 def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = True, quiet: Collection[str] = ()) -> str:
-    """Return a flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame for each
-    graph.
+    """Return a left-to-right flowchart (https://mermaid.js.org/syntax/flowchart.html) with a frame for each graph.
 
     Each compute cluster has a frame too. There are at most `most` boxes: with more nodes, those of one frame, kind and
     action share a box with their number, or all nodes of a frame do. The `quiet` nodes of one graph always share a box.

@@ -225,8 +225,9 @@ def _answers(outcome: StatusOutcome) -> Form:
 
 
 def _landing(outcome: PlanOutcome) -> Form:
-    """Return whether an apply of the plan would succeed completely now, the obstacles, and the work that it settles
-    first.
+    """Return whether an apply of the plan would succeed completely now, with the obstacles.
+
+    Includes the work that the apply settles first.
     """
     found = [{"resource": each.path, "code": each.code, "message": each.message} for each in outcome.obstacles]
     first = [

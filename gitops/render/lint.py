@@ -65,10 +65,9 @@ def lint_text(outcome: LintOutcome, folder: str = "") -> str:
 
 
 def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) -> Form:
-    """Return the document: counts, `reports` in the form of the language, and every problem with its place, those of
-    folders last.
+    """Return the document: counts, `reports` in the form of the language, and every problem with its place.
 
-    Paths are relative to the cluster folder.
+    Problems of folders are last. Paths are relative to the cluster folder.
     """
     problems = []
     for problem in outcome.problems:

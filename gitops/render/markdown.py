@@ -89,8 +89,9 @@ def _span(shown: str) -> str:
 
 
 def text(value: str) -> str:
-    """Return `value` as running text on one line: plain words unchanged, quotes and runs of anything else as code
-    spans.
+    """Return `value` as running text on one line.
+
+    Plain words are unchanged; quotes and runs of anything else become code spans.
     """
     parts: list[str] = []
     special: list[str] = []

@@ -27,9 +27,7 @@ _MOST_WAITING = 3
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """State of a run at one moment: its totals, the running nodes with their start times, and some nodes that wait for
-    locks.
-    """
+    """State of a run at one moment: its totals, the running nodes with start times, and some nodes that wait for locks."""
 
     changes: int
     ended: dict[str, int]

@@ -220,9 +220,7 @@ def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
 
 
 def replay_lines(outcome: ReplayOutcome) -> list[str]:
-    """Describe, for each compute cluster, the recorded history, the assumptions, the declared strategies' actions, and
-    the comparison.
-    """
+    """Describe history, assumptions, declared strategies' actions and the comparison for each compute cluster."""
     lines: list[str] = []
     for each in outcome.replayed:
         lines += [""] if lines else []
@@ -240,9 +238,7 @@ def replay_lines(outcome: ReplayOutcome) -> list[str]:
 
 
 def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
-    """Return as JSON, for each compute cluster, the timeline of the declared strategies and the totals of the applied
-    ones.
-    """
+    """Return, for each compute cluster, the declared strategies' timeline and the applied ones' totals, as JSON."""
     return {
         "ok": outcome.ok,
         "since": timestamp(outcome.since),

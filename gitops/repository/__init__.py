@@ -1,5 +1,6 @@
-"""Clusters that live in git: where each is declared and recorded, under which rules, and who wrote what it applies.
+"""Clusters in git: their declared and recorded locations, their rules, and the authors of applied changes.
 
-It knows one cluster and the forges. `repository.repository.Repository` is its front door; `repository.wiring.local` is the one on
-this machine, with every adapter and the settings of the operator. What an event means is the bot's business.
+This package uses the cluster and forge packages. `repository.repository.Repository` is its entry point;
+`repository.wiring.local` opens the one on this machine, with every adapter and the operator's settings. The bot
+interprets events.
 """

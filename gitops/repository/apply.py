@@ -1,8 +1,8 @@
-"""An apply under a ledger branch, for command, bot and hooks alike: first where the cluster is, then the rest, as one outcome.
+"""Applies with a branch ledger, for command, bot and hooks: first the location of the cluster, then the rest.
 
-1. Where the cluster is declared elsewhere than its ledger records it, and that is approved, it is recorded, and the rest of the
-   apply goes on from there. If it is not approved, the rest goes on where the cluster is.
-2. If it is approved and cannot be carried out, or if it takes the cluster out, nothing else is applied.
+1. If the declared location differs from the recorded one and is approved, it is recorded, and the rest of the apply
+   uses it. If it is not approved, the rest uses the current location.
+2. If it is approved but cannot be carried out, or if it removes the cluster, nothing else is applied.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from gitops.repository.results import diagnostics_of
 
 @dataclass(frozen=True, slots=True)
 class ClusterMove:
-    """How it ended: `rule` is where the cluster is now, None where it was taken out. `outcome` is of the entry that records it.
+    """Result of a move: `rule` is the cluster's new location, None if it was removed. `outcome` is that of its entry.
 
-    `refused` are the problems of an approved change that could not be carried out, `waits` those of one that is not approved.
+    `refused` are the problems of an approved change that could not be carried out, `waits` those of an unapproved
+    change.
     """
 
     rule: ClusterRule | None
@@ -46,10 +47,10 @@ def move_cluster(
     *,
     dry_run: bool = False,
 ) -> ClusterMove:
-    """Record where a cluster is from now on, if a merge moved it and that is approved. Raises RemoteError.
+    """Record the new location of a cluster if a merge moved it and that is approved. Raises RemoteError.
 
-    `declared` opens its workspace where it is declared. With `dry_run` nothing is recorded: what would be is `refused`, with a
-    warning that says so.
+    `declared` opens its workspace at the declared location. With `dry_run` nothing is recorded; the move is `refused`
+    with a warning.
     """
     try:
         if not repository.scope_waits(rule, position, config):

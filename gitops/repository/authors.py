@@ -1,16 +1,17 @@
-"""What is known, besides git, about the origins of commits: what a forge lists and announces, and what a server recorded.
+"""Collects facts about the origins of commits from outside git: a forge's lists and events, and a server's records.
 
-The rules are those of `gitops.cluster.approvals.origins`; this module collects what they ask for.
+The rules are those of `gitops.cluster.approvals.origins`; this module collects their inputs.
 
-1. A commit of the target that merging a request gives, to the byte, stands for the commits of the request.
-2. A commit of a request was brought by the oldest push to its branch that has it. The list of pushes is followed from the head
-   back: each push must end where the one after it began. A gap, an early end, a limit of the adapter or a fork that no longer
-   exists leaves the commits unknown. The opener is one of the people of each.
-3. Any other commit of the target was brought by a push to it: one that the forge lists, or, where it lists none, the one of the
-   event. A merge whose request the forge does not name yet is pending: it is never the work of the account that merged.
+1. A commit of the target that is, byte for byte, the merge of a request represents the commits of the request.
+2. A commit of a request was brought by the oldest push to its branch that has it. The list of pushes is followed from
+   the head back: each push must end where the one after it began. A gap, an early end, a limit of the adapter or a fork
+   that no longer exists leaves the commits unknown. The opener counts as one of the people of each.
+3. Any other commit of the target was brought by a push to it: one that the forge lists or, if it lists none, the one of
+   the event. A merge whose request the forge does not report yet is pending; it never counts as the work of the account
+   that merged.
 4. On a bare repository the hook recorded who pushed each commit first.
-5. What only says who an author is ends no run. While the forge does not answer, all authors are pending. A commit that may have
-   merged a request that the forge cannot show has no origin. Both keep gates shut, and nothing else.
+5. Missing author information never ends a run. While the forge does not respond, all authors are pending. A commit that
+   may have merged a request that the forge cannot show has no origin. Both only keep gates closed.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
 
 @dataclass(frozen=True, slots=True)
 class PushHistory:
-    """The pushes of a branch back from a head, newest first.
+    """Pushes of a branch back from a head, newest first.
 
-    `complete`: none is missing. `pending`: the forge lists pushes, but not yet the one to the head.
+    `complete` means that none is missing. `pending` means that the forge lists pushes, but not yet the one to the head.
     """
 
     pushes: tuple[Push, ...] = ()
@@ -86,11 +87,11 @@ class Merges:
 
 @dataclass(slots=True)
 class OriginSources:
-    """What the origins of one plan are collected from.
+    """Sources of the origins of one plan.
 
-    `head` is the head of the target branch, `line` its commits that are not applied, along first parents, newest first. `merged`
-    are the requests that these merged, as far as the forge was asked, `unsaid` the commits for which it cannot say it, `opened`
-    the requests that the plan is about. `announced` is the push to the target that an event is about.
+    `head` is the head of the target branch, `line` its unapplied commits along first parents, newest first. `merged`
+    are the requests that these merged, if the forge was queried, `unsaid` the commits for which it cannot report that,
+    `opened` the requests of the plan. `announced` is the push to the target from an event.
     """
 
     repository: Repository
@@ -112,7 +113,10 @@ class OriginSources:
         return self.repository.git
 
     def collect(self) -> KnownOrigins:
-        """Everything that is known. Raises RemoteError; `pushers_pending` while the forge does not know."""
+        """Return all known origins.
+
+        Raises RemoteError; the result is `pushers_pending` while the forge does not report pushers.
+        """
         self.repository.fetch_heads([*self.merged, *self.opened])
         # Rule 1.
         stands_for: dict[str, str] = {}
@@ -233,10 +237,10 @@ def known_origins(
     queued: Sequence[ChangeRequest] = (),
     announced: Push | None = None,
 ) -> KnownOrigins:
-    """What is known of the commits of a plan: of the target at `head`, and of requests that are not merged.
+    """Return the known origins of a plan's commits: on the target at `head`, and of unmerged requests.
 
-    `merged` are the requests that commits of the target merged; the forge is asked for them if they are not given. `queued` are
-    requests that are merged in a group of a merge queue, whose head is `head`.
+    `merged` are the requests that commits of the target merged; the forge is queried if they are not given. `queued`
+    are requests that are merged in a group of a merge queue, whose head is `head`.
     """
     head = head or repository.head_of(rule.ref)
     if position.applied is None or position.trust is None or head is None:
@@ -265,9 +269,10 @@ def known_origins(
 
 
 def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> Merges:
-    """The requests onto the cluster's branch that commits merged.
+    """Return the requests onto the cluster's branch that commits merged.
 
-    All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
+    These include requests that do not touch the cluster, because for a rebased request a forge may report only the last
+    commit.
     """
     try:
         said = forge.merged_by(commits) if commits else MergedRequests()
@@ -284,9 +289,9 @@ def _pending(error: RemoteError) -> str:
 
 
 def unlisted(account: str) -> str:
-    """Why the push of an account is not that of a person, and what to do.
+    """Explain why an account's push does not count as a person's push, with a remedy.
 
-    To map the account of jobs to a person would make everybody who writes a job that person.
+    Mapping the account of jobs to a person would turn everybody who writes a job into that person.
     """
     return (
         f"the rules name no person for {account}, who pushed it: sign the commit, or, if one person alone uses the account, "
@@ -295,9 +300,9 @@ def unlisted(account: str) -> str:
 
 
 def merge_commits(repository: Repository, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
-    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase.
+    """Return the commits that a request's merge put on the branch: one for a merge or a squash, several for a rebase.
 
-    A request of a merge queue is not merged yet: any commit of the group may be what merging it gives.
+    A request in a merge queue is not merged yet, so any commit of the group may be its merge.
     """
     ends = {request.merged_as, request.head}
     found = (

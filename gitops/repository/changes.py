@@ -1,4 +1,4 @@
-"""What branches and change requests change, by git alone: no forge is asked, and nothing is checked out."""
+"""Computes the changes of branches and change requests from git alone, without querying a forge or a checkout."""
 
 from __future__ import annotations
 
@@ -41,9 +41,13 @@ def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: s
 
 
 def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bool:
-    """Return whether a commit of the cluster's branch changes nothing that a changeset would apply.
+    """Return whether a commit of the cluster's branch without a recorded changeset has nothing to apply.
 
-    Called if no changeset is recorded for it.
+    1. Its folder, keys and rules equal the last applied ones, or those of the last tried merge, because a different
+       merge already made the changes. 2. It is already applied, and changed none of them, or no work of the cluster is
+       waiting.
+
+    Raises GitopsError.
     """
     store, position = repository.git, repository.position(rule)
     if store.resolve(commit) is None:

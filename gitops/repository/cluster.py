@@ -1,11 +1,11 @@
-"""Where a cluster is: as its ledger records it, and as `gitops.yaml` declares it.
+"""Location of a cluster: as recorded in its ledger, and as declared in `gitops.yaml`.
 
-1. What the newest entry of a ledger records is in force, whatever `gitops.yaml` says since then. Entries of the first release do
-   not record the storage: it is what their source commit declares.
-2. A cluster without a ledger is where `gitops.yaml` of the target branch declares it; in a change request, where the merged
-   file declares it.
-3. The declaration for a ledger is the one with its name, else the one that is `renamed_from` it. Without any, the cluster was
-   taken out.
+1. The location in the newest ledger entry is in force, regardless of later edits of `gitops.yaml`. Entries of the first
+   release do not record the storage; it is the one that their source commit declares.
+2. A cluster without a ledger is where `gitops.yaml` of the target branch declares it; in a change request, where the
+   merged file declares it.
+3. The declaration for a ledger is the one with its name, otherwise the one that is `renamed_from` it. Without any, the
+   cluster was removed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def drift_ref(cluster: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
-    """What the ledger of a cluster records: `head` is its newest entry, `applied` the source commit of that.
+    """Recorded position of a cluster's ledger: `head` is its newest entry, `applied` the source commit of that entry.
 
-    Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied completely
-    (`converged` is False then): without them, authors could merge their own change first, and approve it in a later run. `tree`
-    is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first entry; `debts` are the open
-    debts. `scope` is where the ledger records the cluster. `graphs` are those that it vouches for.
+    Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied
+    completely (`converged` is False then): without them, authors could merge their own change first, and approve it in
+    a later run. `tree` is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first
+    entry; `debts` are the open debts. `scope` is the recorded location of the cluster. `graphs` are its checked graphs.
     """
 
     head: str | None = None
@@ -61,7 +61,7 @@ class LedgerPosition:
 
     @property
     def forge_kind(self) -> str | None:
-        """The kind of the forge, if the rules name it."""
+        """Kind of the forge, if the rules set it."""
         return None if self.trust is None else self.trust.forge_kind
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
@@ -101,9 +101,9 @@ def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
 def successor(
     config: BotConfig, declaring: BotConfig, gone: ClusterScope, storage_of: Callable[[str], str | None]
 ) -> str | None:
-    """The cluster that `declaring` has and `config` lacks with the folder or the declared storage of one that goes.
+    """Return the cluster in `declaring` but not in `config` that has the folder or declared storage of a removed one.
 
-    `storage_of` gives the storage that a cluster folder declares.
+    `storage_of` returns the storage that a cluster folder declares.
     """
     known = {rule.name for rule in config.clusters}
     for rule in declaring.clusters:
@@ -117,10 +117,10 @@ def successor(
 
 
 def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tuple[ClusterRule, ...]:
-    """Rules 1 and 2 for all clusters; `heads` are the newest entries by the name of their ledger.
+    """Apply rules 1 and 2 to all clusters; `heads` are the newest entries by ledger name.
 
-    First those of `gitops.yaml` in its order, then those that were taken out of it, by name. A ledger that is closed, or goes on
-    under another name, is left out unless its name is declared.
+    The clusters of `gitops.yaml` come first in its order, then removed ones by name. A ledger that is closed, or
+    continues under a different name, is left out unless its name is declared.
     """
     found: dict[str, ClusterRule] = {}
     for declared in config.clusters:

@@ -1,21 +1,22 @@
-"""The rules of the server-side pre-receive hook: which pushes a repository accepts.
+"""Rules of the server-side pre-receive hook, which accepts or refuses pushes.
 
-The refs that carry trust accept only what is allowed here. A check that fails to run refuses the push.
+Trusted refs accept only the updates allowed here. A check that fails to run refuses the push.
 
-1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force. Only a repair, which names
-   the head that it removes, replaces a branch that does not verify.
-2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never moved or
-   deleted. The same holds for the branch of a revocation or a countersignature.
+1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force. Only a repair,
+   which records the removed head, replaces a branch that does not verify.
+2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never
+   moved or deleted. The same holds for the branch of a revocation or a countersignature.
 3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
-4. Only the bot writes its other refs. A person pushes a comment on a change request as a ref that the bot takes in.
+4. Only the bot writes its other refs. A person pushes a comment on a change request as a ref that the bot processes.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
-6. No ref has a name that a file system could take for one of the refs above because it ignores case or the form of letters, and
-   none replaces objects (`refs/replace/`): git would show other commits than those that are verified.
+6. No ref has a name that a file system could confuse with one of the refs above because it ignores case or Unicode
+   forms, and none replaces objects (`refs/replace/`), because git would then show other commits than the verified ones.
 
-A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are reserved there.
+A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are
+reserved there.
 
-Every push waits for this check. What reads rules, a cluster folder or an approval is imported when a push has one, and a
-`gitops.yaml` with keys that a ledger has in force is not validated again.
+Every push waits for this check. Code that reads rules, a cluster folder or an approval is imported only if a push
+contains one, and a `gitops.yaml` whose keys a ledger already has in force is not validated again.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class PushGuard:
             raise GitopsError(Code.LEDGER_DIVERGED, detail)
 
     def _is_repair(self, update: RefUpdate) -> bool:
-        """Whether a push replaces a branch that does not verify by its good entries and one that names the bad head."""
+        """Return whether a push replaces an invalid branch by its good entries and an entry with the bad head."""
         if update.old == ZERO:
             return False
         found = read_verified_entry(self._reader, update.new)
@@ -162,7 +163,7 @@ class PushGuard:
         return verify_chain(self._reader, update.new, good.commit.id).entry.previous == good.commit.id
 
     def _check_quarantine(self, update: RefUpdate) -> None:
-        """What a repair removes is kept under its own name."""
+        """Check that a quarantined commit, which a repair removed, is kept under its own name."""
         cluster, _, commit = update.ref.removeprefix(QUARANTINE).partition("/")
         if update.old != ZERO or (update.new, is_name(cluster)) != (commit, True):
             raise _refused("a commit in quarantine is kept under its name, and never moved or deleted")
@@ -312,7 +313,7 @@ class PushGuard:
         return named_clusters(content)
 
     def _check_rules(self, tree: str) -> None:
-        """Raise what is wrong with the keys and rules of a root tree, if it has any."""
+        """Raise the problem of the keys and rules of a root tree, if it has any."""
         if self._reader.read(tree, CONFIG_FILE) is None:
             return
         for files in self._in_force:
@@ -325,7 +326,7 @@ class PushGuard:
 
 
 def _folded(ref: str) -> str:
-    """One form for all refs that a file system could take for each other."""
+    """Return one form for all refs that a file system could confuse."""
     return unicodedata.normalize("NFKC", ref).casefold()
 
 
@@ -348,7 +349,7 @@ _MOST_TRIES = 100
 
 
 def brought_by_people(updates: Sequence[RefUpdate]) -> tuple[RefUpdate, ...]:
-    """The moves of a push that can bring commits of people: those of the bot's own refs are left out."""
+    """Return the ref moves of a push that can contain people's commits, without those of the bot's own refs."""
     return tuple(update for update in updates if update.new != ZERO and not update.ref.startswith(_OWN))
 
 

@@ -1,4 +1,4 @@
-"""Whole plans, kept as git objects: a comment has a size limit, a commit has none.
+"""Stores whole plans as git objects, because a comment has a size limit and a commit has none.
 
     refs/gitops/plans/<cluster>/<number>    a chain of commits, each with
 
@@ -6,9 +6,10 @@
     outcome.json  the whole plan with its execution graph
     plan.md       the same for people
 
-Nothing that permits or carries out a change reads these, because everybody with push rights can move the refs. A clone, which has
-no graphs, shows what they say of them to the person who signs it, and the bot compares that with the graphs when it applies. If
-the host or the token does not allow such refs, plans are not kept: then an approver has to say how many rows they have seen.
+Code that permits or carries out a change never reads these, because everybody with push rights can move the refs. A
+clone, which has no graphs, shows their data about graphs to the person who signs it, and the bot compares that with the
+graphs when it applies. If the host or the token does not allow such refs, plans are not stored, and an approver has to
+give the number of rows they have seen.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RECORD = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class SeenChange:
-    """What a plan saw of the graph of a change of data; the digests say which change of `resource` that is.
+    """Observed graph of a data change in a plan; the digests identify the change of `resource`.
 
     `recorded_at` is that of `seen`.
     """
@@ -64,10 +65,11 @@ class SeenChange:
 class PlanRecord:
     """The plan that was reported: `head` merged into `base`. `plan_digest` is None if there was no plan.
 
-    `report_digest` is over everything in the report that people decide by, so that an equal report can be left out. The next
-    report compares itself with the first of the `changes`, of which there are `count`, with those that are `missing` an approval,
-    and with the number of `errors`. `since` is what this report said of the one before it. `shown` is false while the forge has
-    not taken the comment: the next run writes it again. `seen` are the graphs of its changes of data.
+    `report_digest` is over everything in the report that people decide by, so that an equal report can be left out. The
+    next report compares itself with the first of the `changes`, of which there are `count`, with those that are
+    `missing` an approval, and with the number of `errors`. `since` are the differences that this report listed from the
+    previous one. `shown` is false while the forge has not taken the comment: the next run writes it again. `seen` are
+    the graphs of its changes of data.
     """
 
     cluster: str
@@ -146,10 +148,10 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
 def seen_in_plans(
     repository: Repository, cluster: str, number: int | None
 ) -> Callable[[Change, Seen | None], Seen | None]:
-    """What the newest statement says of the graph of a change: one of the kept plans, or what the ledger recorded since.
+    """Return the newest data about the graph of a change: from a stored plan, or from a later ledger record.
 
-    With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, what the
-    ledger recorded does not count: rows may have been loaded since.
+    With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, the
+    ledger's record does not count, because rows may have been loaded since.
     """
 
     def find(change: Change, recorded: Seen | None) -> Seen | None:

@@ -1,24 +1,25 @@
-"""Changes of a cluster folder that a command proposes: a commit that is built from trees, to be reviewed as a change request.
+"""Builds proposed changes of a cluster folder: a commit made from trees, to be reviewed as a change request.
 
-No work tree, index or ref is touched. Only what a cluster declares moves: `cluster.yaml`, schemas, queries and policies. Other
-files of its folder stay, also where the folder is the whole repository.
+No work tree, index or ref is touched. Only declared files change: `cluster.yaml`, schemas, queries and policies. Other
+files of the folder are kept, even if the folder is the whole repository.
 
-`revert` and `down --to` take back what an entry of the ledger applied, or go back to what was applied after one:
+`revert` reverts the changes of a ledger entry, and `down --to` restores the state applied after one:
 
-1. An entry is found by its number or its commit on the verified chain, and its folder by the source commit that it names; the
-   folder must be the tree that the entry records.
-2. Going back to an entry replaces what the cluster declares at the head of its branch by what it declared then.
-3. Reverting an entry is a merge of three: from the commit that the entry applied, to what was applied before that commit, on the
-   head of the branch. Later changes stay; where they touch the same lines, nothing is proposed.
-4. A schema gets the hints by which its plan renames what was renamed since (`database.language.schema.reversal`): the ledger
-   records which schemas followed one another. The three sides are merged without hints, which mean nothing once they are applied.
+1. An entry is found by its number or its commit on the verified chain, and its folder by its source commit; the folder
+   must be the tree recorded in the entry.
+2. Going back to an entry replaces the declared files at the head of the cluster's branch with those of that time.
+3. Reverting an entry is a three-way merge: the difference from the entry's commit to the previously applied commit is
+   applied to the head of the branch. Later changes are kept; if they touch the same lines, nothing is proposed.
+4. A schema gets hints so that its plan renames back items that were renamed since
+   (`database.language.schema.reversal`); the ledger records the sequence of schemas. The three sides are merged without
+   hints, which have no meaning once they are applied.
 
-`promote` brings what is applied in one cluster to another one of the same repository, as one commit:
+`promote` copies the applied state of one cluster to a second cluster of the same repository, as one commit:
 
-1. The files that the first cluster declares are read at the source commit of its newest ledger entry: what is applied, not what
-   is merged. Other files of its folder are not part of what is applied, and are not promoted.
-2. They replace, in the folder of the second cluster at the head of its branch, what that one declares. In its `cluster.yaml`
-   only graphs and policies are replaced, as `gitops.cluster.config.cluster_yaml` says.
+1. The files that the first cluster declares are read at the source commit of its newest ledger entry, which is the
+   applied state, not the merged one. Other files of its folder are not applied and not promoted.
+2. They replace the declared files of the second cluster at the head of its branch. In its `cluster.yaml`, only graphs
+   and policies are replaced, as `gitops.cluster.config.cluster_yaml` describes.
 3. A file that the second cluster would still declare, such as a query left in a folder of queries, is removed as well.
 """
 
@@ -69,14 +70,14 @@ class EarlierFolder:
 
     @property
     def words(self) -> str:
-        """Where it comes from, for people."""
+        """Describe the source of the folder for people."""
         return f"commit {self.commit[:12]}" if self.entry is None else f"entry {self.entry.number}, {self.commit[:12]}"
 
 
 def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> EarlierFolder:
-    """The folder that a cluster had after a ledger entry (its number or commit), or has at a commit of the repository.
+    """Return the folder of a cluster after a ledger entry (by number or commit), or at a commit of the repository.
 
-    Raises UsageError `usage_error` for a place that is neither; GitopsError `ledger_missing`, `cluster_not_found`; IntegrityError
+    Raises UsageError `usage_error` for anything else; GitopsError `ledger_missing`, `cluster_not_found`; IntegrityError
     `ledger_diverged`, and those of an entry that does not verify.
     """
     store = repository.git
@@ -93,7 +94,7 @@ def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> Ear
 
 
 def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) -> Proposal:
-    """The head of a cluster's branch with what the cluster declared earlier: step 2.
+    """Return the head of a cluster's branch with the earlier declarations of the cluster: step 2.
 
     Raises GitopsError `cluster_not_found`, `revert_refused` for a folder that this release cannot read.
     """
@@ -114,9 +115,10 @@ def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) 
 
 
 def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Person) -> tuple[Proposal, LedgerEntry]:
-    """What reverting an entry changes on the cluster's branch, and that entry: step 3.
+    """Return the tree that reverts an entry on the cluster's branch, and that entry: step 3.
 
-    Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and as `earlier_folder`.
+    Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and as
+    `earlier_folder`.
     """
     store, chain = repository.git, _chain(repository, rule)
     number = _number(chain, entry)
@@ -156,9 +158,11 @@ def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Pers
 
 
 def entry_of_merge(repository: Repository, rule: ClusterRule, merge: str, what: str) -> str:
-    """The number of the newest entry that applied changes from exactly this merge commit; `what` names the merge for people.
+    """Return the number of the newest entry that applied exactly this merge commit.
 
-    Raises GitopsError `revert_refused` if none did, as when a later merge brought its changes in.
+    `what` describes the merge for people.
+
+    Raises GitopsError `revert_refused` if there is none, for example if the changes were applied with a later merge.
     """
     chain = _chain(repository, rule)
     for number in range(len(chain), 0, -1):
@@ -189,9 +193,9 @@ def _number(chain: tuple[str, ...], text: str) -> int | None:
 def _applied_after(
     repository: Repository, chain: tuple[str, ...], number: int, *, other_than: str | None = None
 ) -> EarlierFolder:
-    """The folder that was applied after an entry, or the one before that of a commit: step 1.
+    """Return the folder applied after an entry, or the one applied before that of a commit: step 1.
 
-    What an entry only announces or observes is not applied by it. Raises GitopsError `revert_refused` where nothing was applied.
+    Entries that only announce or observe apply nothing. Raises GitopsError `revert_refused` if nothing was applied.
     """
     store = repository.git
     for commit_id in reversed(chain[:number]):
@@ -245,7 +249,7 @@ def _schemas(repository: Repository, rule: ClusterRule, root: str) -> _Files:
 
 
 def _has_hints(*texts: bytes) -> bool:
-    """Whether one of the texts renames something, or did; one that does not parse has none."""
+    """Return whether one of the texts has or had a rename hint; a text that does not parse has none."""
     from gitops.database.language.schema.reversal import hints_of
     from gitops.database.language.text import LanguageError
 
@@ -271,9 +275,9 @@ def _without_hints(repository: Repository, rule: ClusterRule, root: str, graphs:
 def _with_hints(
     repository: Repository, rule: ClusterRule, root: str, applied: Mapping[str, Sequence[Schema]], pending: _Files
 ) -> str:
-    """A root tree whose schemas have the hints of the way back from those that were `applied`, and those that are `pending`.
+    """Return a root tree whose schemas have the reverting hints for the `applied` schemas, and the `pending` hints.
 
-    Raises GitopsError `revert_refused` for a schema that is none without what is taken back.
+    Raises GitopsError `revert_refused` for a schema that becomes invalid without the reverted parts.
     """
     if not applied:
         return root
@@ -297,7 +301,7 @@ def _with_hints(
 def _applied_since(
     repository: Repository, chain: tuple[str, ...], earlier: LedgerEntry, graphs: _Files
 ) -> dict[str, tuple[Schema, ...]]:
-    """For each of these graphs the schema at an entry, and those that were applied after it, as far as git has their texts."""
+    """Return, for each of these graphs, the schema at an entry and the later applied ones, if git has their texts."""
     store, texts = repository.git, {graph: [text] for graph, (_, text) in graphs.items()}
     for commit_id in chain[earlier.number :] if texts else ():
         entry = read_verified_entry(store, commit_id).entry
@@ -313,7 +317,7 @@ def _applied_since(
 
 
 def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
-    """The schemas of these texts; one that this release does not take is passed over."""
+    """Return the compiled schemas of these texts, skipping those that this release rejects."""
     from gitops.database.language.schema import compile_schema
     from gitops.database.language.text import LanguageError
 
@@ -372,10 +376,11 @@ def below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | N
 
 
 def strict_rules(repository: Repository) -> Proposal | None:
-    """What gives a repository the rule of new ones that an approval covers only the rows that were seen, and a percentage.
+    """Return the change that adds the default rule for rows of new repositories.
 
-    None where its target branch has no cluster with signed approvals, or sets the number of rows, whatever it is.
-    Raises GitopsError, such as `bot_config_invalid` for a text that a person has to change.
+    Under this rule, an approval covers the seen rows plus a percentage. None if the target branch has no cluster with
+    signed approvals, or already sets the number of rows. Raises GitopsError, such as `bot_config_invalid` for a text
+    that has to be edited by hand.
     """
     base = repository.head_of(repository.default_ref)
     if base is None:

@@ -46,9 +46,9 @@ _ROOT = "root:"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What could be applied: a commit, or the root `tree` that merging it into `base` gives.
+    """Input of a possible apply: a commit, or the root `tree` of its merge into `base`.
 
-    `ref` is the branch that it is for, None for that of the cluster. `undoes` says that it takes changes back.
+    `ref` is its branch, None for that of the cluster. `undoes` means that it reverts changes.
     """
 
     commit: str
@@ -61,9 +61,9 @@ class Candidate:
 class Repository(ABC):
     """A repository with `gitops.yaml`: its objects, its remote, and the ledgers and graphs of its clusters.
 
-    `default_ref` is the full name of the branch that `gitops.yaml` is read from. `cache` lives as long as this object: it lets
-    one run plan many requests without compiling again what they have in common. `forge_kind` is the forge in use, empty if it is
-    not known; `open_target` is that of workspaces.
+    `default_ref` is the full name of the branch with `gitops.yaml`. `cache` is kept with this object, so that a run
+    that plans many requests compiles their common texts only once. `forge_kind` is the forge in use, empty if unknown;
+    `open_target` is that of workspaces.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class Repository(ABC):
         config: BotConfig | None = None,
         recorded: str | None = None,
     ) -> ClusterTarget:
-        """Where a rule places a cluster; `config` is `gitops.yaml`, if the caller has read it.
+        """Return the target that a rule defines for a cluster; `config` is `gitops.yaml`, if the caller has read it.
 
-        A repository without a name is identified by a root commit: the `recorded` one, else that of the branch of the cluster,
-        for which `commit` stands if that does not exist.
+        A repository without a name is identified by a root commit: the `recorded` one, otherwise that of the cluster's
+        branch, or of `commit` if the branch does not exist.
         """
         repository = (config or self.config()).repository
         if repository is None and recorded is not None and recorded.startswith(_ROOT):
@@ -160,7 +160,10 @@ class Repository(ABC):
         return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
 
     def recorded_target(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> ClusterTarget:
-        """What approvals of a cluster are bound to: where its ledger records it, before that where a rule places it."""
+        """Return the target in approvals of a cluster.
+
+        It is the location in its ledger, or without a ledger the one of its rule.
+        """
         return self.target(rule, config=config) if position.scope is None else position.scope.target
 
     def declared_storage(self, tree: str, path: str) -> str | None:
@@ -235,7 +238,7 @@ class Repository(ABC):
         return self.declared_scope(folder, scope, storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
-        """Fetch those commits that are missing here, by their ids. Raises GitopsError `git_object_missing`, RemoteError."""
+        """Fetch the commits, by id, that are missing here. Raises GitopsError `git_object_missing`, RemoteError."""
         missing = [commit for commit in commits if self.git.resolve(commit) is None]
         if missing:
             self.remote.fetch(missing)
@@ -259,9 +262,9 @@ class Repository(ABC):
         return self.git.resolve(request.head) is not None
 
     def has_moved(self, request: ChangeRequest, *also: str) -> bool:
-        """Return whether the remote has another head of a request now; False where it no longer has the ref.
+        """Return whether a request now has a different head on the remote; False if the ref is gone.
 
-        `also` are refs that the caller needs next: one conversation lists all.
+        `also` are refs that the caller needs next, so that one request lists all of them.
         """
         ref = head_ref(request)
         return self.remote.refs(ref, *also).get(ref, request.head) != request.head
@@ -291,9 +294,9 @@ class Repository(ABC):
     def folder(
         self, rule: ClusterRule, position: LedgerPosition, candidate: Candidate, config: BotConfig, *, in_place: bool
     ) -> ClusterFolder:
-        """The folder that a candidate declares for a cluster, or with `in_place` the one that is in force.
+        """Return the folder that a candidate declares for a cluster, or with `in_place` the one in force.
 
-        Of a cluster that was taken out it is the folder that was applied last: nothing but the cluster itself changes. Raises
+        For a removed cluster, it is the last applied folder, because only the cluster itself changes. Raises
         GitopsError `cluster_not_found`, `bot_config_invalid`.
         """
         git, commit, ref = self.git, candidate.commit, candidate.ref or rule.ref
@@ -325,7 +328,7 @@ class Repository(ABC):
     def declared_scope(
         self, folder: ClusterFolder, scope: ClusterScope | None, storage: str | None
     ) -> ClusterScope | None:
-        """Where a cluster is declared, whose folder declares `storage`; None where it was taken out."""
+        """Return the declared location of a cluster whose folder declares `storage`; None if it was removed."""
         declared = folder.declared
         if declared is None:
             return None
@@ -345,11 +348,11 @@ class Repository(ABC):
         known: Callable[[], KnownOrigins] | None = None,
         config: BotConfig | None = None,
     ) -> ClusterAt:
-        """A cluster as a candidate declares it, or with `in_place` where the ledger has it, whatever is declared.
+        """Return a cluster as a candidate declares it, or with `in_place` at its recorded location.
 
-        `known` is asked for the origins of commits if an approval depends on them; else they are those that the server recorded.
-        `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError if what the commit holds
-        cannot be used, such as a folder with links or submodules.
+        `known` returns the origins of commits if an approval depends on them; otherwise the server's records are used.
+        `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError if the content of
+        the commit cannot be used, such as a folder with links or submodules.
         """
         git, config = self.git, config or self.config()
         folder, scope = self.folder(rule, position, candidate, config, in_place=in_place), position.scope
@@ -422,9 +425,9 @@ def head_ref(request: ChangeRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
-    """Where the files of a cluster come from: the folder of `rule`, which is `tree`, in the tree `root` of `commit`.
+    """Source of a cluster's files: the folder of `rule`, which is `tree`, in the tree `root` of `commit`.
 
-    `declaring` is the `gitops.yaml` that counts, and `declared` the place of the cluster by it, None where it was taken out.
+    `declaring` is the authoritative `gitops.yaml`, and `declared` the cluster's place in it, None if it was removed.
     """
 
     rule: ClusterRule
@@ -437,11 +440,12 @@ class ClusterFolder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAt:
-    """A cluster at a commit, and what its branch ledger adds to a run there: the `Governance` of a workspace.
+    """A cluster at a commit, with the additions of its branch ledger to a run: the `Governance` of a workspace.
 
-    `rule` is where the cluster is in force, `folder` where its files come from. `trust_files` are the files of keys and rules of
-    that commit, and `trust` what they say; `plain` says that nothing in the folder leads out of it. `origins` are None before the
-    first entry, when nothing is gated. `check` refuses a declared storage that may not be used, also while another is in force.
+    `rule` is the cluster's location in force, `folder` the source of its files. `trust_files` are the key and rule
+    files of that commit, and `trust` is their content; `plain` means that nothing in the folder points outside of it.
+    `origins` are None before the first entry, when nothing is gated. `check` refuses a forbidden declared storage, even
+    while a different one is in force.
     """
 
     repository: Repository
@@ -480,7 +484,7 @@ class ClusterAt:
         return Authors() if self.origins is None else self.origins.authors_of(address)
 
     def authors_for(self, change: Change) -> Authors:
-        """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""
+        """Return the authors of a change; a change made by no commit has none, so its approvers decide alone."""
         return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
 
     def knows_origins(self) -> bool:
@@ -489,7 +493,7 @@ class ClusterAt:
         return bool(repository.forge_kind) or any(map(repository.remote.refs, (PUSHES, "refs/gitops/requests")))
 
     def touched(self) -> bool:
-        """Return whether a commit since the newest entry changes the cluster, even if another takes it back."""
+        """Return whether a commit since the newest entry changes the cluster, even if a later one reverts it."""
         return self.origins is not None and self.origins.touched()
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
@@ -497,11 +501,14 @@ class ClusterAt:
         return changed_paths(self.repository.git, tree, self.folder.tree)
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
-        """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
+        """Return the location of the cluster in a view's newest entry.
+
+        Entries of the first release record only a part of it.
+        """
         return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Where the cluster is declared, whose folder declares this storage; None where it was taken out."""
+        """Return the declared location of the cluster, whose folder declares this storage; None if it was removed."""
         return self.repository.declared_scope(self.folder, self.scope, storage)
 
     def stores_at(self, scope: ClusterScope) -> Stores:
@@ -524,7 +531,7 @@ class ClusterAt:
         return self.stores_at(scope)
 
     def admit(self, view: LedgerView) -> None:
-        """A source commit is applied only if it continues the one applied last; a new ledger begins with rules in force.
+        """Check that a source commit continues the last applied one; a new ledger must begin with rules in force.
 
         Raises GitopsError for any other commit on top of the given view.
         """
@@ -550,7 +557,10 @@ class ClusterAt:
             raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
 
     def _admit_first(self) -> None:
-        """A new ledger takes its first rules from no merge alone: they are in force in another ledger, if there is one."""
+        """Check that the first rules of a new ledger are in force in a different ledger, if there is one.
+
+        A merge alone cannot set them.
+        """
         others = [self.repository.position(other) for other in self.repository.clusters(self.config)]
         known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]
         if known and self.trust.digest not in {each.digest for each in known}:

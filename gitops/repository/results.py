@@ -12,10 +12,10 @@ from gitops.core.errors import GitopsError
 
 
 class RunResult(IntEnum):
-    """How a run ended; the values are exit codes (2 is wrong usage, which no handler returns).
+    """Result of a run; the values are exit codes (2 is wrong usage, which no handler returns).
 
-    WAITS: nothing is wrong, a person has to decide. LOST: another run was faster, or this one was interrupted,
-    and a retry may succeed.
+    WAITS: there is no error, but a person has to decide. LOST: another run was faster, or this one was interrupted, and
+    a retry may succeed.
     """
 
     DONE = 0
@@ -33,14 +33,14 @@ _LOST_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line about one thing that was done, without a line feed. Its text is untrusted: escape it before printing."""
+    """One line about one completed action, without a line feed. Its text is untrusted: escape it before printing."""
 
     text: str
     result: RunResult = RunResult.DONE
 
 
 def combined_result(results: Iterable[RunResult]) -> RunResult:
-    """The result of a run from those of its parts: problems outweigh conflicts, which outweigh waiting."""
+    """Combine the results of the parts of a run: problems outweigh conflicts, which outweigh waiting."""
     found = set(results)
     return next((result for result in _WORST_FIRST if result in found), RunResult.DONE)
 

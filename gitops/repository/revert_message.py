@@ -1,7 +1,7 @@
-"""The message of a commit that takes changes back, and commits that say so.
+"""Message of a revert commit, and detection of such commits.
 
-Its trailers are an index for people and tools. What a commit says of itself is never trusted: it only makes a plan explain what
-comes back and what does not.
+Its trailers are an index for people and tools. A commit's own claims are never trusted; they only make a plan explain
+what is restored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST = 50
 
 
 def revert_message(cluster: str, entry: LedgerEntry) -> str:
-    """The message of the commit that takes back what an entry of a cluster's ledger applied."""
+    """Return the message of a commit that reverts the changes of a ledger entry of a cluster."""
     source = "" if entry.source is None else f" of commit {entry.source.commit}"
     trailers = [f"Cluster: {cluster}", f"{_ENTRY}: {entry.number}"]
     trailers += [] if entry.changeset is None else [f"Reverts-Changeset: {entry.changeset}"]

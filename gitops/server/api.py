@@ -1,18 +1,15 @@
-"""What programs ask of the clusters of a server, and what they get. Nothing here knows HTTP.
+"""API of a server's clusters for programs, independent of HTTP.
 
-GET  CLUSTER/schema                    what is applied, and the changesets that have not ended
-GET  CLUSTER/changesets                a list: `all`, `state`, `limit`, `commit`
-GET  CLUSTER/changesets/KEY            a whole record
-GET  CLUSTER/events                    the stream: see `EventStream`
-POST CLUSTER/changesets                create: apply a merge commit of the cluster's branch
-POST CLUSTER/changesets/KEY/commit     refused: what is prepared is committed by the run that prepared it
-POST CLUSTER/changesets/KEY/fail       give up a changeset that is not committed
-POST CLUSTER/changesets/KEY/runtime    report how far a member of the active changeset is
+GET CLUSTER/schema what is applied, and the changesets that have not ended GET CLUSTER/changesets a list: `all`,
+`state`, `limit`, `commit` GET CLUSTER/changesets/KEY a whole record GET CLUSTER/events the stream: see `EventStream`
+POST CLUSTER/changesets create: apply a merge commit of the cluster's branch POST CLUSTER/changesets/KEY/commit refused:
+what is prepared is committed by the run that prepared it POST CLUSTER/changesets/KEY/fail give up a changeset that is
+not committed POST CLUSTER/changesets/KEY/runtime report how far a member of the active changeset is
 
-1. Without a token nothing is read and nothing is written. A token that may only read writes nothing. A token of an identity
-   provider is good for clusters of the repository under whose rules it was verified, and for no other.
-2. A program decides nothing that a person at the command line could not, and only merged commits are applied, with its approvals.
-3. Every answer is a JSON document with `ok`; a refusal has `diagnostics` with code, message and remedy.
+1. Without a token, nothing can be read or written. A read-only token writes nothing. A token of an identity provider is
+   valid only for clusters of the repository whose rules verified it.
+2. A program can do only what a person at the command line could: only merged changes are applied, with their approvals.
+3. Every response is a JSON document with `ok`; a refusal has `diagnostics` with code, message and remedy.
 
 Source: the calls of the design note on schema changesets.
 """
@@ -87,13 +84,13 @@ class Body(BaseModel):
 
 
 class CommitBody(Body):
-    """The merge commit that is to be applied, by its whole id."""
+    """The merge commit to apply, by its full id."""
 
     commit: _ObjectId
 
 
 class FailBody(Body):
-    """Why a changeset is given up; `force` leaves behind what was not taken back."""
+    """Reason for abandoning a changeset; `force` leaves behind changes that were not rolled back."""
 
     error: _Line
     force: bool = False
@@ -168,7 +165,7 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and whether it may do more than read. `repository` is the only one that knows it, None for all."""
+    """The caller, and whether it may write. `repository` is the only one that it may use, None for all."""
 
     name: str
     writes: bool
@@ -184,10 +181,10 @@ Raises TokenRefusedError, RemoteError.
 
 @dataclass(frozen=True, slots=True)
 class ServedCluster:
-    """A cluster of a served repository: its branch, its ledger, and what may be done to that.
+    """A cluster of a served repository: its branch, its ledger, and the allowed actions.
 
-    `merged` says whether a commit is part of the branch, `brings_nothing` whether one has nothing for a changeset. `steering`
-    makes decisions in the name of a token. `refresh` has the remote asked again, where its answers are kept.
+    `merged` returns whether a commit is part of the branch, `brings_nothing` whether it has nothing to apply.
+    `steering` acts in the name of a token. `refresh` drops cached responses of the remote.
     """
 
     name: str
@@ -202,7 +199,10 @@ class ServedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request: its method, the cluster and what follows it in the address, and the rest. Names of headers are in lower case."""
+    """A request: its method, the cluster and the rest of the address, and other parts.
+
+    Header names are in lower case.
+    """
 
     method: str
     cluster: str
@@ -222,12 +222,15 @@ class ApiAnswer:
 
 
 class EventStream:
-    """The stream of one reader: each call of `poll` gives what is new. Called by one thread at a time."""
+    """Stream of one reader; each call of `poll` returns the new items. Called by one thread at a time."""
 
     def __init__(
         self, cluster: ServedCluster, now: Callable[[], str], after: int | None, wanted: WatchedChangeset | None
     ) -> None:
-        """`after` is the position of the reader, None for one that needs the full state; `wanted` selects changesets."""
+        """Create a stream.
+
+        `after` is the reader's position, None if it needs the full state; `wanted` selects changesets.
+        """
         self._cluster, self._now, self._wanted = cluster, now, wanted
         self._position, self._first = after, True
 
@@ -288,7 +291,10 @@ class ClusterApi:
         return found
 
     def _caller(self, request: ApiRequest) -> Caller:
-        """Who asks. Raises GitopsError `api_token_refused`, `oidc_token_refused`, `api_write_refused`, RemoteError."""
+        """Return the caller.
+
+        Raises GitopsError `api_token_refused`, `oidc_token_refused`, `api_write_refused`, RemoteError.
+        """
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         # All tokens are compared, so that the time does not show which one is nearly right.
         same = [

@@ -1,13 +1,13 @@
-"""What happens to a webhook, as a function of its headers, its bytes and the queue. Nothing here knows HTTP.
+"""Processes a webhook as a function of its headers, its bytes and the queue, independent of HTTP.
 
-1. The signature is checked on the raw bytes, under every valid secret, before anything of them is read.
-2. If the sender gives a time that the signature covers, a delivery that is too old or too far in the future is refused.
-3. Only then it is read. An event that the bot ignores, and a repository that is not served, end here.
-4. It is in the queue, on disk, before the answer says so. A repeated delivery gets a good answer, and is handled once.
+1. The signature is checked on the raw bytes, under every valid secret, before they are parsed.
+2. If the signature covers a time, a delivery that is too old or too far in the future is refused.
+3. Only then is it parsed. Ignored events and repositories that are not served end here.
+4. It is in the queue, on disk, before the response. A repeated delivery gets a success response and is handled once.
 
-A delivery is known by the id that the forge gives it. If the signature covers only the body, everybody who has seen a delivery
-can change the id: then the body identifies it as well, because forges write times or ids into their bodies. An answer is a few
-words about the delivery, and says nothing about the server.
+A delivery is identified by the forge's id. If the signature covers only the body, everybody who has seen a delivery can
+change the id, so the body identifies it as well, because forges write times or ids into their bodies. A response is a
+few words about the delivery, and reveals nothing about the server.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class WebhookFormat:
-    """How deliveries of one kind of forge are verified and decoded. Several secrets are valid while one is replaced.
+    """Verification and decoding of one forge kind's deliveries. Several secrets are valid while one is being replaced.
 
-    `body_identifies`: the signature covers the body and nothing else, so the body identifies a delivery as well.
+    `body_identifies` means that the signature covers only the body, so the body identifies a delivery as well.
     """
 
     decode: Decode

@@ -1,15 +1,14 @@
-"""HTTP: the addresses of a server, and the listener, with bounds on the resources that a stranger can use.
+"""HTTP: the addresses of a server and its listener, with limits on the resources that strangers can use.
 
-POST /hooks/KIND   a webhook: its headers and body as they came
-GET /healthz       `ok` while all threads run
-GET /readyz        `ok` while, besides, the queue can take an event
-GET /metrics       numbers for Prometheus, if the operator enables them
-/v1/clusters/...   what programs ask of clusters, if the operator gives out tokens: `gitops.server.http`
+POST /hooks/KIND a webhook: its headers and body as they came GET /healthz `ok` while all threads run GET /readyz `ok`
+while, besides, the queue can take an event GET /metrics numbers for Prometheus, if the operator enables them
+/v1/clusters/... what programs ask of clusters, if the operator gives out tokens: `gitops.server.http`
 
 1. A connection lasts a bounded time, from its first byte to the last byte of the answer, however slowly bytes arrive.
 2. The number of connections is bounded; any further one is closed at once.
 3. The sizes of the head and of the body of a request are bounded.
-4. Nothing is parsed here, and nothing in an answer names the program. No address of a sender is trusted; it is only logged.
+4. Nothing is parsed here, and nothing in an answer names the program. No address of a sender is trusted; it is only
+   logged.
 
 Source of the options: https://www.uvicorn.org/settings/.
 """

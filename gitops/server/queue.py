@@ -1,12 +1,12 @@
 """The queue of a server: the events that are not handled yet, in one SQLite file that survives a crash of the process.
 
-1. `enqueue` returns when the event is on disk. A repeated delivery is known by its marks and changes nothing, except that an
-   event which was given up is retried: that is why people repeat a delivery.
+1. `enqueue` returns when the event is on disk. A repeated delivery is recognised by its marks and changes nothing,
+   except that a failed event is retried, which is why people repeat a delivery.
 2. Of several waiting events with one subject only the newest is kept, at the position of the first.
-3. `take` returns one event of a repository at a time, the oldest that is due. The attempt is counted before, so that an event
-   which kills the process cannot do so without end.
-4. An event that was being handled when the process died waits again when the queue is opened. So an event is handled at least
-   once, and its handler must be able to repeat it.
+3. `take` returns one event of a repository at a time, the oldest that is due. The attempt is counted before, so that an
+   event which kills the process cannot do so without end.
+4. An event that was being handled when the process died waits again when the queue is opened. So an event is handled at
+   least once, and its handler must be able to repeat it.
 5. One process owns a queue, by the lock of a file beside it; it may use it from several threads.
 
 Times are whole milliseconds since 1970.
@@ -222,7 +222,10 @@ class EventState(StrEnum):
 
 
 class EnqueueResult(StrEnum):
-    """What `enqueue` did: MERGED into a waiting event; KNOWN from an earlier delivery; RETRIED after it was given up."""
+    """Result of `enqueue`. MERGED: merged into a waiting event. KNOWN: from an earlier delivery.
+
+    RETRIED: retried after it was given up.
+    """
 
     QUEUED = "queued"
     MERGED = "merged"
@@ -330,7 +333,7 @@ class EventQueue(Database):
         return EnqueueResult.QUEUED if waits is None else EnqueueResult.MERGED
 
     def take(self) -> QueuedEvent | None:
-        """The oldest event that is due, of a repository of which none is being handled; None if there is none."""
+        """Return the oldest due event of a repository without a running event; None if there is none."""
         with self.writing(wakes=False) as database:
             now = self._now()
             found = database.execute(
@@ -394,7 +397,7 @@ class EventQueue(Database):
         return tuple(ListedEvent(n, name, subject, EventState(state), *rest) for n, name, subject, state, *rest in rows)
 
     def has_room(self) -> bool:
-        """Return whether it can take another event now."""
+        """Return whether the queue can accept another event now."""
         return self.counts()[EventState.WAITING] < self._most
 
     def counts(self) -> Mapping[EventState, int]:
@@ -490,10 +493,10 @@ write_event = EVENT.write
 
 
 def event_subject(event: events.Event) -> str:
-    """What an event is about: of two events that wait and have one subject, the newer one says all that the older one does.
+    """Return the subject of an event. Of two waiting events with one subject, the newer one covers the older one.
 
-    A review is another subject than the request that it is of, since only a review is attested. A push is its own subject: who
-    pushed what counts for who may approve it, and nothing of that may get lost between two pushes.
+    A review has a different subject from its request, because only a review is attested. A push is its own subject: the
+    pusher determines who may approve, so no push may be lost.
     """
     match event:
         case events.RequestEvent() | events.ReviewEvent():

@@ -1,7 +1,7 @@
-"""A whole server: the queue, the listener, the workers, and the order in which they start and stop.
+"""Runs a whole server: the queue, the listener and the workers, which start and stop in this order.
 
-1. Open the queue: an event that was being handled when a process died waits again. 2. Take connections. 3. Only then start the
-workers. 4. To stop, take no more connections. 5. Stop the workers, and release the events that do not end in time. 6. Close the
+1. Open the queue: an event that was being handled when a process died waits again. 2. Accept connections. 3. Only then start the
+workers. 4. To stop, accept no more connections. 5. Stop the workers, and release the events that do not end in time. 6. Close the
 queue last.
 """
 
@@ -46,7 +46,7 @@ _LOOK_AGAIN = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often an event is tried, and the pauses between: doubled from the first to the longest."""
+    """Number of attempts for an event, and the pauses between them: doubled from the first to the longest."""
 
     attempts: int = 8
     first: timedelta = timedelta(seconds=10)
@@ -187,7 +187,7 @@ class WorkerPool:
                 return
 
     def _repeat(self, repositories: Sequence[str], event: Event, every: timedelta) -> None:
-        """Add the first events at once: the sweep finds what was missed while the server did not run."""
+        """Add the first events at once, because the sweep finds changes missed while the server was down."""
         while not self._stop.is_set():
             for repository in repositories:
                 try:
@@ -236,9 +236,9 @@ class Server:
         ready: Callable[[ListenAddress], None],
         api: ClusterApi | None = None,
     ) -> None:
-        """Nothing is opened yet. `ready` is called with the address once connections are taken.
+        """Create a server without opening anything. `ready` is called with the address once connections are accepted.
 
-        Without an `api` programs cannot ask for anything.
+        Without an `api`, programs cannot send requests.
         """
         self._queue, self._settings, self._context, self._ready = queue, settings, context, ready
         self._workers = WorkerPool(queue, handle, context, settings.retry)

@@ -1,4 +1,4 @@
-"""What all parts of a server share: clock, metrics, log, and the signal to stop."""
+"""Shared parts of a server: clock, metrics, log, and the stop signal."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ServerContext:
     faults: Faults = field(default_factory=NoFaults)
 
     def safe(self, text: str) -> str:
-        """A text without secrets and control characters, which may be shown and kept."""
+        """Return a text without secrets and control characters, which may be shown and stored."""
         return visible(self.redact(text))
 
     def log(self, text: str, level: int = logging.INFO) -> None:
@@ -113,7 +113,7 @@ _LOGGED_A_MINUTE = 30
 
 
 class RefusalLog:
-    """Logs what is refused, at most so many a minute and then their number, so that strangers cannot fill a disk."""
+    """Logs refusals, up to a number per minute and then their count, so that strangers cannot fill a disk."""
 
     def __init__(self, context: ServerContext, what: str) -> None:
         """`what` is refused, in the plural."""

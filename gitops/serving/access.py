@@ -1,26 +1,18 @@
-"""Who may do what on a server: the state that it starts in, who asks, and the decision on each request.
+"""Access control of a server: its state at the start, the caller, and the decision on each request.
 
-The state, by what is there at the start:
+The state depends on the settings at the start:
 
-tokens  policy  --unauthenticated   state                     (an identity provider counts as tokens)
-no      no      no                  refused: auth_not_configured
-no      no      yes                 OPEN on a loopback address, else refused: open_server_exposed
-no      yes     any                 refused: policy_without_tokens
-yes     no      any                 DEFAULT_DENY
-yes     yes     any                 POLICY_ENABLED
+tokens policy --unauthenticated state (an identity provider counts as tokens) no no no refused: auth_not_configured no
+no yes OPEN on a loopback address, else refused: open_server_exposed no yes any refused: policy_without_tokens yes no
+any DEFAULT_DENY yes yes any POLICY_ENABLED
 
 The decision, by what is bound to the scope of the request, the graph or the server. The first row that applies counts:
 
-policy  actor        action           decision
-none    any          on the server    denied
-none    absent       on a graph       permitted; only an OPEN server has such requests
-none    present      read             permitted
-none    present      any other        denied
-bound   absent       any              401
-bound   in no group  any              denied
-bound   present      any              as the policy says; what it cannot evaluate is 500, and no denial
+policy actor action decision none any on the server denied none absent on a graph permitted; only an OPEN server has
+such requests none present read permitted none present any other denied bound absent any 401 bound in no group any
+denied bound present any as the policy says; what it cannot evaluate is 500, and no denial
 
-What copies a branch is two decisions: the action on the target branch, and `read` on the branch that is copied.
+Copying a branch needs two decisions: the action on the target branch, and `read` on the copied branch.
 """
 
 from __future__ import annotations
@@ -60,10 +52,10 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 def classify(
     tokens: BearerTokens | bool, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
 ) -> PolicyCover | None:
-    """The state of a server by the table above; None where it must not start, with the reason in `found`.
+    """Return the state of a server by the table above; None if it must not start, with the reason in `found`.
 
-    `tokens` may also say whether any are taken. `guarded` says that a policy is bound to the server or to an applied graph, also
-    to one that is not served. `loopback` says that only this machine reaches the address of the server.
+    `tokens` may also be whether any are accepted. `guarded` means that a policy is bound to the server or to an applied
+    graph, even one that is not served. `loopback` means that only this machine can reach the server's address.
     """
     if tokens:
         return PolicyCover.POLICY_ENABLED if guarded else PolicyCover.DEFAULT_DENY
@@ -93,9 +85,9 @@ def bearer_of(authorization: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One decision, with what is needed to make it again: the revision, and the digest of the policy.
+    """One decision with the inputs to repeat it: the revision, and the digest of the policy.
 
-    `scope` is `server` or the address of a graph. `status` is 200, or that of the answer that refuses.
+    `scope` is `server` or the address of a graph. `status` is 200, or that of the refusal.
     """
 
     wanted: AccessRequest
@@ -192,7 +184,7 @@ def authorize(
 
 
 def _denial(generation: Generation, graph: ServedGraph | None, record: DecisionRecord) -> str:
-    """What is missing, and where: the action, its branch, the graph or the server, and the policy that decides there.
+    """Describe the missing permission: the action, its branch, the graph or server, and the deciding policy.
 
     The name of a policy is shown only to the actors of its groups.
     """
@@ -253,7 +245,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 class BearerTokens:
     """The known tokens: the SHA-256 of each, and its actor. Actors and tokens are distinct.
 
-    `issuers` are identity providers of the operator, whose tokens are taken as well.
+    `issuers` are the operator's identity providers, whose tokens are accepted as well.
     """
 
     known: tuple[tuple[bytes, str], ...] = ()
@@ -277,7 +269,7 @@ class BearerTokens:
 
 
 def load_tokens(environ: Mapping[str, str], found: Diagnostics, oidc: str | None = None) -> BearerTokens:
-    """Read the tokens of all sources; what is wrong with them is added to `found`, and never shows a token.
+    """Read the tokens of all sources; problems are added to `found` and never show a token.
 
     `oidc` is a file with identity providers.
     """

@@ -1,6 +1,7 @@
-"""What is answered: a whole body, or pieces; and what an answer says that reports a problem, one envelope for all of them.
+"""Responses: a whole body, or pieces; and one envelope for all problems.
 
-`{"error": text, "code": one of a closed list, ...}`; a program distinguishes outcomes by status, code and the additive members.
+`{"error": text, "code": one of a closed list, ...}`; a program distinguishes outcomes by status, code and the additive
+members.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ApiCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiProblem:
-    """A problem with its HTTP status. `code` is None where only the additive members of `more` say what it is."""
+    """A problem with its HTTP status. `code` is None if only the additive members of `more` identify it."""
 
     status: int
     code: ApiCode | None
@@ -56,16 +57,16 @@ class ProblemError(Exception):
     """Ends a request with a problem."""
 
     def __init__(self, problem: ApiProblem) -> None:
-        """The exception's text is that of the problem."""
+        """Create the exception; its text is that of the problem."""
         super().__init__(problem.message)
         self.problem = problem
 
 
 class RowsProblemError(ProblemError):
-    """A problem that says something of the rows of a branch; who may not know them gets `withheld`, if that is not None."""
+    """A problem that reveals the rows of a branch; callers who may not see them get `withheld`, if that is not None."""
 
     def __init__(self, problem: ApiProblem, withheld: ApiProblem | None = None) -> None:
-        """The exception's text is that of the problem."""
+        """Create the exception; its text is that of the problem."""
         super().__init__(problem)
         self.withheld = withheld
 
@@ -86,7 +87,7 @@ NDJSON = "application/x-ndjson"
 
 @dataclass(frozen=True, slots=True)
 class BodyAnswer:
-    """A body of known length; `headers` are sent beside those of the application."""
+    """A body of known length; `headers` are sent in addition to the application's."""
 
     status: int
     body: bytes
@@ -96,10 +97,10 @@ class BodyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StreamAnswer:
-    """A body in pieces, taken one by one as the client reads them.
+    """A body in pieces, produced one by one as the client reads them.
 
-    If the iterator raises, the connection is cut off: a client never takes a part for the whole. Where the client goes away, the
-    iterator is closed.
+    If the iterator raises, the connection is closed, so that a client never mistakes a part for the whole. If the
+    client disconnects, the iterator is closed.
     """
 
     pieces: AsyncIterator[bytes]
@@ -131,7 +132,7 @@ def problem_answer(problem: ApiProblem) -> BodyAnswer:
 
 
 class Says(Enum):
-    """What an answer says of a failure: the detail of the error, without the place of the graph, or the summary of its code."""
+    """Text of an error response: the error's detail without the location of the graph, or the summary of its code."""
 
     DETAIL = auto()
     WITHOUT_PLACE = auto()
@@ -140,7 +141,7 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """A status and code, and what is said; `member` is the additive member that distinguishes it from others."""
+    """A status and code with the text; `member` is the additive member that distinguishes the error."""
 
     status: int
     code: ApiCode | None
@@ -217,7 +218,7 @@ _PLACE = re.compile(r"(?:^|[\s'\"(=])(?:/|[a-z][a-z0-9+.-]*://)")
 
 
 def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
-    """The problem that an answer reports; `detail` is that of the error as the caller may know it, None where it may not."""
+    """Return the problem for a response; `detail` is the error's detail if the caller may see it, otherwise None."""
     away = error.code is Code.STORAGE_FAILED and isinstance(error, RemoteError) and error.retryable
     outcome = _AWAY if away else ANSWERS.get(error.code, _FAILED)
     shown = error.detail if outcome.says is Says.DETAIL else detail if outcome.says is Says.WITHOUT_PLACE else None
@@ -279,7 +280,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class BlobPart:
-    """So many bytes of a cell from `start` on; `whole` where no part was asked for."""
+    """A number of bytes of a cell from `start` on; `whole` if no part was requested."""
 
     cell: BlobCell
     start: int
@@ -298,9 +299,9 @@ class BlobPart:
 
 
 def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPart:
-    """The part that a Range header asks for, if the cell is that of an If-Range header; else all of it.
+    """Return the part that a Range header requests, if the cell matches an If-Range header; otherwise all of it.
 
-    A header that is malformed, or asks for several parts, asks for nothing (RFC 9110, 14.2). Raises ProblemError 416.
+    A header that is malformed or requests several parts is ignored (RFC 9110, 14.2). Raises ProblemError 416.
     """
     match = None if asked is None else _RANGE.fullmatch(asked.replace(" ", ""))
     if match is None or match[0] == "bytes=-" or only_of not in (None, f'"{cell.tag}"'):

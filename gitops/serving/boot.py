@@ -1,13 +1,13 @@
-"""From a verified revision to a generation: what a server does before it takes a connection, and `gitops ready` as well.
+"""Turns a verified revision into a generation, before a server accepts connections, and in `gitops ready`.
 
-1. Bundles are read and bound to the server and to graphs: a problem of the server's bundle is fatal, one of another bundle is a
-   problem of each graph that it is bound to.
-2. Each graph is opened and held against what the ledger records of it; its stored queries are parsed, found by their names, and
-   checked against the live schema.
-3. The policies are compiled, each for what it is bound to.
+1. Bundles are read and bound to the server and to graphs: a problem of the server's bundle is fatal, a problem of any
+   other bundle is a problem of each graph that it is bound to.
+2. Each graph is opened and compared with its record in the ledger; its stored queries are parsed, found by their names,
+   and checked against the live schema.
+3. The policies are compiled, each for its bindings.
 
-Every problem is reported in one run, in this order. A problem of one graph refuses the whole boot, unless a degraded boot is
-allowed: then the graph is quarantined, and boot fails only where no graph is left.
+Every problem is reported in one run, in this order. A problem of one graph refuses the whole boot, unless a degraded
+boot is allowed: then the graph is quarantined, and boot fails only if no graph is left.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _OPENED_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class BootRules:
-    """What refuses a boot.
+    """Conditions that prevent a boot.
 
-    `allow_degraded` serves what is left when graphs have problems of their own. `strict_schema` makes a problem of a live schema
-    that is not the applied one.
+    `allow_degraded` serves the remaining graphs if some have problems. `strict_schema` treats a live schema that is not
+    the applied one as a problem.
     """
 
     allow_degraded: bool = False
@@ -127,7 +127,7 @@ def boot(
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A graph that was opened: where it is, its live schema, and those of its queries that match it."""
+    """An opened graph: its location, its live schema, and those of its queries that match it."""
 
     uri: str
     schema: Schema
@@ -137,7 +137,7 @@ class _Opened:
 
 
 class _Boot:
-    """One boot; what is wrong with one graph is collected apart from what is wrong with all."""
+    """One boot; problems of one graph are collected separately from general ones."""
 
     def __init__(self, revision: AppliedRevision, stores: Stores, rules: BootRules, found: Diagnostics) -> None:
         self._revision = revision
@@ -222,7 +222,10 @@ class _Boot:
         return engines
 
     def settle(self) -> dict[str, tuple[Diagnostic, ...]]:
-        """The graphs that are not served, with their problems; what refuses the boot is an error of `found`."""
+        """Return the graphs that are not served, with their problems.
+
+        A reason that prevents the boot is an error in `found`.
+        """
         quarantined: dict[str, tuple[Diagnostic, ...]] = {}
         for graph, problems in sorted(self._broken.items()):
             if not problems.has_errors:
@@ -251,7 +254,7 @@ class _Boot:
         return uri, found
 
     def _compare_data(self, graph: str, found: GraphReading, problems: Diagnostics) -> None:
-        """Whether the graph at the root is the one that the ledger records, and no older."""
+        """Check that the graph at the root is the recorded one, and not an older copy."""
         recorded = self._revision.seen.get(graph)
         if recorded is None or recorded == UNKNOWN_DATA:
             return
@@ -266,7 +269,7 @@ class _Boot:
             problems.add(Code.GRAPH_REWOUND, graph_address(graph), message)
 
     def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:
-        """Report problems of a policy: fatal where it guards the server, or nothing; else problems of its graphs."""
+        """Report problems of a policy: fatal if it guards the server, or nothing; otherwise as problems of its graphs."""
         for problem in problems:
             graphs = [scope for scope in scopes if scope != CLUSTER_SCOPE]
             if problem.severity is Severity.WARNING or CLUSTER_SCOPE in scopes or not graphs:
@@ -297,9 +300,9 @@ def ready(workspace: Workspace) -> ReadyOutcome:
 
 
 def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[StateObservations, AppliedRevision | None]:
-    """What is seen of lock and ledger, and the verified revision; what is wrong with it is added to `found`.
+    """Return the observations of lock and ledger, and the verified revision; problems are added to `found`.
 
-    Raises RemoteError where the ledger does not answer.
+    Raises RemoteError if the ledger does not respond.
     """
     held, listing, view = read_at_once(stores.ledger)
     revision = verify_revision(stores.ledger, listing, view, found)
@@ -309,9 +312,9 @@ def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[Stat
 def ready_outcome(
     place: str, seen: StateObservations, generation: Generation | None, found: Diagnostics
 ) -> ReadyOutcome:
-    """What a server serves of a generation, or why it does not start; `place` is shown as it was given.
+    """Return the served content of a generation, or the reason why it does not start; `place` is shown as given.
 
-    Why a graph is quarantined is a warning: the others are served.
+    The reason for a quarantined graph is a warning, because the others are served.
     """
     graphs = () if generation is None or found.has_errors else tuple(generation.graphs.values())
     quarantined = () if generation is None else [each for of in generation.quarantined.values() for each in of]

@@ -73,11 +73,11 @@ class AppliedText:
 
 @dataclass(frozen=True, slots=True)
 class AppliedRevision:
-    """A verified revision: the digests of its schemas by graph, None where none is recorded, and its texts.
+    """A verified revision: the digests of its schemas by graph (None if not recorded), and its texts.
 
-    `queries` has those of each graph in order of names. `broken` are the problems that keep one graph from being served. `seen`
-    are the graphs as they were recorded last: a graph that is served is not another one, nor an older copy. `dropping` are those
-    that still have what their applied schema does not. `issuers` are the identity providers that the rules in force name.
+    `queries` has the queries of each graph in name order. `broken` are the problems that prevent a graph from being
+    served. `seen` are the last recorded graphs, to detect a different graph or an older copy. `dropping` are graphs
+    that still have data that their applied schema lacks. `issuers` are the identity providers in the rules in force.
     """
 
     identity: RevisionIdentity
@@ -96,7 +96,7 @@ class AppliedRevision:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As JSON, for another process of the same program."""
+        """Return the revision as JSON, for another process of the same program."""
         return {
             "digest": self.identity.digest,
             "state_revision": self.identity.state_revision,
@@ -134,10 +134,10 @@ class AppliedRevision:
 def verify_revision(
     ledger: LedgerReader, listing: IntentListing, view: LedgerView, found: Diagnostics
 ) -> AppliedRevision | None:
-    """The revision of a view, with the interrupted operations that were listed before it.
+    """Return the revision of a view, with the interrupted operations that were listed before it.
 
-    None where the state cannot be read. What keeps it from being served is added to `found` as errors, but for problems of one
-    graph, which the revision has.
+    None if the state cannot be read. Problems that prevent serving are added to `found` as errors, except those of one
+    graph, which are in the revision.
     """
     if listing.problem is not None and not view.problems:
         # Of a ledger that cannot be read the operations cannot be listed either, for the same reason.
@@ -157,9 +157,10 @@ def verify_revision(
 def _interrupted(
     listing: IntentListing, state: LedgerState | None, found: Diagnostics
 ) -> Mapping[str, Sequence[Diagnostic]]:
-    """The problems of each graph that an interrupted operation may have left half-way; of which graph is unknown is fatal.
+    """Return the problems of each graph that an interrupted operation may have left incomplete.
 
-    What the applied revision no longer has is none of it while that is deleted or dropped: servers have to let go of it before.
+    If the graph is unknown, the problem is fatal. A pending deletion or drop of data outside the applied revision is
+    only a warning, because servers must have released that data before.
     """
     for each in listing.unreadable:
         found.add(each.code, f"{RECOVERIES}/{each.name}", each.detail, severity=Severity.ERROR)
@@ -180,9 +181,9 @@ def _interrupted(
 
 
 def _only_drops(intent: Intent, state: LedgerState | None) -> bool:
-    """Whether an operation brings a graph to a schema that is applied already: the rest of a migration, after its commit.
+    """Return whether an operation only migrates a graph to the applied schema, after the commit.
 
-    What such a graph has besides is of no query of the revision, each of which is checked against the live schema.
+    No query of the revision uses the graph's extra data, because each query is checked against the live schema.
     """
     recorded = None if state is None else state.resources.get(intent.address)
     wanted = intent.desired_schema_digest
@@ -257,7 +258,7 @@ class _StateVerification:
 
 
 class PolicyCover(StrEnum):
-    """How requests without a policy are treated: see `classify` in `gitops.serving.access`."""
+    """Treatment of requests without a policy: see `classify` in `gitops.serving.access`."""
 
     OPEN = "open"
     DEFAULT_DENY = "default_deny"
@@ -265,9 +266,9 @@ class PolicyCover(StrEnum):
 
 
 class StoredQuery:
-    """A stored query: the text that its digest names, and its checked form, which is made when it is first asked for.
+    """A stored query: its text by digest, and its checked form, which is compiled on first use.
 
-    Not every query of thousands is ever asked for; that each of them can be checked is known before.
+    Not every one of thousands of queries is ever used, but each is known to be valid before.
     """
 
     __slots__ = ("_checked", "digest", "name", "source")
@@ -291,11 +292,11 @@ class StoredQuery:
 
 @dataclass(frozen=True, slots=True)
 class ServedGraph:
-    """One graph as it is served: where it is, its schema, its stored queries in order of names, and who decides about access.
+    """One served graph: its location, schema, stored queries in name order, and access policy.
 
-    `engine` is None where no bundle is bound to it; `policy` and `policy_digest` are name and digest of the bundle. `drifted`
-    says that the live schema is not the applied one. `cache` keeps what was read of immutable versions, and is shared between
-    graphs and generations. `seen` is what was there when the generation was made, None where that is not known.
+    `engine` is None if no bundle is bound to it; `policy` and `policy_digest` are name and digest of the bundle.
+    `drifted` means that the live schema is not the applied one. `cache` has data of immutable versions, and is shared
+    between graphs and generations. `seen` is the graph's state when the generation was created, None if unknown.
     """
 
     graph_id: str
@@ -337,8 +338,8 @@ class ServedGraph:
 class Generation:
     """A revision with its graphs by id. `quarantined` are the graphs that are not served, with the reasons.
 
-    `engine` decides about the server, by the bundle `policy` of that digest. `guarded` says whether any bundle of the
-    revision is bound to the server or a graph, served or not; `warnings` are what boot found that does not keep it from serving.
+    `engine` decides about the server, by the bundle `policy` with that digest. `guarded` is whether any bundle of the
+    revision is bound to the server or a graph, served or not; `warnings` are boot problems that do not prevent serving.
     `issuers` are the identity providers of the revision.
     """
 
@@ -372,15 +373,18 @@ class TextOfGraph:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What decides whether it is sound."""
+        """Key that determines whether the text is valid."""
         return (self.live, self.text.digest, self.text.address.name)
 
 
 class Compiled:
-    """What was compiled and checked so far; generations that have a text in common share it."""
+    """Texts compiled and checked so far; generations with a common text share it."""
 
     def __init__(self, processes: int = 1, sound: Iterable[Sequence[str]] = ()) -> None:
-        """`processes` may check texts at the same time. `sound` are those that another process found sound: its `sound`."""
+        """Create the cache. `processes` may check texts concurrently.
+
+        `sound` are texts that another process found valid.
+        """
         self._processes = processes
         self._schemas: dict[str, Schema] = {}
         self._queries: dict[tuple[str, str, str], StoredQuery] = {}
@@ -388,7 +392,7 @@ class Compiled:
 
     @property
     def sound(self) -> list[tuple[str, str, str]]:
-        """The texts that are known to be sound, as JSON has them."""
+        """The texts that are known to be valid, as JSON."""
         return sorted(self._sound)
 
     def schema(self, source: bytes, path: str, found: Diagnostics) -> Schema | None:
@@ -403,7 +407,7 @@ class Compiled:
         return self._schemas[name]
 
     def check_many(self, texts: Iterable[TextOfGraph]) -> None:
-        """Find out which of these are sound, by several processes if there are many."""
+        """Check which of these texts are valid, with several processes if there are many."""
         new = list({each.key: each for each in texts if each.key not in self._sound}.values())
         if self._processes > 1 and len(new) > _FEW:
             most = -(-len(new) // self._processes)
@@ -412,7 +416,7 @@ class Compiled:
                 self._sound.update(share[number].key for number in sound)
 
     def query(self, each: TextOfGraph, found: Diagnostics) -> StoredQuery | None:
-        """The stored query of a text; what is wrong with it is reported."""
+        """Return the stored query of a text; its problems are reported."""
         if each.key in self._queries:
             return self._queries[each.key]
         text, checked = each.text, partial(_checked, each)
@@ -436,7 +440,10 @@ class Compiled:
         return self._queries[each.key]
 
     def keep(self, generation: Generation) -> None:
-        """Forget what this generation does not use. From now on this process checks alone: it has threads, and is not copied."""
+        """Forget texts that this generation does not use.
+
+        From now on this process checks alone, because it has threads and is not forked.
+        """
         self._processes = 1
         graphs = [(digest(graph.schema_source), graph) for graph in generation.graphs.values()]
         self._schemas = {live: graph.schema for live, graph in graphs}

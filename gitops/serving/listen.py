@@ -1,8 +1,9 @@
-"""The socket of a server, and the loop that serves on it. The only module of the room that knows the web server.
+"""Socket of a server and its serving loop. The only module of the package that uses the web server.
 
-1. Connections are bounded in number, and a head of a request in time and size, so that strangers cannot keep all of them.
-2. The first SIGINT or SIGTERM ends the taking of connections; what is under way is finished, up to a deadline. The second one
-   waits for nothing.
+1. The number of connections and the time and size of a request head are limited, so that strangers cannot keep all of
+   them.
+2. The first SIGINT or SIGTERM stops accepting connections; running requests are finished, up to a deadline. The second
+   one waits for nothing.
 
 Source of the options: https://www.uvicorn.org/settings/.
 """
@@ -53,9 +54,11 @@ def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
 
 
 def find_room(connections: int) -> int:
-    """How many connections this process has files for, at most so many; its limit on open files is raised as far as they need.
+    """Return how many connections this process has files for, up to a maximum.
 
-    Where the system allows only few files, half of them are for connections.
+    Its limit on open files is raised as needed.
+
+    If the system allows only few files, half of them are for connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES
@@ -82,11 +85,11 @@ def listen(
     on_signal: Mapping[int, Callable[[], None]],
     beside: Callable[[], Awaitable[Any]] | None = None,
 ) -> None:
-    """Serve an application until a signal; `ready` is called once connections are taken and signals are heeded.
+    """Serve an application until a signal; `ready` is called once connections are accepted and signals are handled.
 
-    At most so many `connections` are open at the same time, and further ones are closed at once.
-    `beside` opens something else in the loop, which is closed when no further connections are taken.
-    `on_signal` are actions of further signals, in the thread of the loop; those that were blocked until now are heeded, too.
+    At most `connections` are open concurrently, and further ones are closed at once. `beside` opens an additional
+    resource in the loop, which is closed when no further connections are accepted. `on_signal` are actions of further
+    signals, in the thread of the loop; signals blocked until now are handled too.
     """
     config = uvicorn.Config(
         app,
@@ -133,7 +136,10 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Heed signals while it runs, and not raise them again behind it: the process ends as it says."""
+        """Handle signals while running, without raising them again afterwards.
+
+        The process chooses its own exit.
+        """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.force_exit = self.should_exit

@@ -1,7 +1,7 @@
-"""The log of a server: lines for people or for programs, written by a thread of their own.
+"""Log of a server: lines for people or for programs, written by a separate thread.
 
-A reader of the log that stands still must not keep requests from being answered: records wait for it, so many, and then they are
-left out and counted.
+A stalled reader of the log must not block requests, so a limited number of records wait for it, and further ones are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_END_S = 2.0
 
 
 def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
-    """The log on a stream. It stands alone: what libraries log is not part of it.
+    """Return the log on a stream. It is independent: messages of libraries are not part of it.
 
     A record may have a `form`, a mapping with its members; `event` is its text.
     """
@@ -72,7 +72,7 @@ class _Backlog(logging.Handler):
             self._left_out += 1
 
     def finish(self) -> None:
-        """Write what waits, unless the reader stands still."""
+        """Write the waiting records, unless the reader is stalled."""
         self._waiting.put(None)
         self._thread.join(_AT_END_S)
 
@@ -86,7 +86,7 @@ class _Backlog(logging.Handler):
 
 
 def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What a record has besides its text."""
+    """Return the fields of a record besides its text."""
     found: Mapping[str, Any] = getattr(record, "form", None) or {}
     return found
 

@@ -1,9 +1,8 @@
-"""The numbers of a query server for Prometheus. The only module that knows its library.
+"""Metrics of a query server for Prometheus. The only module that uses its library.
 
-1. What only grows is counted by each worker in files that its successor goes on with: a worker that ends takes nothing back.
-2. What is so at a moment is asked of the workers when the numbers are read.
-3. Values of labels come from routes, codes and the applied revision, never from a request; what is beyond a bound is one value.
-   Actors are not among them.
+1. Each worker stores counters in files that its successor continues, so a worker that ends loses nothing. 2. Gauges are
+   queried from the workers when the metrics are read. 3. Label values come from routes, codes and the applied revision,
+   never from a request; values beyond a limit are combined into one. Actors are not among them.
 
 Source: https://prometheus.github.io/client_python/multiprocess/.
 """
@@ -62,10 +61,13 @@ def _histogram(name: str, text: str, *labels: str) -> Histogram:
 
 
 class ServingMetrics:
-    """Counts what one worker does. One for each process: the library keeps where to count as a global."""
+    """Counts the work of one worker.
+
+    There is one for each process, because the library stores the location of counters in a global.
+    """
 
     def __init__(self, folder: Path, number: int, *, replaces: bool) -> None:
-        """Go on with what the worker of this number has counted in the folder; it `replaces` one that ended unasked."""
+        """Continue the counters of this worker number in the folder; it `replaces` a worker that ended unexpectedly."""
         values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
         before = os.environ.get(_FOLDER)
         os.environ[_FOLDER] = str(folder)
@@ -110,7 +112,7 @@ class ServingMetrics:
             self._stored.of(record["graph"], record["query"]).observe(seconds)
 
     def refused(self, reason: str) -> None:
-        """A token that does not say who asks, by the reason."""
+        """Count a token that does not identify its holder, by the reason."""
         self._refused.of(reason).inc()
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
@@ -141,7 +143,7 @@ def exposition(folder: Path, asked: Asked, workers: int, now: float) -> tuple[st
 
 
 class _Scrape:
-    """What the library writes as text."""
+    """The metrics that the library writes as text."""
 
     def __init__(self, folder: Path, asked: Asked, workers: int, now: float) -> None:
         self._folder, self._asked, self._workers, self._now = folder, asked, workers, now

@@ -1,14 +1,16 @@
-"""Several processes that serve on one socket, and the one that watches over them.
+"""Several processes that serve on one socket, and their supervisor.
 
-1. The supervisor opens nothing and loads no driver, so that it can be copied at any time: what was opened in a child stays there.
-2. A worker that ends unasked is replaced, after a pause that grows while workers end at once. The new one has the same number.
-3. SIGTERM and SIGINT go to every worker; who has not ended some time after the deadline of the drain is killed. SIGHUP goes to
-   every worker, too.
-4. A worker whose supervisor has ended, however it did, ends as well: it holds one end of a pipe of which the other end is gone.
+1. The supervisor opens nothing and loads no driver, so that it can be forked at any time; resources opened in a child
+   stay there.
+2. A worker that ends unexpectedly is replaced, after a pause that grows while workers end immediately. The new one has
+   the same number.
+3. SIGTERM and SIGINT go to every worker; a worker that has not ended some time after the drain deadline is killed.
+   SIGHUP is also sent to every worker.
+4. A worker whose supervisor has ended for any reason ends as well, because the other end of its pipe is closed.
 5. A companion begins before the workers, is replaced like them, and ends after them.
 
-The supervisor of uvicorn keeps none of the first four: its workers load everything again, are replaced without a pause, are
-exchanged at SIGHUP, and go on when it is killed.
+The supervisor of uvicorn keeps none of the first four: its workers load everything again, are replaced without a pause,
+are exchanged at SIGHUP, and go on when it is killed.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ _AFTER_DRAIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """The beginning of a worker. Numbers count from 0; it `replaces` one that ended unasked.
+    """Start information of a worker. Numbers count from 0; it `replaces` one that ended unexpectedly.
 
-    `hung_up` says that SIGHUP was there before, so that others may serve something newer by now.
+    `hung_up` means that SIGHUP was received before, so that others may already serve a newer revision.
     """
 
     number: int
@@ -50,11 +52,11 @@ class Lifeline:
     """Begins processes that end when this one has ended. To be used in the only thread of a process."""
 
     def __init__(self) -> None:
-        """With a pipe of which only this process keeps one end."""
+        """Create a pipe whose write end only this process keeps."""
         self._held, self._end = os.pipe()
 
     def begin(self, call: Callable[[], int]) -> int:
-        """The process of a copy that ends with what the call gives; SIGHUP waits there until it is heeded."""
+        """Fork a process that ends with the result of the call; SIGHUP waits there until it is handled."""
 
         def run() -> int:
             for number in _HEEDED:
@@ -90,7 +92,10 @@ class Companion:
         self.process: int | None = lifeline.begin(call)
 
     def keep(self, now: float, let_go: Callable[[], None]) -> None:
-        """Replace it, if it has ended and the pause is over; `let_go` closes what only workers need, in its copy."""
+        """Replace the companion if it has ended and the pause is over.
+
+        `let_go` closes resources that only workers need, in its copy.
+        """
 
         def work() -> int:
             let_go()
@@ -125,10 +130,12 @@ def supervise(
     log: Callable[[str], None],
     companion: Companion | None = None,
 ) -> int:
-    """Keep this many copies of this process at work until a signal; returns the exit code. `work` gives that of one worker.
+    """Keep this many copies of this process running until a signal; return the exit code.
 
-    `ready` is called once signals are heeded, `let_go` when no further worker begins: it closes what only workers need. To be
-    called in the only thread of a process.
+    `work` returns that of one worker.
+
+    `ready` is called once signals are handled, `let_go` when no further worker starts; it closes resources that only
+    workers need. Must be called in the only thread of a process.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)
     try:
@@ -225,9 +232,9 @@ def _how(status: int) -> str:
 
 
 def in_children(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What each function gives, as it is after a way through JSON; all run at the same time.
+    """Run the functions concurrently in child processes and return their results, converted through JSON.
 
-    Raises BugError if a child ends without an answer.
+    Raises BugError if a child ends without a result.
     """
     begun = [_begin(call) for call in calls]
     answers = []
@@ -241,7 +248,7 @@ def in_children(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def run_child(call: Callable[[], Any]) -> None:
-    """Run in a child that was just forked, and end it with what the call gives as its exit code; never returns."""
+    """Run in a child that was just forked, and end it with the result of the call as its exit code; never returns."""
     code = 1
     try:
         code = int(call() or 0)

@@ -1,10 +1,9 @@
-"""Report which revision this server serves, for those who wait until it is another one.
+"""Reports the revision that this server serves, for commands that wait for a new one.
 
-1. A server is one replica, whatever number of processes it has. Each of them leaves on a board what it serves. The first one
-   reports for all: the oldest revision that one of them serves.
-2. A report is written when it changes, and again before it expires. It is taken back when the server stops. That of a server that
-   died expires.
-3. A report that cannot be written is warned of once. The server goes on, and tries again when the next one is due.
+1. A server is one replica, regardless of its number of processes. Each process records its revision on a board. The
+   first one reports the oldest revision of all. 2. A report is written when it changes, and again before it expires. It
+   is removed when the server stops. The report of a crashed server expires. 3. A failed report causes one warning. The
+   server continues, and tries again when the next report is due.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """What does not change of a server: its name, what it was asked to serve, and when it looks for something newer."""
+    """Fixed facts about a server: its name, the revision it was asked to serve, and when it checks for a newer one."""
 
     replica: str
     cluster: str
@@ -94,7 +93,7 @@ class StatusBoard:
         self._memory[start : start + _HEADER.size + len(data)] = _HEADER.pack(len(data), zlib.crc32(data)) + data
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
-        """Those of the processes that serve already; none while one of them is being written."""
+        """Return the statuses of the processes that serve already; none while one of them is being written."""
         found = []
         for start in range(0, self._workers * _SLOT, _SLOT):
             size, check = _HEADER.unpack_from(self._memory, start)

@@ -177,9 +177,7 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
 
 def queries(options: argparse.Namespace) -> int:
-    """`gitops graph queries [GRAPH]`: lists the queries planned by `gitops plan` with these options, or the applied
-    ones.
-    """
+    """`gitops graph queries [GRAPH]`: lists the queries that `gitops plan` would plan, or the applied ones."""
     from gitops.cli.cluster import planning_workspace, to_read
     from gitops.cluster.session.queries import applied_queries, declared_queries
 

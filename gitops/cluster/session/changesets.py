@@ -1,4 +1,8 @@
-"""Return the view of a readable ledger, or of one that does not exist yet."""
+"""Changesets of a cluster for people and programs: list, find and watch them.
+
+These verbs only read. They take no lock and need no cluster folder. The ledger does not record whether a merge has
+anything for a changeset to apply; the caller determines that from git (`BringsNothing`).
+"""
 
 from __future__ import annotations
 
@@ -211,7 +215,7 @@ def _records(ledger: LedgerReader, wanted: WatchedChangeset) -> tuple[Changeset,
 
 
 def _view(ledger: LedgerReader) -> LedgerView:
-    """The view of a ledger that can be read, or of one that does not exist yet."""
+    """Return the view of a readable ledger, or of one that does not exist yet."""
     view = ledger.view()
     if view.found and view.state is None:
         problem = view.problems[0]

@@ -53,7 +53,10 @@ def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrd
 
 
 def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
-    """Return whether restore number `fence` made a version after version `since`, up to that of the snapshot."""
+    """Return whether restore number `fence` made a version after version `since`, up to that of the snapshot.
+
+    Raises GitopsError `graph_version_gone` if none of the kept versions is it and some versions are no longer kept.
+    """
     newest, store = snapshot.manifest, snapshot.store
     gone = 0
     for n in range(newest.n, since, -1):

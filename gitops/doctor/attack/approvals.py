@@ -1,6 +1,4 @@
-"""Attacks on approvals: for a different change, by a different person, at a different time, used twice, by an author,
-over other data.
-"""
+"""Attacks on approvals: wrong change, wrong person, wrong time, repeated use, use by an author, changed data."""
 
 from __future__ import annotations
 
@@ -325,8 +323,9 @@ def _unsigned_delete(copy: ClusterCopy) -> str:
 
 
 def _recorded(copy: ClusterCopy, commit: str, *, key: str | None = None, account: str | None = None) -> None:
-    """Push a commit to the branch like a server that identifies the pusher by a key or an account: it writes the record
-    first.
+    """Push a commit to the branch like a server that identifies the pusher by a key or an account.
+
+    Such a server writes the record of the push first.
     """
     store, clock = copy.store(), SystemClock()
     update = RefUpdate(copy.target, store.resolve(copy.target) or ZERO, commit)
@@ -352,8 +351,9 @@ def _unlisted(copy: ClusterCopy) -> str:
 
 
 def _beside_a_run(copy: ClusterCopy) -> str:
-    """Have an approver push a delete in a stranger's name under the lock and release the lock, so that another run
-    applies it.
+    """Have an approver push a delete in a stranger's name under the lock and release the lock.
+
+    Another run then applies it.
     """
     store, first = copy.store(), copy.rules.first_approver
     lock = f"refs/gitops/locks/{copy.rule.name}"
@@ -386,8 +386,7 @@ def _spoofed(copy: ClusterCopy) -> str:
 
 
 def _crossed(copy: ClusterCopy) -> str:
-    """Have an approver remove the graph in applied history, so that git selects the removal again in a criss-cross
-    merge.
+    """Have an approver remove the graph in applied history, so that git selects the removal in a criss-cross merge.
 
     The only commits that change the graph are those of a different person, who tried the same and reverted it. Git may
     use the newest commit at which the lines diverged as their base.

@@ -1,4 +1,4 @@
-"""Which forge, its address and its token: set by the operator, never by a commit.
+"""Selects the forge, its address and its token, which are set by the operator and never by a commit.
 
 kind      `--forge`; else `forge.kind` of gitops.yaml on the target branch; else the CI job; else the repository itself
 address   git config gitops.forgeUrl; else what the CI job sets (GITHUB_API_URL, CI_API_V4_URL); else the public one
@@ -67,7 +67,7 @@ def token_of(kind: str, environ: Mapping[str, str]) -> Secret | None:
 
 
 def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Every token in the environment, used or not: none of them may appear in an output."""
+    """Return every token in the environment, used or not, because none of them may appear in output."""
     names = dict.fromkeys(("GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)))
     return tuple(Secret(name, environ[name]) for name in names if environ.get(name))
 

@@ -1,7 +1,7 @@
-"""Open a git repository on this machine: what the hook of a push needs, and every other command begins with.
+"""Opens a git repository on this machine, for a push hook and as the first step of every other command.
 
-gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
-user.signingKey       SSH key that signs approvals and ledger entries
+gitops.targetBranch branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main) user.signingKey
+SSH key that signs approvals and ledger entries
 """
 
 from __future__ import annotations

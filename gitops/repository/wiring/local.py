@@ -1,4 +1,6 @@
-"""A repository on this machine: its remote, its keys, the storage of its graphs. Settings of the operator are git config.
+"""A repository on this machine: its remote, its keys, the storage of its graphs.
+
+The operator's settings are git config.
 
 gitops.root           folder for graphs and data on this machine; without it this machine cannot change graphs
 gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
@@ -7,7 +9,7 @@ gitops.lockRef        written by the program: the kind of lock ref that the host
 gitops.lockProven     written by the program: that this account may delete refs of that kind
 gitops.actor          who is acting
 
-Those that the hook of a push needs too are in `gitops.repository.wiring.git`.
+Settings that a push hook also needs are in `gitops.repository.wiring.git`.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ class LocalRepository(Repository):
             )
 
     def list_once(self, known: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> None:
-        """List branches of the remote once from now on, until a push or `relist`: see `gitops.git.cached_remote`.
+        """From now on, list branches of the remote only once until a push or `relist`: see `gitops.git.cached_remote`.
 
         `known` are branches of people, and `own` all branches of the bot, that were just listed.
         """
@@ -193,7 +195,7 @@ class LocalRepository(Repository):
         return Heads(self.git, self.remote, self.branch_settings(rule), self.faults)
 
     def branch_settings(self, rule: ClusterRule) -> BranchSettings:
-        """What every handle of a cluster's ledger is opened with, but for its anchor."""
+        """Return the settings for opening a cluster's ledger, except its anchor."""
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.git.setting("gitops.lockRef")
         pin, path = HeadPin(self.git.common_dir, rule.name), self.git.git_dir
@@ -220,7 +222,7 @@ class LocalRepository(Repository):
         )
 
     def _shown(self, ref: str) -> str | None:
-        """Where this clone shows a branch of its remote: as a branch of the remote, or, in a bare clone, as its own."""
+        """Return where this clone shows a branch of its remote: as a remote branch or, in a bare clone, as its own."""
         if isinstance(self.remote, SelfRemote | TrackingRemote):
             return None
         if self.git.work_tree is None:
@@ -230,7 +232,7 @@ class LocalRepository(Repository):
         return tracked + ref.removeprefix("refs/heads/") if usual else None
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
-        """Find a cluster in `gitops.yaml`: by its name, else by its folder in the work tree, else the only one.
+        """Find a cluster in `gitops.yaml`: by its name, by its folder in the work tree, or as the only one.
 
         Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
         """
@@ -285,7 +287,7 @@ class LocalRepository(Repository):
         return self.with_plans(here).workspace(actor)
 
     def with_plans(self, here: ClusterAt, request: int | None = None) -> ClusterAt:
-        """The cluster as a clone sees it, which takes from the plans of the bot what is in graphs that are not at hand."""
+        """Return the cluster for a clone, which uses the bot's plans for data of inaccessible graphs."""
         return replace(here, seen_elsewhere=seen_in_plans(self, here.rule.name, request))
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
@@ -316,7 +318,7 @@ class LocalRepository(Repository):
         return self._at(url, self.git.work_tree or self.git.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
-        """Open another repository: a remote by its name, an address, or a path from the current folder."""
+        """Open another repository: a remote by its name, an address, or a path relative to the current folder."""
         url = self.git.setting(f"remote.{name}.url")
         if url is not None:
             return self._at(url, self.git.work_tree or self.git.git_dir)
@@ -330,10 +332,10 @@ class LocalRepository(Repository):
         return ProgramRemote(self.git.git_dir, self._login(url))
 
     def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
-        """The root for the graphs of a cluster that declares `storage`, None if this machine has no storage for them.
+        """Return the root for the graphs of a cluster that declares `storage`, None if this machine has no storage.
 
-        `home` is the name under which they are kept, if that is not the name of the cluster.
-        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        `home` is the name under which they are stored, if that is not the name of the cluster. Raises GitopsError
+        `storage_root_refused`, `storage_root_invalid`.
         """
         root = self.git.setting("gitops.root", path=True)
         home = home or rule.name

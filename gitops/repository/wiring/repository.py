@@ -82,9 +82,11 @@ def open_checkout(folder: str) -> Checkout:
 
 
 def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Install the hooks of a clone, or of a server (`server`, and bare repositories). Returns where, and their names.
+    """Install the hooks of a clone, or of a server (`server`, and bare repositories).
 
-    With `hooks_folder` those of a server are written there: a host uses that folder for many repositories.
+    Returns the folder and their names.
+
+    With `hooks_folder`, server hooks are written there, because a host uses that folder for many repositories.
     """
     if hooks_folder is not None:
         return hooks_folder, hooks.write_hooks(Path(hooks_folder), "server", own_command())
@@ -151,7 +153,7 @@ def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
 
 
 def sign_statement(covered: bytes, key: str) -> tuple[str, CommitSignature]:
-    """An armored signature of an audit statement by an SSH key, and what it says. Raises GitopsError `signing_failed`."""
+    """Return an armored SSH signature of an audit statement, and the envelope. Raises GitopsError `signing_failed`."""
     armor = sign(covered, key, namespace=NAMESPACE)
     return armor, verify_statement(covered, armor)
 

@@ -1,4 +1,4 @@
-"""Open what `gitops serve` serves: a cluster folder, a storage root without local files, or a cluster of a repository."""
+"""Opens the cluster for `gitops serve`: a cluster folder, a bare storage root, or a repository's cluster."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MANIFEST = "cluster.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ServedSource:
-    """Where the cluster to serve is.
+    """Source of the cluster to serve.
 
-    `cluster` is a folder or the URI of a storage root; with a repository `repo`, the name of one of its clusters, whose ledger is
-    that of `remote`. `revision` is the digest of a past state to serve instead of the newest one.
+    `cluster` is a folder or the URI of a storage root; with a repository `repo`, the name of one of its clusters, whose
+    ledger is that of `remote`. `revision` is the digest of a past state to serve instead of the newest one.
     """
 
     cluster: str
@@ -44,10 +44,10 @@ class ServedSource:
 
 
 def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
-    """The stores of the cluster; None where its configuration keeps them from being found, which is added to `found`.
+    """Return the stores of the cluster; None if its configuration prevents finding them, which is added to `found`.
 
-    Raises GitopsError `config_dir_not_found`, `cluster_config_read_error`, `storage_root_invalid`, `storage_driver_missing`,
-    `cluster_not_found`, UsageError `not_a_repository`.
+    Raises GitopsError `config_dir_not_found`, `cluster_config_read_error`, `storage_root_invalid`,
+    `storage_driver_missing`, `cluster_not_found`, UsageError `not_a_repository`.
     """
     if source.repo is not None:
         return _of_repository(source, source.repo)
@@ -125,10 +125,11 @@ _SILENCE_S, _LONGEST_S = 120.0, 600.0
 def open_query_server(
     address: str, token_file: str | None, environ: Mapping[str, str], *, plain_http: bool = False
 ) -> WebSender:
-    """A client of the server at an address, with the token of a file, else of GITOPS_SERVER_TOKEN, else without one.
+    """Return a client of a server, with the token from a file, otherwise GITOPS_SERVER_TOKEN, otherwise none.
 
-    A token goes over plain HTTP only to this host, or to any with `plain_http`. Raises UsageError `usage_error` for an address
-    that this excludes and for a token that cannot be read, GitopsError `query_server_unavailable` for any other wrong address.
+    A token is sent over plain HTTP only to this host, or to any with `plain_http`. Raises UsageError `usage_error` for
+    an address that violates this and for an unreadable token, GitopsError `query_server_unavailable` for any other
+    wrong address.
     """
     token = resolve(f"${{{_TOKEN}}}", environ) if token_file is None else read_token(token_file)
     if token is not None and (not token.reveal() or not token.reveal().isascii() or not token.reveal().isprintable()):

@@ -1,10 +1,9 @@
-"""Build the workspace of a cluster folder, its stores and its compile cache. Heavy drivers are imported when they are needed.
+"""Builds the workspace of a cluster folder, its stores and its compile cache. Heavy drivers are imported on demand.
 
 The compile cache of a user, if there is one:
 
-GITOPS_CACHE=off      use none, as does --no-cache
-GITOPS_CACHE_DIR      the folder; also in CI, where it has to be asked for in this way
-XDG_CACHE_HOME, HOME  else `cluster-gitops` in the first, or in `.cache` of the second
+GITOPS_CACHE=off use none, as does --no-cache GITOPS_CACHE_DIR the folder; also in CI, where it has to be asked for in
+this way XDG_CACHE_HOME, HOME else `cluster-gitops` in the first, or in `.cache` of the second
 """
 
 from __future__ import annotations
@@ -159,7 +158,10 @@ def open_bucket(root: str) -> S3Store:
 
 
 def workers_at(root: str | None) -> int:
-    """How many changes are worth applying at the same time with data at a root: in a bucket each mostly waits for answers."""
+    """Return the useful number of concurrent changes for data at a root.
+
+    In a bucket, each one mostly waits for responses.
+    """
     return _BUCKET_WORKERS if root is not None and root.startswith("s3:") else 1
 
 
@@ -169,9 +171,9 @@ def graph_uri(root: str, graph: str) -> str:
 
 
 def graph_engine(faults: Faults) -> GraphEngine:
-    """The embedded engine, loaded when it is first asked for more than the existence of graphs: most plans read no graph.
+    """Return the embedded engine, which is loaded only if more than the existence of a graph is needed.
 
-    The engine imports Lance only when it writes.
+    Most plans read no graph. The engine imports Lance only when it writes.
     """
 
     def exists(uri: str) -> Existence:
@@ -188,9 +190,9 @@ def graph_engine(faults: Faults) -> GraphEngine:
 
 
 def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | None:
-    """What makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
+    """Return an embedder for texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
 
-    By default that of GITOPS_EMBEDDINGS, None if that is not set. Raises UsageError `usage_error`, GitopsError
+    The default is the value of GITOPS_EMBEDDINGS, None if that is not set. Raises UsageError `usage_error`, GitopsError
     `embedding_failed` for an invalid address.
     """
     spec = named or environ.get("GITOPS_EMBEDDINGS", "")
@@ -236,9 +238,9 @@ def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
 
 @cache
 def edition() -> str | None:
-    """Digest of the sources that decide what a folder means, and of the Python that runs them; None if they cannot be read.
+    """Return a digest of the sources that interpret a folder and of the running Python; None if they cannot be read.
 
-    Read once: a process that goes on after an upgrade still runs what it imported before.
+    It is computed once, because a process that continues after an upgrade still runs the earlier code.
     """
     found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
     root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
@@ -263,7 +265,7 @@ def _modules(folder: str) -> list[str]:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Where things may be kept between commands, by the environment; None for nowhere."""
+    """Return the cache folder between commands according to the environment; None for no cache."""
     if environ.get("GITOPS_CACHE", "").lower() in _OFF:
         return None
     if environ.get("GITOPS_CACHE_DIR"):
@@ -284,10 +286,13 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def open_target(place: str, url: Secret, *, application_name: str, query_cluster: str | None = None) -> StrategyTarget:
-    """A Materialize target, which connects when it is entered. `place` names it in problems: `compute.targets.prod`.
+    """Return a Materialize target, which connects when it is entered.
 
-    The three tables are read on the compute cluster `query_cluster`, or on that of the role; it has to have a replica. Raises
-    UsageError `target_url_invalid`; entering raises UsageError `materialize_unavailable` where the driver is not installed.
+    `place` identifies it in problems: `compute.targets.prod`.
+
+    The three tables are read on the compute cluster `query_cluster`, or on the role's default, which must have a
+    replica. Raises UsageError `target_url_invalid`; entering raises UsageError `materialize_unavailable` if the driver
+    is not installed.
     """
     from gitops.compute.materialize.connection import TargetAddress
     from gitops.compute.materialize.target import MaterializeTarget

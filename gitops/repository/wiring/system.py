@@ -59,10 +59,10 @@ def git_setting(key: str, folder: str) -> str | None:
 
 
 def share_files(setting: str | None) -> None:
-    """Make this process create files as git does in a repository with this `core.sharedRepository`, None if it is not set.
+    """Make this process create files as git does in a repository with this `core.sharedRepository` (None if unset).
 
-    git gives the rights itself; libgit2 and everything else follow the umask, and what they create with the usual one keeps the
-    other people of the group from pushing. Raises UsageError for a value that git refuses. Source: git-config(1).
+    git sets the permissions itself; libgit2 and other code follow the umask, and with the usual umask their files
+    prevent other group members from pushing. Raises UsageError for a value that git refuses. Source: git-config(1).
     """
     mode = (setting or "umask").lower()
     before = os.umask(0o077)

@@ -1,4 +1,5 @@
 """The query server over HTTP: an ASGI application over a source of generations.
 
-`routes` is the one table of routes, from which `app` answers and `openapi` describes; `call` is what a handler sees of a request.
+`routes` is the single table of routes, used by `app` for responses and by `openapi` for descriptions; `call` is a
+handler's view of a request.
 """

@@ -1,4 +1,4 @@
-"""The admin address: whether a server has started, lives and is ready, and its numbers, from a process beside the workers.
+"""Admin address with a server's probes (startup, liveness, readiness) and metrics, in a process beside the workers.
 
 | path | 200 | otherwise 503 |
 |---|---|---|
@@ -60,7 +60,10 @@ class AdminApp:
         numbers: Callable[[Asked], tuple[str, bytes]],
         log: Callable[[str], None],
     ) -> None:
-        """`ask` asks the workers, of which there should be so many; `numbers` gives a media type and a text."""
+        """Create the app.
+
+        `ask` queries the workers, whose expected number is given; `numbers` returns a media type and a text.
+        """
         self._ask, self._workers, self._numbers, self._log = ask, workers, numbers, log
         self._started = False
         self._paths = {
@@ -173,9 +176,9 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is under way in a process: changes, those of them that wait for their turn on a branch, and exports.
+    """Current work of a process: changes, those of them that wait for their turn on a branch, and exports.
 
-    `stuck` threads are held by work that is past its time limit.
+    `stuck` threads run work that is past its time limit.
     """
 
     changes: int
@@ -188,10 +191,10 @@ class Load:
 class ProcessStatus:
     """One process that serves: the revision and when it was accepted (seconds since 1970), and its load.
 
-    `ready` and `quarantined` count graphs. `graphs` has their ids, each with the code of what keeps it from being served, None
-    where it is served; it is None for who may not list them. `pending` is the form of an attempt to serve a newer revision that
-    did not succeed, and `behind` how many states newer that one is. `issuers` are identity providers, each with the reason why
-    its keys could not be read the last time, None where nothing is wrong.
+    `ready` and `quarantined` count graphs. `graphs` has their ids, each with the code of its problem, None if it is
+    served; the field is None for callers who may not list them. `pending` is a failed attempt to serve a newer
+    revision, and `behind` how many states newer that one is. `issuers` are identity providers, each with the reason why
+    its keys could not be read the last time, None without a problem.
     """
 
     revision: RevisionIdentity
@@ -255,7 +258,10 @@ class StatusDoor:
             writer.close()
 
     async def status(self, question: Mapping[str, Any]) -> ProcessStatus:
-        """What this process is at; with the ids of graphs for `{"graphs": true}`, and for an actor who may list them."""
+        """Return the status of this process.
+
+        It includes the ids of graphs for `{"graphs": true}`, and for an actor who may list them.
+        """
         generation, pending = self._source.current(), self._pending()
         codes = {name: found[0].code.value for name, found in generation.quarantined.items()}
         named = question.get("graphs") or await self._may_list(generation, question.get("authorization", ()))
@@ -311,7 +317,7 @@ class Asked:
 
 
 async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -> Asked:
-    """Ask all workers at the same time; one that is not there, or ends over the question, is left out."""
+    """Query all workers concurrently; a worker that is missing or ends meanwhile is left out."""
     line = json.dumps(question).encode() + b"\n"
     answers = await asyncio.gather(*(_ask(folder / str(number), line) for number in range(workers)))
     statuses = [ProcessStatus.of_form(json.loads(each)) for each in answers if each]

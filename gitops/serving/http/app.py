@@ -1,13 +1,15 @@
-"""The ASGI application: what happens to every request, in this order.
+"""The ASGI application.
 
-1. The request gets an id, and the generation that it is answered from.
-2. A server without tokens refuses pages of other sites. The path leads to a route, or nowhere. Only `public` routes go on without
-   the next step.
-3. The bearer token says who asks.
-4. The id in the path leads to a graph.
-5. The method, the expected revision and the query parameters, then the type, size and form of the body are looked at.
-6. The handler asks for permission, does its work, and answers. A problem on the way becomes the one envelope.
-7. The answer goes out with the revision that it is of. A record of the request goes to the log, without headers and values.
+Every request is processed in this order:
+
+1. The request gets an id and a generation.
+2. A server without tokens refuses pages of other sites. The path is matched to a route, if any. Only `public` routes
+   skip the next step.
+3. The bearer token identifies the caller.
+4. The id in the path selects a graph.
+5. The method, the expected revision and the query parameters, then the type, size and form of the body are checked.
+6. The handler requests permission, does its work, and responds. Any problem is returned in the common envelope.
+7. The response is sent with its revision. The request is logged without headers and values.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ class HttpApp:
         self._who.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
+        """Serve one connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
         if scope["type"] == "http":
             await self._exchange(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -282,7 +284,7 @@ def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
 
 
 async def health(call: Call) -> BodyAnswer:
-    """The event loop answers, and no thread is stuck: it comes back only with another process."""
+    """Respond that the event loop runs and no thread is stuck; a stuck thread recovers only with a new process."""
     if stuck := call.shared.workers.stuck:
         message = "threads of this process are blocked by work past its time limit: start the server again"
         raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
@@ -340,7 +342,7 @@ _METADATA = "/.well-known/oauth-protected-resource"
 
 
 async def protected_resource(call: Call) -> BodyAnswer:
-    """Whose tokens are taken, for clients that find out by themselves where to get one. Source: RFC 9728."""
+    """Return the accepted identity providers, for clients that discover where to get a token. Source: RFC 9728."""
     base, graph_id = call.context.public_url, call.values.get("graph_id")
     if base is None or (graph_id is not None and not is_servable(graph_id)):
         raise not_found("this server does not say at which address it is reached")

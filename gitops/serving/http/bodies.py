@@ -1,7 +1,7 @@
-"""The forms of bodies: what a request must hold, and what an answer holds.
+"""Models of request and response bodies.
 
-Unknown members are refused and values never coerced; an absent member equals null. The forms of answers describe them to
-clients; tests compare them with what is sent.
+Unknown members are refused and values never coerced; an absent member equals null. The models of responses describe
+them to clients; tests compare them with the sent bodies.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _EXPECTED = {
 
 
 def _problem(kind: type[Model], error: Any) -> str:
-    """One problem of a body, by the member that it is about."""
+    """Return one problem of a body, with its member."""
     where = ".".join(map(str, error["loc"]))[:_NAME_SHOWN]
     member = f"member '{where}'" if where else "the body"
     if error["type"] == "extra_forbidden":
@@ -84,7 +84,7 @@ def _hint(kind: type[Model], value: Any) -> str:
 
 
 class HealthAnswer(Model):
-    """That the server answers; `internal_schema_version` is that of the format in which it stores graphs."""
+    """Confirms that the server responds; `internal_schema_version` is that of its graph storage format."""
 
     status: str = Field(examples=["ok"])
     version: str
@@ -92,7 +92,7 @@ class HealthAnswer(Model):
 
 
 class ProtectedResourceAnswer(Model):
-    """Whose tokens are taken for an address of this server, as RFC 9728 says it."""
+    """The accepted identity providers of a server address, in the form of RFC 9728."""
 
     resource: str = Field(examples=["https://brain.example/graphs/knowledge/mcp"])
     authorization_servers: list[str] = Field(examples=[["https://login.example"]])
@@ -162,7 +162,7 @@ class InvokeBody(Model):
 
 
 class TargetForm(Model):
-    """What was read: the head of a branch, or a snapshot."""
+    """Target of a read: the head of a branch, or a snapshot."""
 
     branch: str | None
     snapshot: str | None
@@ -254,7 +254,7 @@ class ReadSetConflictForm(Model):
 
 
 class PreconditionForm(Model):
-    """The revision or commit that the request expects, and the one that there is, null where it is not known."""
+    """The revision or commit that the request expects, and the actual one, null if unknown."""
 
     expected: str
     actual: str | None = None
@@ -269,7 +269,7 @@ class BlobRangeForm(Model):
 
 
 class ResourceLimitForm(Model):
-    """What is limited: by the `reason` of a query, or a `resource` with its limit and what the request would make of it."""
+    """An exceeded limit: the `reason` of a query, or a `resource` with its limit and the value of the request."""
 
     reason: str | None = None
     resource: str | None = None
@@ -284,7 +284,7 @@ class BatchLimitForm(Model):
 
 
 class ReasonForm(Model):
-    """The code of what is wrong, as on the page of codes."""
+    """Code of a problem, as on the page of codes."""
 
     reason: str
 
@@ -301,7 +301,7 @@ class MergeConflictForm(Model):
 
 
 class LoadProblemForm(Model):
-    """What is wrong with a record of a load, by its line."""
+    """Problem with a record of a load, by its line."""
 
     line: int | None
     code: str
@@ -318,9 +318,9 @@ class ReloadRefusedForm(Model):
 
 
 class ProblemBody(Model):
-    """The envelope of every problem: which one it is, is said by the status, the code and the member beside them.
+    """Envelope of every problem, which is identified by the status, the code and the additional member.
 
-    Further members may be added, and no further codes.
+    Further members may be added, but no further codes.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", frozen=True)
@@ -366,7 +366,7 @@ class ChangeForm(Model):
 
 
 class CommitChangesAnswer(Model):
-    """What a commit changed of its first parent; `page_token` is where the next page goes on, null after the last one."""
+    """Changes of a commit from its first parent; `page_token` is the start of the next page, null after the last one."""
 
     commit: CommitForm
     changes: list[ChangeForm]
@@ -376,7 +376,7 @@ class CommitChangesAnswer(Model):
 class FeedAnswer(Model):
     """Changes of a branch, in the order of `commits`.
 
-    `page_token` is where the next page goes on, null when there is nothing more for now. `cursor` is to be kept by a reader that
+    `page_token` is the start of the next page, null if there is nothing more for now. `cursor` is for a reader that
     comes back later; it is null in the middle of a commit.
     """
 
@@ -450,7 +450,7 @@ class BranchCreatedAnswer(BranchAnswer):
 
 
 class BranchMergeBody(Model):
-    """A branch to merge into another one, by default `main`, and whether to delete it afterwards."""
+    """A branch to merge into a target branch, by default `main`, and whether to delete it afterwards."""
 
     source: str
     target: str | None = None
@@ -458,7 +458,7 @@ class BranchMergeBody(Model):
 
 
 class BranchMergedAnswer(Model):
-    """What became of a merge. The last two are there where the source was to be deleted.
+    """Result of a merge. The last two members exist only if the source was to be deleted.
 
     `outcome` and `commit` are null for an actor with neither `read` nor `export` on the target.
     """
@@ -489,7 +489,10 @@ class LoadedForm(Model):
 
 
 class LoadAnswer(Model):
-    """What a load did. `commit` is what it published, null if there was no record, and for an actor who may not know it."""
+    """Result of a load.
+
+    `commit` is the published commit, null if there was no record, and for an actor who may not see it.
+    """
 
     uri: str
     branch: str
@@ -504,7 +507,7 @@ class LoadAnswer(Model):
 
 
 class ExportBody(Model):
-    """Which branch, by default `main`, and which types, by default all."""
+    """The branch to export, by default `main`, and the types, by default all."""
 
     branch: str | None = None
     type_names: list[str] | None = None

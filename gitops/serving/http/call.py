@@ -1,4 +1,4 @@
-"""What a handler sees of a request, and what it can do for it."""
+"""A handler's view of a request, and its operations."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Shared:
 
 
 class Call:
-    """One request. `generation` stays the same for all of it, and `scope` is as the ASGI server gave it.
+    """One request. `generation` is fixed for the whole request, and `scope` comes from the ASGI server.
 
-    What is found on the way: `actor`, None where no token is asked for, and its `groups`; `route` and `graph`, which raise
-    LookupError where the request has none; `values`, those of the path; `body`, the document that was read for a route with a
-    body, and `body_bytes`, what was received of it; `stored_query`, the name of the stored query that the actor may invoke.
+    Processing sets these: `actor`, None if no token is required, and its `groups`; `route` and `graph`, which raise
+    LookupError if the request has none; `values` of the path; `body`, the parsed document for a route with a body, and
+    `body_bytes`, the number received; `stored_query`, the name of the stored query that the actor may invoke.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
@@ -119,7 +119,7 @@ class Call:
         return None if self._graph is None else self._graph.graph_id
 
     def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
-        """Where the request leads."""
+        """Resolve the route of the request."""
         self._route, self.values, self._graph = route, values, graph
 
     # Its head
@@ -130,7 +130,7 @@ class Call:
         return [value for key, value in self.scope["headers"] if key == wanted]
 
     def header(self, name: str) -> str | None:
-        """A header; `name` in lower case. Raises ProblemError 400 where it is given twice, or is not text."""
+        """Return a header; `name` in lower case. Raises ProblemError 400 if it is repeated or not text."""
         found = self.headers(name)
         if not found:
             return None
@@ -142,9 +142,9 @@ class Call:
             raise bad_request(f"the header {name} is not UTF-8") from None
 
     def query(self) -> Mapping[str, str]:
-        """The query parameters, but for those that only the handler knows.
+        """Return the query parameters, except those that only the handler reads.
 
-        Raises ProblemError 400 for one that is unknown, given twice, or missing.
+        Raises ProblemError 400 for one that is unknown, repeated, or missing.
         """
         if self._query is None:
             declared = self.route.query
@@ -185,9 +185,9 @@ class Call:
                 return
 
     async def drop_rest(self) -> None:
-        """Read on, after the answer, what the client still sends of the body: at most 64 MiB, and for 10 seconds.
+        """Read and drop the rest of the body after the response: at most 64 MiB, and for 10 seconds.
 
-        A connection that is closed with bytes unread is reset, and the client may lose the answer.
+        A connection that is closed with unread bytes is reset, and the client may lose the response.
         """
         dropped = 0
         with contextlib.suppress(TimeoutError):
@@ -242,9 +242,9 @@ class Call:
         target_branch: str | None = None,
         query: str | None = None,
     ) -> None:
-        """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500.
+        """Require that the actor may do this on the graph or server. Raises ProblemError 401, 403, 500.
 
-        Raises BugError for what the table of verbs does not have.
+        Raises BugError for a permission that is not in the table of verbs.
         """
         if all(each.action is not action for each in VERBS[self.route.operation]):
             raise BugError(f"{self.route.operation} asks for {action}, and the table of verbs does not say so")
@@ -255,7 +255,7 @@ class Call:
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
-        """Return whether the actor may do this, as `require`; it decides only what an answer says, and is not logged."""
+        """Return whether the actor may do this, like `require`. It only affects the content of a response and is not logged."""
         wanted = AccessRequest(self.actor or "", action, branch, query=query, groups=self.groups)
         return decide_access(self.generation, self._graph, wanted).decision.allowed
 
@@ -266,15 +266,18 @@ class Call:
             raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
 
     def knows(self, branch: str) -> bool:
-        """Return whether the actor may know what is on a branch."""
+        """Return whether the actor may see the content of a branch."""
         return any(self.may(action, branch=branch) for action in TELLS)
 
     def receipt(self, branch: str, form: dict[str, Any], *rows: str) -> dict[str, Any]:
-        """What is answered of a change. The members `rows` tell of what the branch had: null for who may not know that."""
+        """Return the response to a change.
+
+        The members `rows` reveal the branch's content, so they are null without permission.
+        """
         return form if self.knows(branch) else {**form, **dict.fromkeys(rows)}
 
     def problem(self, error: GitopsError) -> ApiProblem:
-        """What an answer reports of a failure: graphs by their ids, and names of branches only to who may list them."""
+        """Return the response for a failure: graphs by id, and names of branches only for callers who may list them."""
         if self._graph is None:
             return problem_of(error)
         place, uri = f"graph '{self._graph.graph_id}'", self._graph.uri
@@ -326,10 +329,10 @@ class Call:
             context.replace()
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
-        """The result of a change of a branch, alone on it, which counts as `nbytes` of the actor's share.
+        """Run an exclusive change of a branch and return its result; it counts as `nbytes` of the actor's share.
 
-        It is finished also where the client goes away. Raises ProblemError 429; of what depends on the rows of the branch, 409
-        without a reason for an actor who may not know them.
+        It is finished even if the client disconnects. Raises ProblemError 429; for problems that depend on the rows of
+        the branch, 409, without a reason for an actor who may not see them.
         """
         self._changing = branch
         admitted = self.shared.admission.run(self.actor, nbytes, lambda: self._alone(branch, work))
@@ -426,10 +429,11 @@ class PieceStream:
 
 
 async def send_stream(call: Call, answer: StreamAnswer, headers: list[tuple[bytes, bytes]], send: Send) -> int:
-    """Send an answer in pieces; how many bytes of it were sent.
+    """Send a response in pieces and return the number of bytes sent.
 
-    It ends where the client goes away. Raises TimeoutError where the client takes nothing for `idle_s` seconds, and what making
-    a piece raises: the server then cuts the connection off, and the client sees that the body is not complete.
+    It ends if the client disconnects. Raises TimeoutError if the client reads nothing for `idle_s` seconds, and any
+    error from producing a piece; the server then closes the connection, and the client sees that the body is
+    incomplete.
     """
     sent = 0
 

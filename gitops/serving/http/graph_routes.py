@@ -1,7 +1,7 @@
-"""Routes on what a graph has: its tables, schema, branches and commits, and the records that are loaded and exported.
+"""Routes on the content of a graph: tables, schema, branches, commits, and loading and exporting of records.
 
-A handler first says what it needs, which raises where that is denied, and only then begins work, which runs in a thread. So
-nothing is read, written or counted for an actor who may not do it.
+A handler first requests its permissions, which raises if they are denied, and only then begins work in a thread. So
+nothing is read, written or counted for an actor without permission.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ async def schema(call: Call) -> BodyAnswer:
 
 
 async def apply_schema(call: Call) -> BodyAnswer:
-    """Refused also for who may apply a schema: it comes from the cluster folder, or the ledger would not know of it."""
+    """Refuse to apply a schema, even for actors with permission.
+
+    The schema comes from the cluster folder, because otherwise the ledger would not record it.
+    """
     call.require(PolicyAction.SCHEMA_APPLY, target_branch=MAIN)
     message = (
         f"the schema of graph '{call.graph.graph_id}' is declared in the cluster folder and is not changed here: "
@@ -147,10 +150,10 @@ async def delete_branch(call: Call) -> BodyAnswer:
 
 
 async def merge_branches(call: Call) -> BodyAnswer:
-    """Merge one branch into another, and then delete it if that is wanted and permitted.
+    """Merge one branch into another, and then delete it if requested and permitted.
 
-    A merge that has landed stays landed: why its source was not deleted is part of the answer. Raises ProblemError 409 with all
-    conflicts.
+    A completed merge is never undone; if its source was not deleted, the response has the reason. Raises ProblemError
+    409 with all conflicts.
     """
     body: bodies.BranchMergeBody = call.body
     source, target = canonical_branch(body.source), canonical_branch(body.target)
@@ -243,7 +246,7 @@ async def list_commits(call: Call) -> BodyAnswer:
 
 
 def read_limit(query: Mapping[str, str], most: int) -> int:
-    """At most how many are wanted, by default and at most so many. Raises ProblemError 400."""
+    """Return the requested number of items, up to a maximum, which is also the default. Raises ProblemError 400."""
     text = query.get("limit", str(most))
     limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
     if not 1 <= limit <= most:
@@ -276,7 +279,7 @@ def find_commit(call: Call, commit: str) -> graph.Snapshot:
 
 
 def permit_commit(call: Call, found: graph.Snapshot) -> None:
-    """Nothing, if the branch that has the commit may be read; else ProblemError 404, as for a commit that does not exist."""
+    """Check that the branch of a commit may be read; otherwise raise ProblemError 404, as for a missing commit."""
     try:
         call.require(PolicyAction.READ, branch=found.branch)
     except ProblemError as error:
@@ -333,7 +336,7 @@ class _PermittedLoad:
 
 
 async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.LoadMode) -> _PermittedLoad:
-    """The load, if the actor may carry it out. Raises as `Call.require`."""
+    """Return the load if the actor may carry it out. Raises as `Call.require`."""
     base = origin
     if origin is not None:
         known = await call.work(lambda: graph.list_branches(call.graph.uri))
@@ -405,10 +408,10 @@ async def export_records(call: Call) -> StreamAnswer:
 
 
 async def stream_export(call: Call, *, baseline: bool = False) -> StreamAnswer:
-    """The records of a branch, with their commit, and as a `baseline` with the cursor of what changes afterwards.
+    """Return the records of a branch with their commit, and as a `baseline` with the cursor for later changes.
 
-    Whatever can be refused is refused before the first piece: the branch, the names of types, and tables that do not open. A
-    failure while pieces are made raises from the iterator: what was read until then is not the whole.
+    All refusals happen before the first piece: the branch, the names of types, and tables that do not open. A later
+    failure raises from the iterator, because the data read until then is incomplete.
     """
     body: bodies.ExportBody = call.body or bodies.ExportBody()
     branch = canonical_branch(body.branch)
@@ -432,7 +435,7 @@ async def stream_export(call: Call, *, baseline: bool = False) -> StreamAnswer:
 
 
 def cut_pieces(lines: Iterable[str], size: int = _PIECE_BYTES) -> Generator[bytes, None, None]:
-    """The lines, each with its line end, in pieces of at most so many bytes, each made when it is asked for."""
+    """Yield the lines with line ends in pieces of a maximum number of bytes, each created on demand."""
     piece = bytearray()
     for line in lines:
         piece += line.encode()

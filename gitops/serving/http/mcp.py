@@ -31,7 +31,7 @@ _INSTRUCTIONS = (
 
 
 class _Exchange:
-    """One message: its call, what the SDK answers, and the failure of a tool that ends the request."""
+    """One message: its call, the response of the SDK, and a tool failure that ends the request."""
 
     def __init__(self, call: Call, body: bytes) -> None:
         self.call = call

@@ -59,7 +59,7 @@ class ApiDocument:
         self._routes, self._secured = routes, secured
 
     def of_graph(self, graph_id: str, queries: Iterable[StoredQuery]) -> bytes:
-        """That of one graph with these stored queries, as it is sent."""
+        """Return the document of one graph with these stored queries, as sent."""
         form = make_graph_document(self._routes, graph_id, queries, secured=self._secured)
         return json.dumps(form, separators=(",", ":")).encode()
 

@@ -1,4 +1,4 @@
-"""What a route is, the one declaration from which requests are matched and the OpenAPI document is made; and how it is found."""
+"""Routes: one declaration from which requests are matched and the OpenAPI document is generated; and route lookup."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ class Parameter:
 class Route:
     """`method` on `path`, whose parts in braces are single segments, percent-decoded except `graph_id`.
 
-    `operation` is the id in the OpenAPI document, there prefixed with `cluster_` below a graph. `answer` is the model of the body
-    of a success, or several, or its media type where that is not a JSON document. With `body`, the application reads and checks
-    the body before the handler runs: a JSON document of this form, absent only if `body_optional`. Without it a handler with
-    a body reads it with `Call.read_body` or `Call.pieces`; `body_type` is its media type. Bodies have at most `limit` bytes.
+    `operation` is the id in the OpenAPI document, there prefixed with `cluster_` below a graph. `answer` is the model
+    of the body of a success, or several, or its media type where that is not a JSON document. With `body`, the
+    application reads and checks the body before the handler runs: a JSON document of this form, absent only if
+    `body_optional`. Without it a handler with a body reads it with `Call.read_body` or `Call.pieces`; `body_type` is
+    its media type. Bodies have at most `limit` bytes.
 
-    A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers get an
-    `ETag`. `problems` are the statuses of refusals beside those that every route has. `partial`: a range may be asked for.
-    `free_query`: there are further query parameters, which the handler reads. `gives` are headers of a success.
+    A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers
+    get an `ETag`. `problems` are the statuses of refusals in addition to those of every route. `partial` means that a
+    range may be requested, `free_query` that the handler reads further query parameters. `gives` are headers of a
+    success.
     """
 
     method: str
@@ -87,9 +89,9 @@ _FIELDS = 64
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a path leads to: a route, with the values of the path as they were sent, or none, and then the methods of the path.
+    """Result of matching a path: a route with the raw values of the path, or none and then the methods of the path.
 
-    `graph_id` is what stands in the place of a graph's id, also where no route follows.
+    `graph_id` is the text in the position of a graph's id, even if no route matches.
     """
 
     route: Route | None
@@ -123,7 +125,7 @@ class RouteTable:
         self._shapes = {length: sorted(shapes.items()) for length, shapes in found.items()}
 
     def find(self, method: str, raw_path: bytes) -> Match:
-        """What a path leads to."""
+        """Match a path to a route."""
         parts = raw_path[1:].split(b"/") if raw_path.startswith(b"/") else [raw_path]
         below = len(parts) > 2 and parts[0] == b"graphs"  # noqa: PLR2004 - /graphs/ID/..
         graph_id = parts[1].decode("latin-1") if below else None
@@ -149,7 +151,10 @@ def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
 
 
 def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
-    """The parameters behind the path. Raises ProblemError 400 for one that is not declared, given twice, or missing."""
+    """Return the parameters after the path.
+
+    Raises ProblemError 400 for one that is undeclared, repeated, or missing.
+    """
     if not query_string and not declared:
         return {}
     found: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""The route of agents: the stored queries of a graph as tools, by the Model Context Protocol.
+"""Route for agents: the stored queries of a graph as tools, by the Model Context Protocol.
 
-1. A tool is a stored query that the actor may invoke, and whose read or change it is permitted on `main`.
+1. A tool is a stored query that the actor may invoke and whose read or change is permitted to it on `main`.
 2. The arguments of a tool are the parameters of its query. It runs on `main`, as the route of the stored query does.
-3. What an actor may not invoke does not exist for it.
+3. Queries that an actor may not invoke are hidden from it.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools.
 """
@@ -38,7 +38,10 @@ class Tool:
 
 
 async def serve_tools(call: Call) -> BodyAnswer:
-    """One message of an agent. A server with tokens does not know by which names it is reached; the token is not a page's."""
+    """Serve one message of an agent.
+
+    With tokens, any `Host` is accepted, because the server does not know its own names, and a web page has no token.
+    """
     refuse_other_sites(call.scope, any_host=True)
     call.require_media_type(JSON)
     body = await call.read_body()

@@ -1,7 +1,7 @@
-"""Who asks: the actor of a static token, or of one of an identity provider.
+"""Authentication: the actor of a static token or of an identity provider's token.
 
-Static tokens go first. Most tokens of identity providers are verified at once; where the keys of an issuer have to be read, the
-request waits, in a thread for this issuer alone, so that an issuer that does not answer delays no other request.
+Static tokens are checked first. Most tokens of identity providers are verified at once; if the keys of an issuer have
+to be read, the request waits in a thread for only this issuer, so that an unresponsive issuer delays no other request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def issuers_of(context: HttpContext, generation: Generation) -> tuple[TokenIssue
 
 
 class Authenticator:
-    """Finds out who asks. For one event loop. Close it after the last request."""
+    """Identifies the caller. For one event loop. Close it after the last request."""
 
     def __init__(self, context: HttpContext) -> None:
         self._context = context
@@ -46,9 +46,9 @@ class Authenticator:
     async def identify(
         self, generation: Generation, authorization: Sequence[bytes], request_id: str = "", *, may_wait: bool = True
     ) -> Identity | None:
-        """Who asks with these Authorization headers; None on an OPEN server, which reads none.
+        """Return the caller of these Authorization headers; None on an OPEN server, which reads none.
 
-        Raises ProblemError 401, and 503 where an issuer does not answer, or has to be asked and `may_wait` is false.
+        Raises ProblemError 401, and 503 if an issuer does not respond, or has to be queried and `may_wait` is false.
         """
         context, issuers = self._context, issuers_of(self._context, generation)
         if context.state is PolicyCover.OPEN and not issuers:

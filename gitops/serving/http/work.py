@@ -1,13 +1,15 @@
-"""Work on graphs: bounded are the threads, the writers of a branch, the changes of an actor, and the answers in pieces.
+"""Work on graphs, with limits on threads, writers of a branch, changes of an actor, and streamed responses.
 
-1. A change that has begun is finished, also when its client goes away: what it holds is released when it ends.
-2. Of one branch, one change runs at a time in this process, in the order of arrival; answers are sent after that.
-3. The two bounds of an actor are looked at in one step.
-4. Work begins when what began before it has ended or has proven to be long, in the thread that was at work last. Short reads are
-   mostly Python, of which one thread runs at a time: where four of them compete, each takes three times as long.
-5. Work may have a time limit. A thread cannot be stopped from outside, least of all inside a call of a driver: past the limit
-   the thread is stuck until the work returns. The caller of a query gets an error. That of a change goes on waiting, because
-   nobody knows yet whether the change is carried out; if the process is replaced, its connection is cut off.
+1. A change that has begun is finished, even if its client disconnects; its resources are released when it ends. 2. On
+   one branch, one change runs at a time in this process, in the order of arrival; responses are sent after that.
+3. The two limits of an actor are checked in one step.
+4. Work begins when what began before it has ended or has proven to be long, in the thread that was at work last. Short
+   reads are mostly Python, of which one thread runs at a time: where four of them compete, each takes three times as
+   long.
+5. Work may have a time limit. A thread cannot be stopped from outside, least of all inside a call of a driver: past the
+   limit the thread is stuck until the work returns. The caller of a query gets an error. That of a change goes on
+   waiting, because nobody knows yet whether the change is carried out; if the process is replaced, its connection is
+   cut off.
 """
 
 from __future__ import annotations
@@ -60,10 +62,10 @@ class Workers:
         *,
         patient: bool = False,
     ) -> T:
-        """Its result, from a thread.
+        """Run work in a thread and return its result.
 
-        After `limit_s` seconds `exceeded` is called, also where the caller is gone. Raises GitopsError `query_timeout` then,
-        unless the caller is `patient`.
+        After `limit_s` seconds `exceeded` is called, even if the caller is gone. Raises GitopsError `query_timeout`
+        then, unless the caller is `patient`.
         """
         loop = asyncio.get_running_loop()
         late = loop.create_future()
@@ -123,7 +125,7 @@ class Workers:
                 self._writers[key] = lock, waiting - 1
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result; it goes on where the caller is cancelled."""
+        """Run work to its end and return its result, even if the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
 
@@ -143,7 +145,7 @@ class Workers:
 
     @property
     def stuck(self) -> int:
-        """How many threads are held by work that is past its limit."""
+        """Return the number of threads that run work past its limit."""
         return len(self._stuck)
 
     def close(self) -> None:
@@ -183,7 +185,7 @@ class Admission:
 
     @property
     def under_way(self) -> int:
-        """How many changes are under way, with those that wait for their turn."""
+        """Return the number of changes in progress, including those that wait for their turn."""
         return sum(count for count, _ in self._held.values())
 
     def _refuse(self, reason: str, message: str) -> ProblemError:
@@ -197,7 +199,10 @@ class StreamSlots:
     """How many answers in pieces are under way at once. For one event loop."""
 
     def __init__(self, count: int, rejected: Callable[[str], None] | None = None, wait_s: float = 0.25) -> None:
-        """A further one waits so long for the end of another one; `rejected` is called with a reason where that does not come."""
+        """Create the slots.
+
+        A further response waits up to this long for a free slot; `rejected` is called with a reason on timeout.
+        """
         self._count, self._rejected, self._wait = count, rejected, wait_s
         self.taken = 0
         self._free = asyncio.Semaphore(count)
@@ -238,7 +243,7 @@ class GenerationSource(Protocol):
     """Has the generation that new requests are answered from."""
 
     def current(self) -> Generation:
-        """The newest one that was accepted. A request keeps what it got until its last byte."""
+        """Return the newest accepted generation. A request uses one generation until its last byte."""
         ...
 
 
@@ -258,7 +263,7 @@ class Observer(Protocol):
         ...
 
     def refused(self, reason: str) -> None:
-        """A token that does not say who asks, by the reason."""
+        """Count a token that does not identify its holder, by the reason."""
         ...
 
     def rejected(self, reason: str) -> None:
@@ -268,14 +273,14 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of one process.
+    """Limits of one process.
 
-    `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory; one that still holds its
-    thread `stuck_s` seconds later is stuck, as is any other work, changes and loads included, after `work_s` seconds on a thread.
-    An actor has at most
-    `inflight` changes under way at once, of `inflight_bytes` together. `hide_graphs` answers for graphs on which an actor is
-    permitted nothing as for graphs that are not served. `streams` answers in pieces are under way at once. A client that sends
-    or takes nothing for `idle_s` seconds in the middle of a body has given up. `connections` are open at the same time.
+    `threads` work on graphs concurrently. A query has `query_s` seconds and `query_bytes` of memory; one that still
+    occupies its thread `stuck_s` seconds later is stuck, as is any other work, changes and loads included, after
+    `work_s` seconds on a thread. An actor has at most `inflight` changes under way at once, of `inflight_bytes`
+    together. `hide_graphs` treats graphs without any permission for an actor like graphs that are not served. `streams`
+    is the number of concurrent streamed responses. A client that sends or reads nothing for `idle_s` seconds in the
+    middle of a body is disconnected. `connections` is the number of open connections.
     """
 
     threads: int = 4
@@ -292,7 +297,7 @@ class HttpLimits:
 
 
 def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tuple[HttpLimits, tuple[str, ...]]:
-    """The limits that variables set, and what is wrong with those of which the default is used instead."""
+    """Return the limits set by variables, and the problems of variables that are replaced by defaults."""
     found, problems = dict[str, Any](), list[str]()
     for variable, name in _VARIABLES.items():
         text = environ.get(variable, "").strip()
@@ -305,14 +310,13 @@ def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tup
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    """All of it.
+    """Shared context of all requests.
 
-    `reload` serves the newest revision, and gives the form of what became of it; None where the revision does not change.
-    `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
-    thread of the event loop. `observer` is None where nothing is counted.
-    `replace` has another process take the place of this one, which has a stuck thread; None where no process would.
-    `verifier` gives what verifies tokens of identity providers, and is the same each time. `public_url` is the address at which
-    clients reach the server, `https://HOST`.
+    `reload` serves the newest revision and returns the result as JSON; None if the revision is pinned. `tokens` returns
+    the current tokens. `log` receives a record for each request and for each defect; it is called from the event loop's
+    thread. `observer` is None without metrics. `replace` replaces this process, which has a stuck thread, with a new
+    one; None if nothing would start it. `verifier` returns the verifier of identity provider tokens, always the same
+    one. `public_url` is the address at which clients reach the server, `https://HOST`.
     """
 
     generations: GenerationSource
