@@ -106,6 +106,9 @@ class _GraphRoutes:
 def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
     """Send the query that the options name."""
     at = {name: value for name in ("branch", "snapshot") if (value := getattr(options, name)) is not None}
+    at |= {} if options.conflict is None else {"conflict": options.conflict}
+    if options.conflict is not None and not options.mutate:
+        raise UsageError(Code.USAGE_ERROR, "--conflict is about a change: add --mutate")
     if options.text is None and options.file is None:
         if options.query is None:
             fix: str | None = None

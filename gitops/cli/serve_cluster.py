@@ -211,7 +211,7 @@ def _work(
         level = logging.ERROR if form.get("event") in ("defect", "stuck") else logging.INFO
         log.log(level, "%s", form["event"], extra={"form": form})
 
-    limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs)
+    limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs, strict=options.strict_changes)
     count = None if metrics is None else metrics.reloaded
     with (
         in_background(log),
@@ -395,6 +395,7 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
         unauthenticated=options.unauthenticated or is_truthy(environ.get("OMNIGRAPH_UNAUTHENTICATED")),
         loopback=is_loopback(options.bind[0]),
         oidc=options.oidc,
+        strict_changes=options.strict_changes,
     )
 
 

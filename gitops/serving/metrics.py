@@ -24,7 +24,7 @@ from gitops.serving.http.admin import Asked, ProcessStatus
 from gitops.serving.http.work import LogRecord
 from gitops.serving.process import Reload
 
-EXPORTS = ("export", "getBaseline")
+EXPORTS = ("export", "captureChangeBaseline", "readFeedBaseline")
 """The operations whose answers are exports."""
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"

@@ -7,7 +7,8 @@ then the policies and the graphs. All of it comes before the first connection.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -26,6 +27,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.core.late import Late
+from gitops.database.language.suggest import choices
 from gitops.serving.access import BearerTokens, classify, load_tokens
 from gitops.serving.boot import BootRules, boot, ready_outcome, see_revision
 from gitops.serving.generation import AppliedRevision, Compiled, Generation, PolicyCover
@@ -45,6 +47,7 @@ class BootInputs:
 
     `environ` has the sources of tokens. `unauthenticated` lets everybody in where there is neither a token nor a policy;
     `loopback` says that only this machine reaches the address of the server. `oidc` is a file with identity providers.
+    `strict_changes` are graphs that must be applied.
     """
 
     place: str
@@ -55,6 +58,7 @@ class BootInputs:
     unauthenticated: bool = False
     loopback: bool = False
     oidc: str | None = None
+    strict_changes: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,9 @@ def boot_process(
         tokens = load_tokens(inputs.environ, found, inputs.oidc)
         if stores is not None and revision is not None:
             known = tokens or bool(revision.issuers)
+            for each in sorted({*inputs.strict_changes} - revision.schemas.keys()):
+                detail = f"--strict-changes: no graph '{each[:80]}' is applied{choices(each, revision.schemas)}"
+                found.add(Code.GRAPH_UNKNOWN, "graphs", detail, fix="name an applied graph, or leave the option out")
             if known or not found.has_errors:
                 state = classify(
                     known,
@@ -259,7 +266,9 @@ class Reloader:
     def _attempt(self) -> Reload:
         served = self._source.current().revision
         try:
-            booted = boot_process(self._inputs, compiled=self._compiled, rows=self._rows)
+            # A graph that the options name may have left the cluster since.
+            inputs = replace(self._inputs, strict_changes=())
+            booted = boot_process(inputs, compiled=self._compiled, rows=self._rows)
         except GitopsError as error:
             unreadable = Diagnostics()
             unreadable.add_error(error)

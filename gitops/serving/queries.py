@@ -23,7 +23,7 @@ from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import PropType, Scalar
 from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError, SourceText
-from gitops.serving.answers import ApiProblem, RowsProblemError, bad_request
+from gitops.serving.answers import ApiCode, ApiProblem, RowsProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
@@ -101,25 +101,34 @@ def run_read(
 
 @dataclass(frozen=True, slots=True)
 class MutationRequest:
-    """A mutation that is to be carried out on a branch, and the commit that its head must be, if any."""
+    """A mutation that is to be carried out on a branch, and the commit that its head must be, if any.
+
+    `begun` is the head when a strict request came in.
+    """
 
     branch: str
     query: CheckedQuery
     params: Mapping[str, Any] | None
     expected: str | None = None
+    begun: graph.Manifest | None = None
 
 
 def run_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> dict[str, Any]:
     """Carry out a mutation, and give its receipt.
 
-    Raises ProblemError 400 for a parameter that is not declared, 412 where the head is another commit; as `graph.Mutator`.
+    Raises ProblemError 400 for a parameter that is not declared, 412 where the head is another commit than expected, 409 where
+    what a strict request changes was changed since it came in; as `graph.Mutator`.
     """
     query, branch = change.query, change.branch
     _require_declared(query, change.params)
     if change.expected is not None and not is_ulid(change.expected):
         raise bad_request(f"'{change.expected[:80]}' is not a commit id, which has 26 characters")
     options = graph.MutationOptions(
-        now=context.now(), branch=branch, actor=context.actor, expected_commit=change.expected
+        now=context.now(),
+        branch=branch,
+        actor=context.actor,
+        expected_commit=change.expected,
+        begun=change.begun if change.expected is None else None,
     )
     try:
         result = graph.Mutator(context.clock, context.ids, context.faults).run(
@@ -128,13 +137,20 @@ def run_change(served: ServedGraph, change: MutationRequest, context: WriteConte
     except ConflictError as error:
         if error.code is not Code.HEAD_MOVED:
             raise
-        precondition = {"expected": change.expected}
-        message = f"branch '{branch}' is at another commit"
-        withheld = ApiProblem(412, None, message, {"precondition_failure": precondition})
+        begun = None if change.begun is None else change.begun.txn_id
+        expected = {"expected": change.expected or begun}
+        commits = expected
         with contextlib.suppress(GitopsError):
-            precondition = {**precondition, "actual": served.open(graph.ReadTarget(branch)).manifest.txn_id}
-        problem = ApiProblem(412, None, message, {"precondition_failure": precondition})
-        raise RowsProblemError(problem, withheld) from None
+            commits = {**expected, "actual": served.open(graph.ReadTarget(branch)).manifest.txn_id}
+        if change.expected is not None:
+            message = f"branch '{branch}' is at another commit"
+            withheld, problem = (
+                ApiProblem(412, None, message, {"precondition_failure": form}) for form in (expected, commits)
+            )
+            raise RowsProblemError(problem, withheld) from None
+        message = f"branch '{branch}' moved while this change waited for its turn: read it again, then decide"
+        more = {"read_set_conflict": {"member": f"graph_head:{branch}", **commits}}
+        raise RowsProblemError(ApiProblem(409, ApiCode.CONFLICT, message, more)) from None
     return {
         "branch": branch,
         "query_name": query.name,

@@ -37,7 +37,7 @@ from gitops.cluster.policy.read import read_bundle
 from gitops.serving.access import authorize
 from gitops.serving.answers import ProblemError
 from gitops.serving.generation import ServedGraph
-from gitops.serving.http import change_routes, graph_routes
+from gitops.serving.http import change_routes, feed_routes, graph_routes
 from gitops.serving.http.bodies import BranchCreateBody, BranchMergeBody, ExportBody, LoadBody
 from tests.support.calls import DirectCall, answer
 from tests.support.effort import cases
@@ -343,7 +343,8 @@ class Server:
             for handler, given in (
                 (graph_routes.snapshot, {"query": {"branch": branch}}),
                 (graph_routes.list_commits, {"query": {"branch": branch}}),
-                (change_routes.read_changes, {"query": {"branch": branch, "start": "beginning"}}),
+                (change_routes.poll_changes, {"query": {"branch": branch, "start": "beginning"}}),
+                (feed_routes.read_feed, {"query": {"branch": branch, "start": "beginning"}}),
                 (graph_routes.export_records, {"body": ExportBody(branch=branch)}),
             )
         )

@@ -102,7 +102,15 @@ def commits_of(world: Path) -> list[str]:
 
 _NAMES = (*BRANCHES, "made")
 _DULL = {"health", "openapi", "docs", "reload", "listGraphs", "applySchema", "getBlob"}
-_VERBS = sorted([*(VERBS.keys() - _DULL), *("listChanges", "mergeBranches", "createBranch", "read") * 2])
+_DULL |= {"protectedResource", "mcpProtectedResource"}
+_VERBS = sorted([*(VERBS.keys() - _DULL), *("pollChanges", "readFeed", "mergeBranches", "createBranch", "read") * 2])
+
+_FEEDS = {
+    "pollChanges": "changes",
+    "captureChangeBaseline": "changes",
+    "readFeed": "feed",
+    "readFeedBaseline": "feed",
+}
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,8 @@ def make_request(chance: random.Random) -> Asked:
             )
             return Asked("POST", verb, {member: text, **condition})
         case "mutate" | "change" as verb:
-            return Asked("POST", verb, {"query": _mutation(chance), "branch": branch}, branch)
+            conflict = {} if chance.random() < 0.5 else {"conflict": "strict"}
+            return Asked("POST", verb, {"query": _mutation(chance), "branch": branch, **conflict}, branch)
         case "graph_openapi":
             return Asked("GET", "openapi.json")
         case "list_queries":
@@ -196,6 +205,8 @@ def make_request(chance: random.Random) -> Asked:
             return Asked("GET", f"commits/{commit}")
         case "getCommitChanges":
             return Asked("GET", f"commits/{commit}/changes")
+        case "readFeedCommit":
+            return Asked("GET", f"feed/commits/{commit}")
         case "load" | "ingest" as verb:
             return Asked("POST", verb, {"data": records, "branch": branch, "mode": mode, **origin}, branch)
         case "loadNdjson":
@@ -203,11 +214,11 @@ def make_request(chance: random.Random) -> Asked:
             return Asked("POST", f"load/ndjson?branch={branch}&mode={mode}{asked}", records, branch)
         case "export":
             return Asked("POST", "export", {"branch": branch})
-        case "getBaseline":
-            return Asked("POST", "changes/baseline", {"branch": branch})
-        case "listChanges":
+        case "captureChangeBaseline" | "readFeedBaseline" as verb:
+            return Asked("POST", f"{_FEEDS[verb]}/baseline", {"branch": branch})
+        case "pollChanges" | "readFeed" as verb:
             start = chance.choice(("now", "beginning", f"after:{commit}"))
-            return Asked("GET", f"changes?branch={branch}&start={start}")
+            return Asked("GET", f"{_FEEDS[verb]}?branch={branch}&start={start}")
         case _:
             return Asked("GET", f"snapshot?branch={branch}")
 

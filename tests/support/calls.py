@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.serving.answers import ProblemError
@@ -33,6 +34,7 @@ class DirectCall(Call):
     ) -> None:
         self._graph, self._permit, self.actor, self._changing = graph, permit, actor, None
         self.body, self.values, self._query = body, values or {}, query or {}
+        self.scope = {"query_string": urlencode(self._query).encode()}
         self.context = context or SimpleNamespace(embedder=None)
         self.shared: Any = SimpleNamespace(streams=SimpleNamespace(take=_done, free=lambda: None))
 

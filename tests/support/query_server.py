@@ -138,6 +138,7 @@ class Running:
     source: Source
     log: Records
     port: int
+    app: HttpApp
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         return self.client.request(method, path, **options)
@@ -168,11 +169,12 @@ def running(
         state = PolicyCover.POLICY_ENABLED if made.guarded else PolicyCover.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
     context = replace(context, limits=limits or context.limits, observer=observer, public_url=PUBLIC_URL)
+    app = HttpApp(context, routes)
     with (
-        serving(HttpApp(context, routes)) as port,
+        serving(app) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_LONGEST_S) as client,
     ):
-        yield Running(client, source, log, port)
+        yield Running(client, source, log, port, app)
 
 
 @contextmanager

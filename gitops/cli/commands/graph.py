@@ -276,5 +276,11 @@ QUERY = Command(
         Argument("--snapshot", "COMMIT", "read the data as of this commit"),
     ),
     flag("--mutate", "allow a mutation"),
+    Argument(
+        "--conflict",
+        ("last_wins", "strict"),
+        "with --mutate: run on what is there at its turn, or refuse it if it would overwrite what others changed since it "
+        "was sent (default: as the server is set up)",
+    ),
     _FORMAT,
 )

@@ -165,6 +165,13 @@ SERVE = Command(
         "return not found for graphs to which an actor has no access",
     ),
     Argument(
+        "--strict-changes",
+        "GRAPH",
+        "refuse a change of this graph that would overwrite what others changed while it waited; repeatable",
+        action="append",
+        default=[],
+    ),
+    Argument(
         "--watch",
         "DURATION",
         "check for a newer revision at this interval and serve it without a restart (without a duration: 2s)",

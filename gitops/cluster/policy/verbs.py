@@ -56,6 +56,7 @@ _ASK = (
     Need(PolicyAction.READ, Place.BRANCH, "without `snapshot`"),
     Need(PolicyAction.READ, Place.COMMIT, "with `snapshot`"),
 )
+_FEED = (_READ, Need(PolicyAction.READ, Place.INHERITED, "if it begins before the branch was made"))
 _RUN = (
     _INVOKE,
     Need(PolicyAction.READ, Place.BRANCH, "if the query reads"),
@@ -97,9 +98,12 @@ VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "ingest": _LOAD,
         "loadNdjson": _LOAD,
         "export": (_EXPORT,),
-        "listChanges": (_READ, Need(PolicyAction.READ, Place.INHERITED, "if it begins before the branch was made")),
-        "getBaseline": (_EXPORT,),
+        "pollChanges": _FEED,
+        "captureChangeBaseline": (_EXPORT,),
         "getCommitChanges": (_COMMIT,),
+        "readFeed": _FEED,
+        "readFeedBaseline": (_EXPORT,),
+        "readFeedCommit": (_COMMIT,),
         "getBlob": _ASK,
         "mcp": (
             Need(PolicyAction.INVOKE_QUERY, Place.QUERY, "to call a tool"),

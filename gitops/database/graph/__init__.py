@@ -28,14 +28,19 @@ if TYPE_CHECKING:
     from gitops.database.graph.history.branches import ensure_branch as ensure_branch
     from gitops.database.graph.history.branches import list_branches as list_branches
     from gitops.database.graph.history.branches import read_log as read_log
+    from gitops.database.graph.history.diff import ChangeScope as ChangeScope
     from gitops.database.graph.history.diff import FeedLimits as FeedLimits
+    from gitops.database.graph.history.diff import ForeignPositionError as ForeignPositionError
+    from gitops.database.graph.history.diff import SchemaBoundaryError as SchemaBoundaryError
     from gitops.database.graph.history.diff import branches_since as branches_since
     from gitops.database.graph.history.diff import diff_versions as diff_versions
     from gitops.database.graph.history.diff import feed_position as feed_position
+    from gitops.database.graph.history.diff import first_unreadable as first_unreadable
     from gitops.database.graph.history.diff import parse_position as parse_position
     from gitops.database.graph.history.diff import position_of as position_of
     from gitops.database.graph.history.diff import read_feed as read_feed
     from gitops.database.graph.history.diff import summarize_diff as summarize_diff
+    from gitops.database.graph.history.diff import type_id as type_id
     from gitops.database.graph.history.gc import Retention as Retention
     from gitops.database.graph.history.gc import collect_garbage as collect_garbage
     from gitops.database.graph.history.merge import merge_branch as merge_branch
@@ -81,14 +86,19 @@ _HOMES = {
         "read_log",
     ),
     "history.diff": (
+        "ChangeScope",
         "FeedLimits",
+        "ForeignPositionError",
+        "SchemaBoundaryError",
         "branches_since",
         "diff_versions",
         "feed_position",
+        "first_unreadable",
         "parse_position",
         "position_of",
         "read_feed",
         "summarize_diff",
+        "type_id",
     ),
     "history.gc": ("Retention", "collect_garbage"),
     "history.merge": ("merge_branch",),

@@ -141,6 +141,14 @@ class ReadBody(Model):
     snapshot: str | None = None
 
 
+Conflict = Literal["last_wins", "strict"]
+CONFLICT: Final = Field(
+    default=None,
+    description="What becomes of an update or delete if the branch moves while the request waits for its turn: it runs on "
+    "what is there then (`last_wins`), or is refused (`strict`). By default as the server is set up for the graph.",
+)
+
+
 class MutateBody(Model):
     """A mutation. `query` may be called `query_source`, and `name` `query_name`."""
 
@@ -148,6 +156,7 @@ class MutateBody(Model):
     name: str | None = Field(default=None, validation_alias=AliasChoices("name", "query_name"))
     params: dict[str, Any] | None = None
     branch: str | None = None
+    conflict: Conflict | None = CONFLICT
 
 
 class InvokeBody(Model):
@@ -159,6 +168,7 @@ class InvokeBody(Model):
     expect_mutation: bool | None = Field(
         default=None, description="Refuse the call unless the stored query is of this kind."
     )
+    conflict: Conflict | None = CONFLICT
 
 
 class TargetForm(Model):
@@ -246,7 +256,7 @@ class KeyConflictForm(Model):
 
 
 class ReadSetConflictForm(Model):
-    """What others changed since it was read, such as `graph_head:main`."""
+    """What others changed since it was read, such as `graph_head:main`; the commits are there for a strict request."""
 
     member: str
     expected: str | None = None
@@ -281,6 +291,21 @@ class BatchLimitForm(Model):
     """How many bytes a load may have."""
 
     limit: int
+
+
+class FeedGapForm(Model):
+    """The first commit that is known and whose changes can no longer be read, and the cursor that was sent."""
+
+    cursor: str | None
+    first_unreadable_commit_id: str
+
+
+class DiffRefusalForm(Model):
+    """Why a commit has no changes of rows: it has no parent, or changes the schema of rows of this type."""
+
+    reason: Literal["parentless_commit", "schema_boundary"]
+    graph_commit_id: str
+    type_name: str | None
 
 
 class ReasonForm(Model):
@@ -334,7 +359,8 @@ class ProblemBody(Model):
     blob_range: BlobRangeForm | None = None
     resource_limit: ResourceLimitForm | None = None
     graph_batch_request_bytes: BatchLimitForm | None = None
-    change_feed_gap: ReasonForm | None = None
+    change_feed_gap: FeedGapForm | None = None
+    change_diff_refusal: DiffRefusalForm | None = None
     storage_failure: ReasonForm | None = None
     embedding_failure: ReasonForm | None = None
     problems: list[LoadProblemForm] | None = None
@@ -365,7 +391,7 @@ class ChangeForm(Model):
     after: dict[str, Any] | None
 
 
-class CommitChangesAnswer(Model):
+class FeedCommitAnswer(Model):
     """Changes of a commit from its first parent; `page_token` is the start of the next page, null after the last one."""
 
     commit: CommitForm
@@ -386,6 +412,105 @@ class FeedAnswer(Model):
     changes: list[ChangeForm]
     cursor: str | None
     page_token: str | None
+
+
+# The change feed in the form of the reference server.
+
+Entity = Literal["node", "edge"]
+Operation = Literal["insert", "update", "delete"]
+
+
+class EntityTypeForm(Model):
+    """A type: `id` stays when it is renamed, and is another one when it is dropped and declared again."""
+
+    id: str
+    name: str
+
+
+class EndpointsForm(Model):
+    """The ids of the nodes that an edge connects."""
+
+    origin: str = Field(alias="from")
+    to: str
+
+
+class ImageForm(Model):
+    """An entity as it was or is; `endpoints` are those of an edge."""
+
+    properties: dict[str, Any]
+    endpoints: EndpointsForm | None = None
+
+
+class EntityChangeForm(Model):
+    """An entity that differs: an insert has only `after`, a delete only `before`, an update both."""
+
+    kind: Entity
+    type: EntityTypeForm
+    id: str
+    op: Operation
+    before: ImageForm | None = None
+    after: ImageForm | None = None
+
+
+class CauseForm(Model):
+    """The commit that made changes, and the branch that it was made on; `authored_at` is in microseconds since 1970."""
+
+    graph_commit_id: str
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    authored_branch: str
+    actor_id: str | None
+    authored_at: int
+
+
+class CommitChangesAnswer(Model):
+    """What a commit changed of its first parent, nodes before edges; without `next_page_token` that is all."""
+
+    cause: CauseForm
+    changes: list[EntityChangeForm]
+    next_page_token: str | None = None
+
+
+class BlockForm(Model):
+    """The changes of one commit."""
+
+    cause: CauseForm
+    changes: list[EntityChangeForm]
+
+
+class ChangesAnswer(Model):
+    """Changes of a branch, commit by commit.
+
+    A page that ends within a commit has `next_page_token`. Any other one has the `cursor` to keep, and whether the reader is
+    `caught_up` with the branch.
+    """
+
+    blocks: list[BlockForm]
+    next_page_token: str | None = None
+    cursor: str | None = None
+    caught_up: bool | None = None
+
+
+class BaselineBody(Model):
+    """Which branch, by default `main`, and which changes the cursor is for; `kind` and `type` choose the records, too."""
+
+    branch: str | None = None
+    kind: list[Entity] | None = None
+    type: list[str] | None = None
+    op: list[Operation] | None = None
+
+
+class BaselineForm(Model):
+    """The commit of the records, and the cursor of the changes after it."""
+
+    snapshot_commit_id: str
+    resume_cursor: str
+
+
+class BaselineRecord(Model):
+    """The last line of a baseline, which an interrupted one does not have."""
+
+    baseline: BaselineForm
 
 
 class DatasetForm(Model):

@@ -33,7 +33,7 @@ from gitops.serving.answers import (
 from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.openapi import ApiDocument
-from gitops.serving.http.route import Route, read_parameters
+from gitops.serving.http.route import Route, query_pairs, read_parameters
 from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
 from gitops.serving.queries import QueryTexts
 
@@ -150,6 +150,10 @@ class Call:
             declared = self.route.query
             self._query = {} if self.route.free_query else read_parameters(self.scope["query_string"], declared)
         return self._query
+
+    def query_values(self, name: str) -> list[str]:
+        """All values of a query parameter that may be repeated."""
+        return [value for known, value in query_pairs(self.scope["query_string"]) if known == name]
 
     # Its body
 

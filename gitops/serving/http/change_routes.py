@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from gitops.cluster.policy.bundle import PolicyAction
+from gitops.core.canonical import compact, digest
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
-from gitops.database.graph.results import FeedPage
+from gitops.database.graph.results import ChangeKind, FeedPage, FeedPosition, RowChange
 from gitops.serving.answers import (
     NDJSON,
+    ApiCode,
     ApiProblem,
     BodyAnswer,
     ProblemError,
@@ -23,7 +28,7 @@ from gitops.serving.answers import (
     json_answer,
     not_found,
 )
-from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
+from gitops.serving.http.bodies import BaselineBody, BaselineRecord, ChangesAnswer, CommitChangesAnswer
 from gitops.serving.http.call import Call, PieceStream, canonical_branch
 from gitops.serving.http.graph_routes import (
     BRANCH,
@@ -31,7 +36,6 @@ from gitops.serving.http.graph_routes import (
     READ_AT,
     find_commit,
     permit_commit,
-    read_limit,
     stream_export,
 )
 from gitops.serving.http.route import Parameter, Route
@@ -40,116 +44,282 @@ from gitops.serving.queries import commit_form
 _OCTETS = "application/octet-stream"
 # A part up to this size goes out at once.
 _SMALL = 2**20
-_MOST_CHANGES = 1000
+_BASELINE = "changes/baseline"
+_MOST_CHANGES, _VERSIONS = 8192, 128
+_DIGITS = 18
 _FORBIDDEN = 403
-_GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
+# Which branch has the commit is not said: the actor may not know of it.
+_FOREIGN = "its commit is not one of this branch"
+_KINDS = ("node", "edge")
+_OPERATIONS = {"insert": ChangeKind.ADDED, "update": ChangeKind.CHANGED, "delete": ChangeKind.REMOVED}
+_NAMES = {kind: name for name, kind in _OPERATIONS.items()}
+GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
+"""What an error says where a feed cannot go on."""
 
 
-async def read_changes(call: Call) -> BodyAnswer:
-    """A page of the changes of a branch, after a cursor or token, or where it is begun: `now`, `beginning` or `after:COMMIT`.
+# The feed in the form of the reference server
+#
+# 1. A cursor is a position and a digest of what the reader filters by, and a page token also the version that the page began
+#    with as its last one. Either is refused for another branch, another history of it, or another filter.
+# 2. A page token is given only in the middle of a commit, and a cursor only at its end: a reader never keeps half a commit.
+# 3. Filters name what is wanted; a type that there is not, is one without changes.
 
-    Raises ProblemError 410 where versions since then are no longer kept.
+
+async def poll_changes(call: Call) -> BodyAnswer:
+    """Blocks of changes of a branch, by default those from now on.
+
+    Raises ProblemError 400 for a cursor that is not of this branch and filter, 403 as `permit_origins`, 409 where the next commit
+    changes the schema of rows, 410 where the versions since then are no longer kept, and 413 for a limit that is too large.
     """
-    query = call.query()
+    query, scope, limits = call.query(), _asked_scope(call), _limits(call)
+    branch = canonical_branch(query.get("branch"))
     given = [name for name in ("cursor", "start", "page_token") if name in query]
-    if len(given) != 1:
-        raise bad_request("give one of cursor, start and page_token")
-    (name,) = given
-    branch, position = canonical_branch(query.get("branch")), None
-    if name != "start":
-        position = graph.parse_position(query[name])
-        if position.after is not None and name == "cursor":
-            raise bad_request("this is a page token and no cursor: give it as page_token")
-        if "branch" in query and branch != position.branch:
-            raise bad_request(f"the {name} is of branch {position.branch}, not of {branch}")
-        branch = position.branch
-    types, limit = _types(query), read_limit(query, _MOST_CHANGES)
+    if len(given) > 1:
+        raise bad_request("give at most one of cursor, start and page_token")
     call.require(PolicyAction.READ, branch=branch)
+    token = None if given in ([], ["start"]) else _read_token(query[given[0]], scope, paged=given == ["page_token"])
+    if token is not None and token.position.branch != branch:
+        raise _rejected(f"it is of branch {token.position.branch}, not of {branch}")
 
     def read() -> dict[str, Any]:
         served = call.graph
-        try:
-            begin = position or graph.feed_position(served.uri, branch, query["start"], served.cache)
-            for origin in graph.branches_since(served.uri, begin, served.cache) - {branch}:
-                _permit_origin(call, branch, origin)
-            page = graph.read_feed(served.uri, begin, types, graph.FeedLimits(changes=limit), memory=served.cache)
-        except GitopsError as error:
-            if error.code not in _GAPS:
-                raise
-            message = f"{call.problem(error).message}; begin again with POST changes/baseline"
-            raise ProblemError(ApiProblem(410, None, message, {"change_feed_gap": {"reason": error.code}})) from None
-        return {"graph_branch": begin.branch, "head_commit_id": page.head.commit, **_page_form(page)}
+
+        def begin() -> FeedPosition:
+            if token is not None:
+                return token.position
+            return graph.feed_position(served.uri, branch, query.get("start", "now"), served.cache)
+
+        page = _read(call, branch, begin, scope, limits, None if token is None else token.last)
+        changes: dict[str, list[dict[str, Any]]] = {each.txn_id: [] for each in page.commits}
+        made = {each.txn_id: each for each in page.commits}
+        for commit, change in page.changes:
+            changes[commit].append(_change_form(made[commit], change))
+        blocks = [{"cause": _cause(made[commit]), "changes": found} for commit, found in changes.items()]
+        if page.position.after is not None:
+            return {"blocks": blocks, "next_page_token": _Token(page.position, page.head.n).text(scope)}
+        newest = page.head.n
+        if token is not None and token.last is not None:
+            newest = served.open(graph.ReadTarget(branch)).manifest.n
+        return {"blocks": blocks, "cursor": _Token(page.position).text(scope), "caught_up": page.position.n == newest}
 
     return json_answer(await call.work(read))
 
 
-def _permit_origin(call: Call, branch: str, origin: str) -> None:
-    """Raise ProblemError 403 where a feed shows commits from before the branch was made, of one that the actor may not read."""
+async def read_commit_changes(call: Call) -> BodyAnswer:
+    """What a commit changed of its first parent, page by page.
+
+    Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, 400 for a
+    token that is not of this commit and filter, 409 where it has no parent or changes the schema of rows, 410 where the version
+    of its parent is no longer kept, and 413 for a limit that is too large.
+    """
+    query, scope, limits = call.query(), _asked_scope(call), _limits(call)
+    found = await call.work(lambda: find_commit(call, call.values["commit_id"]))
+    permit_commit(call, found)
+    n, token = found.manifest.n, None
+    if n == 1:
+        raise _no_diff(found.manifest.txn_id, "parentless_commit", "it is the first one, and has no parent")
+    if "page_token" in query:
+        token = _read_token(query["page_token"], scope, paged=True)
+        if (token.position.n, token.position.branch, token.last) != (n - 1, found.branch, n):
+            raise _rejected("it is of another commit")
+
+    def begin() -> FeedPosition:
+        if token is not None:
+            return token.position
+        return graph.position_of(call.graph.open(graph.ReadTarget(found.branch, version=n - 1)))
+
+    def read() -> dict[str, Any]:
+        page = _read(call, found.branch, begin, scope, limits, n)
+        changes = [_change_form(found.manifest, change) for _, change in page.changes]
+        more = {} if page.complete else {"next_page_token": _Token(page.position, n).text(scope)}
+        return {"cause": _cause(found.manifest), "changes": changes, **more}
+
+    return json_answer(await call.work(read))
+
+
+async def capture_baseline(call: Call) -> StreamAnswer:
+    """The records of a branch, and then a record with the cursor of what changes afterwards."""
+    body: BaselineBody = call.body or BaselineBody()
+    scope = _scope(body.kind or (), body.type or (), body.op or ())
+
+    def records(found: graph.Snapshot) -> Iterator[str]:
+        lines = graph.export_records(found, [key for key in found.manifest.tables if scope.has_table(key)])
+        cursor = _Token(graph.position_of(found)).text(scope)
+        baseline = {"snapshot_commit_id": found.manifest.txn_id, "resume_cursor": cursor}
+        return chain(lines, (json.dumps({"baseline": baseline}, separators=(",", ":")),))
+
+    return await stream_export(call, body.branch, records)
+
+
+def _read(
+    call: Call,
+    branch: str,
+    begin: Callable[[], FeedPosition],
+    scope: graph.ChangeScope,
+    limits: graph.FeedLimits,
+    last: int | None = None,
+) -> FeedPage:
+    """A page after where it begins. Raises ProblemError 400, 403, 409, 410."""
+    position = None
+    try:
+        position = begin()
+        permit_origins(call, position, _BASELINE)
+        return graph.read_feed(call.graph.uri, position, (), limits, scope=scope, last=last, memory=call.graph.cache)
+    except graph.ForeignPositionError:
+        raise _rejected(_FOREIGN) from None
+    except graph.SchemaBoundaryError as error:
+        why = f"it changes the schema of {error.type_name}, which is no change of rows: take a new baseline after it"
+        raise _no_diff(error.commit, "schema_boundary", why, error.type_name) from None
+    except GitopsError as error:
+        if error.code not in GAPS:
+            raise
+        if position is not None and error.code is Code.GRAPH_VERSION_UNKNOWN:
+            raise _rejected(_FOREIGN) from None
+        begun = 1 if last is None else last - 1
+        raise gap(call, error, branch, begun if position is None else position.n, _BASELINE) from None
+
+
+def permit_origins(call: Call, position: FeedPosition, baseline: str) -> None:
+    """Raise ProblemError 403 where a feed shows commits from before its branch was made, of one that the actor may not read.
+
+    The route `baseline` begins without them. Raises as `graph.branches_since`.
+    """
+    for origin in graph.branches_since(call.graph.uri, position, call.graph.cache) - {position.branch}:
+        _permit_origin(call, position.branch, origin, baseline)
+
+
+def _permit_origin(call: Call, branch: str, origin: str, baseline: str) -> None:
     try:
         call.require(PolicyAction.READ, branch=origin)
     except ProblemError as error:
         problem = error.problem
         message = f"before branch '{branch}' was made, its changes are those of '{origin}': {problem.message}"
         if problem.status == _FORBIDDEN:
-            message += "; begin with POST changes/baseline, or with start=now"
+            message += f"; begin with POST {baseline}, or with start=now"
         raise ProblemError(replace(problem, message=message)) from None
 
 
-async def read_commit_changes(call: Call) -> BodyAnswer:
-    """What a commit changed of its first parent, page by page.
+def gap(call: Call, error: GitopsError, branch: str, n: int, baseline: str) -> ProblemError:
+    """The answer where a feed cannot go on after version `n`. The route `baseline` begins it again.
 
-    Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, and 400 for a
-    token that is not of this commit.
+    Raises ProblemError 403 as `permit_origins` where the commit to name is one of another branch.
     """
     query = call.query()
-    found = await call.work(lambda: find_commit(call, call.values["commit_id"]))
-    n, position = found.manifest.n, None
-    if "page_token" in query:
-        position = graph.parse_position(query["page_token"])
-    permit_commit(call, found)
-    if position is not None and (position.n, position.branch) != (n - 1, found.branch):
-        raise bad_request("the page token is of another commit")
-
-    def read() -> dict[str, Any]:
-        form = {"commit": commit_form(found.manifest)}
-        if n == 1:
-            # The first version of a graph has no rows.
-            return {**form, "changes": [], "page_token": None}
-        begin = position or graph.position_of(call.graph.open(graph.ReadTarget(found.branch, version=n - 1)))
-        page = _page_form(graph.read_feed(call.graph.uri, begin, _types(query), last=n))
-        return {**form, "changes": page["changes"], "page_token": page["page_token"]}
-
-    return json_answer(await call.work(read))
+    first = query.get("start", "").partition("after:")[2]
+    if not first:
+        first, holder = graph.first_unreadable(call.graph.uri, branch, n)
+        if holder != branch:
+            _permit_origin(call, branch, holder, baseline)
+    said = _FOREIGN if isinstance(error, graph.ForeignPositionError) else call.problem(error).message
+    message = f"{said}; begin again with POST {baseline}"
+    form = {"cursor": query.get("cursor"), "first_unreadable_commit_id": first}
+    return ProblemError(ApiProblem(410, None, message, {"change_feed_gap": form}))
 
 
-def _page_form(page: FeedPage) -> dict[str, Any]:
-    changes = []
-    for commit, change in page.changes:
-        kind, _, name = change.table.partition(":")
-        form = change.to_json()
-        changes.append(
-            {
-                "graph_commit_id": commit,
-                "entity_kind": kind,
-                # A type that the newer version does not have is marked in the key of its table.
-                "type_name": name.partition(" ")[0],
-                "entity_id": change.id,
-                "kind": change.kind.value,
-                **{name: form[name] for name in ("fields", "before", "after")},
-            }
-        )
-    token = page.position.token
+def _rejected(why: str) -> ProblemError:
+    # Clients tell it from a gap by these words.
+    return bad_request(f"change cursor rejected: {why}")
+
+
+def _no_diff(commit: str, reason: str, why: str, type_name: str | None = None) -> ProblemError:
+    form = {"reason": reason, "graph_commit_id": commit, "type_name": type_name}
+    message = f"commit {commit} has no changes to show: {why}"
+    return ProblemError(ApiProblem(409, ApiCode.CONFLICT, message, {"change_diff_refusal": form}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A cursor, or with the `last` version of its page a page token."""
+
+    position: FeedPosition
+    last: int | None = None
+
+    def text(self, scope: graph.ChangeScope) -> str:
+        """As clients keep it."""
+        parts = [self.position.token, _digest(scope), *([] if self.last is None else [str(self.last)])]
+        return ".".join(parts)
+
+
+def _read_token(text: str, scope: graph.ChangeScope, *, paged: bool) -> _Token:
+    """A token of a client. Raises ProblemError 400."""
+    encoded, *rest = text.split(".")
+    last = rest.pop() if paged and len(rest) > 1 else ""
+    if len(rest) != 1 or (paged and not (last.isascii() and last.isdecimal() and len(last) <= _DIGITS)):
+        raise _rejected(f"it is no {'page token' if paged else 'cursor'} of this feed")
+    try:
+        position = graph.parse_position(encoded)
+    except UsageError as error:
+        raise _rejected(error.detail) from None
+    if rest != [_digest(scope)]:
+        raise _rejected("it was given for other filters: send the same kind, type and op")
+    if (position.after is not None) != paged:
+        raise _rejected(f"it is no {'page token' if paged else 'cursor'}")
+    return _Token(position, int(last) if paged else None)
+
+
+def _digest(scope: graph.ChangeScope) -> str:
+    form = [sorted(scope.kinds), sorted(scope.types), sorted(scope.operations)]
+    return digest(compact(form))[:16]
+
+
+def _asked_scope(call: Call) -> graph.ChangeScope:
+    """The filters behind the path. Raises ProblemError 400."""
+    found = {name: call.query_values(name) for name in ("kind", "type", "op")}
+    for name, known in (("kind", _KINDS), ("op", _OPERATIONS)):
+        for each in found[name]:
+            if each not in known:
+                raise bad_request(f"{name} is one of {', '.join(known)}, not '{each[:80]}'")
+    return _scope(found["kind"], found["type"], found["op"])
+
+
+def _scope(kinds: Iterable[str], types: Iterable[str], operations: Iterable[str]) -> graph.ChangeScope:
+    return graph.ChangeScope(frozenset(kinds), frozenset(types), frozenset(_OPERATIONS[each] for each in operations))
+
+
+def _limits(call: Call) -> graph.FeedLimits:
+    """How large a page is wanted. Raises ProblemError 400, 413."""
+    text = call.query().get("limit")
+    if text is None:
+        return graph.FeedLimits(versions=_VERSIONS)
+    limit = int(text[:_DIGITS]) if text.isascii() and text.isdecimal() else 0
+    if limit < 1:
+        raise bad_request("limit is a whole number above 0")
+    if limit > _MOST_CHANGES:
+        more = {"resource": "commit_changes_page_changes", "limit": _MOST_CHANGES, "actual": limit}
+        message = f"a page has at most {_MOST_CHANGES} changes, and limit is {limit}"
+        raise ProblemError(ApiProblem(413, ApiCode.BAD_REQUEST, message, {"resource_limit": more}))
+    return graph.FeedLimits(changes=limit, versions=_VERSIONS)
+
+
+def _cause(commit: graph.Manifest) -> dict[str, Any]:
+    form = commit_form(commit)
+    same = ("graph_commit_id", "parent_commit_id", "merged_parent_commit_id", "actor_id")
     return {
-        "commits": [commit_form(each) for each in page.commits],
-        "changes": changes,
-        "cursor": token if page.position.after is None else None,
-        "page_token": None if page.complete else token,
+        **{name: form[name] for name in same},
+        "authored_branch": form["graph_branch"],
+        "authored_at": form["created_at"],
     }
 
 
-async def read_baseline(call: Call) -> StreamAnswer:
-    """All records of a branch, and where its changes go on."""
-    return await stream_export(call, baseline=True)
+def _change_form(commit: graph.Manifest, change: RowChange) -> dict[str, Any]:
+    kind, _, name = change.table.partition(":")
+    rows = {"before": change.before, "after": change.after}
+    return {
+        "kind": kind,
+        "type": {"id": graph.type_id(commit.tables[change.table]), "name": name},
+        "id": change.id,
+        "op": _NAMES[change.kind],
+        **{side: _image(kind, row) for side, row in rows.items() if row is not None},
+    }
+
+
+def _image(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    heads = ("id", "src", "dst") if kind == "edge" else ("id",)
+    ends = {"endpoints": {"from": row["src"], "to": row["dst"]}} if kind == "edge" else {}
+    return {"properties": {name: cell for name, cell in row.items() if name not in heads}, **ends}
+
+
+# Blob cells
 
 
 async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
@@ -212,19 +382,30 @@ async def _nothing() -> AsyncIterator[bytes]:
         yield piece
 
 
-def _types(query: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(filter(None, query.get("types", "").split(",")))
+def _array(items: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "array", "items": items}
 
 
-_TYPES = Parameter("types", "Only these types, separated by commas.")
-_TOKEN = Parameter("page_token", "Where an earlier page ended.")
+_LIMIT = Parameter(
+    "limit",
+    f"At most so many changes, by default 1000 and at most {_MOST_CHANGES}.",
+    schema={"type": "integer", "minimum": 1},
+)
+_TOKEN = Parameter("page_token", "Where an earlier page ended in the middle of a commit.")
+_FILTERS = (
+    Parameter("kind", "Only these kinds; may be repeated.", schema=_array({"type": "string", "enum": [*_KINDS]})),
+    Parameter("type", "Only the types of these names; may be repeated.", schema=_array({"type": "string"})),
+    Parameter(
+        "op", "Only these operations; may be repeated.", schema=_array({"type": "string", "enum": [*_OPERATIONS]})
+    ),
+)
 _FEED = (
     BRANCH,
-    Parameter("start", "Where to begin: `now`, `beginning` or `after:COMMIT`."),
-    Parameter("cursor", "Where to go on: the cursor of an earlier answer."),
+    Parameter("cursor", "Where to go on: the cursor of an earlier answer or of a baseline."),
+    Parameter("start", "Where to begin: `now`, `beginning` or `after:COMMIT`; by default `now`."),
     _TOKEN,
-    _TYPES,
-    Parameter("limit", "At most so many changes.", schema={"type": "integer", "minimum": 1, "maximum": 1000}),
+    _LIMIT,
+    *_FILTERS,
 )
 _BLOB = (
     Parameter("entity", "`node` or `edge`.", required=True, schema={"type": "string", "enum": ["node", "edge"]}),
@@ -250,24 +431,25 @@ ROUTES = (
     Route(
         "GET",
         f"{GRAPH}/changes",
-        "listChanges",
-        "What changed on a branch since a cursor",
-        read_changes,
-        FeedAnswer,
+        "pollChanges",
+        "What changed on a branch since a cursor, commit by commit",
+        poll_changes,
+        ChangesAnswer,
         query=_FEED,
-        problems=(404, 410),
+        problems=(404, 409, 410, 413),
     ),
     Route(
         "POST",
         f"{GRAPH}/changes/baseline",
-        "getBaseline",
-        "All records of a branch, with the cursor of what changes afterwards in the header `Omnigraph-Change-Cursor`",
-        read_baseline,
+        "captureChangeBaseline",
+        "The records of a branch, and as the last line the cursor of what changes afterwards",
+        capture_baseline,
         NDJSON,
-        ExportBody,
+        BaselineBody,
         body_optional=True,
         problems=(404, 413),
-        gives=(READ_AT, Parameter("Omnigraph-Change-Cursor", "Where the changes after these records begin.")),
+        gives=(READ_AT,),
+        line=BaselineRecord,
     ),
     Route(
         "GET",
@@ -276,8 +458,8 @@ ROUTES = (
         "What a commit changed of its first parent",
         read_commit_changes,
         CommitChangesAnswer,
-        query=(_TOKEN, _TYPES),
-        problems=(404,),
+        query=(_TOKEN, _LIMIT, *_FILTERS),
+        problems=(404, 409, 410, 413),
     ),
     Route(
         "GET",

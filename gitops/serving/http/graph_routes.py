@@ -404,34 +404,36 @@ def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:
 
 async def export_records(call: Call) -> StreamAnswer:
     """The records of a branch."""
-    return await stream_export(call)
+    body: bodies.ExportBody = call.body or bodies.ExportBody()
+    return await stream_export(call, body.branch, lambda found: graph.export_records(found, body.type_names or None))
 
 
-async def stream_export(call: Call, *, baseline: bool = False) -> StreamAnswer:
-    """Return the records of a branch with their commit, and as a `baseline` with the cursor for later changes.
+async def stream_export(
+    call: Call,
+    branch: str | None,
+    export: Callable[[graph.Snapshot], Iterable[str]],
+    headers: Callable[[graph.Snapshot], Mapping[str, str]] = lambda _: {},
+) -> StreamAnswer:
+    """Return the lines of an `export` of the head of a branch, with its commit and further headers.
 
     All refusals happen before the first piece: the branch, the names of types, and tables that do not open. A later
     failure raises from the iterator, because the data read until then is incomplete.
     """
-    body: bodies.ExportBody = call.body or bodies.ExportBody()
-    branch = canonical_branch(body.branch)
-    call.require(PolicyAction.EXPORT, branch=branch)
+    name = canonical_branch(branch)
+    call.require(PolicyAction.EXPORT, branch=name)
 
-    def begin() -> tuple[dict[str, str], Generator[bytes, None, None]]:
-        found = call.graph.open(graph.ReadTarget(branch))
-        headers = {"Omnigraph-Snapshot-Id": found.manifest.txn_id}
-        if baseline:
-            headers["Omnigraph-Change-Cursor"] = graph.position_of(found).token
-        return headers, cut_pieces(graph.export_records(found, body.type_names or None))
+    def begin() -> tuple[Mapping[str, str], Generator[bytes, None, None]]:
+        found = call.graph.open(graph.ReadTarget(name))
+        return {"Omnigraph-Snapshot-Id": found.manifest.txn_id, **headers(found)}, cut_pieces(export(found))
 
     slots = call.shared.streams
     await slots.take()
     try:
-        headers, pieces = await call.work(begin)
+        given, pieces = await call.work(begin)
     except BaseException:
         slots.free()
         raise
-    return StreamAnswer(PieceStream(call, pieces), f"{NDJSON}; charset=utf-8", headers=headers)
+    return StreamAnswer(PieceStream(call, pieces), f"{NDJSON}; charset=utf-8", headers=given)
 
 
 def cut_pieces(lines: Iterable[str], size: int = _PIECE_BYTES) -> Generator[bytes, None, None]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _REFERENCE = "#/components/schemas/{model}"
 _TEXT: Mapping[str, Any] = {"type": "string"}
+_BYTES: Mapping[str, Any] = {"type": "string", "format": "binary"}
 _GRAPH_ID = {"type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$"}
 _EXPECTED = Parameter("Omnigraph-If-Applied-Revision", "The revision that the server must serve, else 412.")
 _KNOWN = Parameter("If-None-Match", "The tags that the client has, else 304.")
@@ -194,7 +195,10 @@ def _operation(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[
 
 def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[str, Any]:
     if isinstance(route.answer, str):
-        content: dict[str, Any] = {route.answer: {"schema": {"type": "object"} if route.answer == JSON else _TEXT}}
+        form = {"type": "object"} if route.answer == JSON else _BYTES if route.partial else _TEXT
+        if route.line is not None:
+            form = _reference(route.line, schemas, "serialization")
+        content: dict[str, Any] = {route.answer: {"schema": form}}
     else:
         models = route.answer if isinstance(route.answer, tuple) else (route.answer,)
         forms = [_reference(each, schemas, "serialization") for each in models]

@@ -119,7 +119,7 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
     """The answer of a stored query of the graph. Raises ProblemError, GitopsError."""
     stored = await _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
-        return await _change(call, stored.checked, body.params, body.branch, None)
+        return await _change(call, stored.checked, body, None)
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, stored.checked, body.params, target)
 
@@ -149,7 +149,7 @@ async def invoke_query_if(call: Call) -> BodyAnswer:
     expected = _condition(call)
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
-    return await _change(call, stored.checked, body.params, body.branch, expected)
+    return await _change(call, stored.checked, body, expected)
 
 
 class NoSuchQueryError(ProblemError):
@@ -238,25 +238,24 @@ async def _read(
 
 async def _mutate(call: Call, expected: str | None) -> BodyAnswer:
     body: MutateBody = call.body
-    return await _change(call, InlineQuery(body.query, body.name), body.params, body.branch, expected)
+    return await _change(call, InlineQuery(body.query, body.name), body, expected)
 
 
 async def _change(
-    call: Call,
-    query: InlineQuery | CheckedQuery,
-    params: Mapping[str, Any] | None,
-    branch: str | None,
-    expected: str | None,
+    call: Call, query: InlineQuery | CheckedQuery, body: MutateBody | InvokeBody, expected: str | None
 ) -> BodyAnswer:
     served = call.graph
-    name = canonical_branch(branch)
+    name = canonical_branch(body.branch)
     call.require(PolicyAction.CHANGE, branch=name)
+    begun = None
+    if (body.conflict == "strict") if body.conflict else (served.graph_id in call.context.limits.strict):
+        begun = await call.work(lambda: served.open(graph.ReadTarget(name)).manifest)
 
     def change() -> BodyAnswer:
         checked = query
         if isinstance(checked, InlineQuery):
             checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
-        wanted = MutationRequest(name, checked, params, expected)
+        wanted = MutationRequest(name, checked, body.params, expected, begun)
         receipt = run_change(served, wanted, call.writing)
         return json_answer(call.receipt(name, receipt, "affected_nodes", "affected_edges", "commit"))
 

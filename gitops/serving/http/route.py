@@ -23,12 +23,17 @@ Handler = Callable[[Any], Awaitable["BodyAnswer | StreamAnswer"]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter or a header; `schema` is its JSON schema, `{"type": "string"}` where None."""
+    """A query parameter or a header; `schema` is its JSON schema, `{"type": "string"}` where None. An array may be repeated."""
 
     name: str
     description: str
     required: bool = False
     schema: Mapping[str, Any] | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be given several times."""
+        return self.schema is not None and self.schema.get("type") == "array"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Route:
     A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers
     get an `ETag`. `problems` are the statuses of refusals in addition to those of every route. `partial` means that a
     range may be requested, `free_query` that the handler reads further query parameters. `gives` are headers of a
-    success.
+    success, and `line` is the form of the last of its lines.
     """
 
     method: str
@@ -66,6 +71,7 @@ class Route:
     partial: bool = False
     free_query: bool = False
     gives: tuple[Parameter, ...] = ()
+    line: type[Model] | None = None
 
     @property
     def parts(self) -> Sequence[str]:
@@ -151,7 +157,7 @@ def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
 
 
 def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
-    """Return the parameters after the path.
+    """Return the parameters after the path, the last one if a repeated parameter is permitted.
 
     Raises ProblemError 400 for one that is undeclared, repeated, or missing.
     """
@@ -162,7 +168,7 @@ def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[
         if all(each.name != name for each in declared):
             known = ", ".join(each.name for each in declared) or "none"
             raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")
-        if name in found:
+        if name in found and not any(each.name == name and each.repeatable for each in declared):
             raise bad_request(f"the query parameter '{name}' is given twice")
         found[name] = value
     for each in declared:

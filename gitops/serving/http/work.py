@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -278,8 +278,9 @@ class HttpLimits:
     `threads` work on graphs concurrently. A query has `query_s` seconds and `query_bytes` of memory; one that still
     occupies its thread `stuck_s` seconds later is stuck, as is any other work, changes and loads included, after
     `work_s` seconds on a thread. An actor has at most `inflight` changes under way at once, of `inflight_bytes`
-    together. `hide_graphs` treats graphs without any permission for an actor like graphs that are not served. `streams`
-    is the number of concurrent streamed responses. A client that sends or reads nothing for `idle_s` seconds in the
+    together. `hide_graphs` treats graphs without any permission for an actor like graphs that are not served. A
+    change of a graph in `strict` that would overwrite concurrent changes is refused, unless the request says otherwise.
+    `streams` is the number of concurrent streamed responses. A client that sends or reads nothing for `idle_s` seconds in the
     middle of a body is disconnected. `connections` is the number of open connections.
     """
 
@@ -291,12 +292,15 @@ class HttpLimits:
     inflight: int = 16
     inflight_bytes: int = 4096 * _MIB
     hide_graphs: bool = False
+    strict: frozenset[str] = frozenset()
     streams: int = 8
     idle_s: float = 60.0
     connections: int = 10_000
 
 
-def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tuple[HttpLimits, tuple[str, ...]]:
+def read_limits(
+    environ: Mapping[str, str], *, hide_graphs: bool = False, strict: Iterable[str] = ()
+) -> tuple[HttpLimits, tuple[str, ...]]:
     """Return the limits set by variables, and the problems of variables that are replaced by defaults."""
     found, problems = dict[str, Any](), list[str]()
     for variable, name in _VARIABLES.items():
@@ -305,7 +309,7 @@ def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tup
             found[name] = int(text)
         elif text:
             problems.append(f"{variable} is not a whole number above 0; {getattr(HttpLimits(), name)} is used")
-    return HttpLimits(hide_graphs=hide_graphs, **found), tuple(problems)
+    return HttpLimits(hide_graphs=hide_graphs, strict=frozenset(strict), **found), tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,15 @@ def test_a_server_without_tokens_listens_on_this_machine_only(converged):
     assert serve("--cluster", str(converged), "--unauthenticated", "--bind", "0.0.0.0:0", "--check").returncode == 1
 
 
+def test_a_strict_graph_that_is_not_applied_refuses_a_start(converged):
+    options = ("--cluster", str(converged), "--unauthenticated", "--bind", "127.0.0.1:0", "--check")
+    assert serve(*options, "--strict-changes", "knowledge").returncode == 0
+    refused = serve(*options, "--strict-changes", "knowledge", "--strict-changes", "knowlege")
+    assert refused.returncode == 1
+    assert "graph_unknown" in refused.stdout + refused.stderr
+    assert "known: knowledge" in refused.stdout + refused.stderr
+
+
 def test_01_03_and_14_a_server_serves_what_was_applied_when_it_started(folder):
     (folder / "omnigraph.yaml").write_text("}broken: [", "utf-8")
     with serving("--cluster", ".", "--unauthenticated", cwd=folder) as server:

@@ -331,9 +331,11 @@ def test_a_mutation_is_run_only_where_that_is_asked_for(ask):
     code, said, _ = ask("bob", *add, "--mutate")
     assert (code, said.startswith("query: 1 node and 0 edges of towns, commit ")) == (0, True)
     drop = "query q($key: String) { delete Town where key = $key }"
+    strict = ("--mutate", "--conflict", "strict")
+    assert ask("bob", *add, *strict)[0] == 0
+    assert ask("bob", *add, *strict[1:])[0] == 2
     assert (
-        json.loads(ask("bob", "towns", "--text", drop, "--param", "key=2", "--mutate", "--json")[1])["affected_nodes"]
-        == 1
+        json.loads(ask("bob", "towns", "--text", drop, "--param", "key=2", *strict, "--json")[1])["affected_nodes"] == 1
     )
 
 

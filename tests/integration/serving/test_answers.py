@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,17 @@ from mcp.shared.exceptions import MCPError
 
 from gitops import __version__
 from gitops.cluster.policy.bundle import SERVER_ACTIONS, BranchScope, Bundle, PolicyAction, Rule
-from gitops.database.graph import MANIFEST_FORMAT, LanceEngine, ReadCache, open_snapshot
+from gitops.database.graph import (
+    MANIFEST_FORMAT,
+    LanceEngine,
+    ReadCache,
+    ReadTarget,
+    Retention,
+    WriteContext,
+    collect_garbage,
+    create_branch,
+    open_snapshot,
+)
 from gitops.database.storage.local import LocalStore
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving.answers import ApiCode
@@ -42,6 +53,7 @@ from gitops.serving.http.app import ROUTES
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.openapi import make_document
 from gitops.serving.http.work import HttpLimits
+from tests.support.clock import FixedClock
 from tests.support.openapi_page import PAGE, openapi_page
 from tests.support.pages import ROOT, read_page
 from tests.support.query_graphs import TOWNS, create, put, road, town
@@ -69,7 +81,8 @@ GRAPH = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted({*PolicyAct
 SERVER = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted(SERVER_ACTIONS))),))
 KEPT = ("getSchema", "list_queries", "graph_openapi", "applySchema", "mcp")
 """Operations on a graph that need nothing but its generation."""
-READS = ("getSnapshot", "getCommit", "getCommitChanges", "listChanges", "getBaseline", "getBlob", "export")
+READS = ("getSnapshot", "getCommit", "getCommitChanges", "pollChanges", "captureChangeBaseline", "getBlob", "export")
+READS += ("readFeed", "readFeedBaseline", "readFeedCommit")
 READS += ("query", "read", "invoke_query", "read_stored_query")
 """Operations that read one version of a graph, or the newest one."""
 ADA, NIL = {"Authorization": "Bearer t-ada"}, {"Authorization": "Bearer t-nil"}
@@ -103,7 +116,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def send(server: Running, row: Mapping[str, Any], who: Mapping[str, str] = ADA, **change: Any) -> Any:
-    """The answer to the request of a row; `HEAD` in its path is the newest commit."""
+    """The answer to the request of a row; `HEAD` in its path is the newest commit, `FIRST` the first one."""
     sent = {**row, **change}
     headers = {**sent.get("headers", {}), **sent.get("more", {}), **who}
     options: dict[str, Any] = {"headers": headers}
@@ -112,8 +125,11 @@ def send(server: Running, row: Mapping[str, Any], who: Mapping[str, str] = ADA, 
         headers.setdefault("Content-Type", sent.get("type", "application/json"))
     elif "json" in sent:
         options["json"] = sent["json"]
-    head = open_snapshot(server.source.generation.graphs["towns"].uri).manifest.txn_id if "HEAD" in sent["path"] else ""
-    return server.ask(sent["method"], sent["path"].replace("HEAD", head), **options)
+    path, uri = sent["path"], server.source.generation.graphs["towns"].uri
+    for word, target in (("HEAD", ReadTarget()), ("FIRST", ReadTarget(version=1))):
+        if word in path:
+            path = path.replace(word, open_snapshot(uri, target).manifest.txn_id)
+    return server.ask(sent["method"], path, **options)
 
 
 def check(answer: Any, row: Mapping[str, Any], status: int, code: str | None = None, member: str | None = None) -> None:
@@ -352,21 +368,183 @@ def ask(server: Running, path: str, status: int = 200, **options: Any) -> Any:
     return answer.json()
 
 
+class Reader:
+    """A program that keeps a copy by the feed of the reference server: it has only what blocks and baselines say."""
+
+    def __init__(self, server: Running, **scope: Any) -> None:
+        self.server, self.scope, self.entities = server, scope, dict[tuple[str, str], Any]()
+        self.cursor, self.blocks = "", list[Any]()
+
+    def begin(self) -> None:
+        answer = self.server.ask("POST", f"{AT}/changes/baseline", json=self.scope)
+        *records, last = (json.loads(line) for line in answer.text.splitlines())
+        self.entities = {(each.get("type") or each["edge"], each["data"]["id"]): self._record(each) for each in records}
+        assert [*last] == ["baseline"]
+        assert last["baseline"]["snapshot_commit_id"] == answer.headers["omnigraph-snapshot-id"]
+        self.cursor = last["baseline"]["resume_cursor"]
+
+    def poll(self, limit: int) -> None:
+        """Take pages until the server says that there is nothing more."""
+        place = {"cursor": self.cursor}
+        while True:
+            page = ask(self.server, f"{AT}/changes", params={**self.scope, **place, "limit": limit})
+            assert {*page} in ({"blocks", "next_page_token"}, {"blocks", "cursor", "caught_up"})
+            assert sum(len(block["changes"]) for block in page["blocks"]) <= limit
+            for block in page["blocks"]:
+                self.take(block)
+            if "next_page_token" in page:
+                place = {"page_token": page["next_page_token"]}
+                continue
+            place = {"cursor": page["cursor"]}
+            self.cursor = page["cursor"]
+            if page["caught_up"]:
+                return
+
+    def take(self, block: Any) -> None:
+        if self.blocks and self.blocks[-1]["cause"] == block["cause"]:
+            self.blocks[-1]["changes"] += block["changes"]
+        else:
+            self.blocks.append({**block, "changes": [*block["changes"]]})
+        for each in block["changes"]:
+            key, sides = (each["type"]["name"], each["id"]), {"before", "after"} & {*each}
+            assert sides == {"insert": {"after"}, "update": {"before", "after"}, "delete": {"before"}}[each["op"]]
+            assert all(("endpoints" in each[side]) == (each["kind"] == "edge") for side in sides)
+            if "before" in each:
+                assert self.entities.pop(key) == self._image(each["before"])
+            if "after" in each:
+                self.entities[key] = self._image(each["after"])
+
+    def _record(self, record: Any) -> Any:
+        cells = {name: cell for name, cell in record["data"].items() if name != "id" and cell is not None}
+        return cells, (record.get("from"), record.get("to"))
+
+    def _image(self, image: Any) -> Any:
+        ends = image.get("endpoints", {})
+        cells = {name: cell for name, cell in image["properties"].items() if cell is not None}
+        return cells, (ends.get("from"), ends.get("to"))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1000])
+@pytest.mark.parametrize("scope", [{}, {"kind": ["node"]}, {"type": ["Town", "Missing"]}, {"kind": ["edge"]}])
+def test_a_client_of_the_reference_has_what_the_graph_has(tmp_path: Path, limit: int, scope: dict[str, Any]) -> None:
+    root = town_graph(tmp_path)
+    with running(generation(served(root))) as server:
+        reader, again = Reader(server, **scope), Reader(server, **scope)
+        reader.begin()
+        assert ask(server, f"{AT}/changes")["blocks"] == []
+        put(root, [town("a", size=9), town("n"), road("b", "a", miles=2)], start=7_000)
+        dropped = server.ask("POST", f"{AT}/queries/drop_town", json={"params": {"key": "b"}}).json()["commit"]
+        reader.poll(limit)
+        again.begin()
+        assert reader.entities == again.entities
+        found = [[(each["kind"], each["id"], each["op"]) for each in block["changes"]] for block in reader.blocks]
+        nodes = [[("node", "a", "update"), ("node", "n", "insert")], [("node", "b", "delete")]]
+        if scope != {"kind": ["edge"]}:
+            assert [[each for each in block if each[0] == "node"] for block in found] == nodes
+        # Nodes before edges.
+        assert all([each[0] for each in block] == sorted((each[0] for each in block), reverse=True) for block in found)
+        cause = reader.blocks[-1]["cause"]
+        same = {"graph_commit_id", "parent_commit_id", "merged_parent_commit_id", "actor_id"}
+        assert {name: cause[name] for name in same} == {name: dropped[name] for name in same}
+        assert (cause["authored_branch"], cause["authored_at"]) == ("main", dropped["created_at"])
+        of_commit = ask(server, f"{AT}/commits/{dropped['graph_commit_id']}/changes", params=scope)
+        assert (of_commit["cause"], of_commit["changes"]) == (cause, reader.blocks[-1]["changes"])
+
+
+def test_a_feed_of_inserts_has_no_other_changes(tmp_path: Path) -> None:
+    root = town_graph(tmp_path)
+    with running(generation(served(root))) as server:
+        put(root, [town("a", size=9), town("n"), road("b", "a", miles=2)], start=7_000)
+        blocks = ask(server, f"{AT}/changes?start=beginning&op=insert&op=delete&kind=node")["blocks"]
+        assert [[each["id"] for each in block["changes"]] for block in blocks] == [["a", "b", "c"], [], ["n"]]
+
+
+def test_a_feed_refuses_what_is_not_its_own_and_says_why(tmp_path: Path) -> None:
+    with running(generation(served(town_graph(tmp_path)))) as server:
+        cursor = ask(server, f"{AT}/changes")["cursor"]
+        page = ask(server, f"{AT}/changes?start=beginning&limit=1")["next_page_token"]
+        for query in (
+            "cursor=x",
+            "page_token=x.y.z",
+            f"page_token={cursor}",
+            f"cursor={page}",
+            f"cursor={cursor}&op=insert",
+            f"cursor={cursor}&branch=dev",
+            f"page_token={page.rpartition('.')[0]}.99&limit=1",
+        ):
+            found = ask(server, f"{AT}/changes?{query}", 400)
+            assert (found["code"], found["error"].partition(": ")[0]) == ("bad_request", "change cursor rejected"), (
+                query
+            )
+        for query in ("limit=0", "limit=x", "kind=row", "op=added", "since=1", "start=x", f"start=now&cursor={cursor}"):
+            assert ask(server, f"{AT}/changes?{query}", 400)["code"] == "bad_request"
+        found = ask(server, f"{AT}/changes?limit=8193", 413)
+        assert found["resource_limit"] == {"resource": "commit_changes_page_changes", "limit": 8192, "actual": 8193}
+
+        def dev() -> Any:
+            server.ask("POST", f"{AT}/branches", json={"name": "dev"})
+            body = {"params": {"key": "d"}, "branch": "dev"}
+            return server.ask("POST", f"{AT}/queries/add_town", json=body).json()["commit"]["graph_commit_id"]
+
+        made = dev()
+        feed = ask(server, f"{AT}/changes?branch=dev&start=beginning")
+        assert [each["cause"]["authored_branch"] for each in feed["blocks"]] == ["main", "main", "dev", "dev"]
+        assert ask(server, f"{AT}/changes?start=after:{made}", 400)["error"].startswith("change cursor rejected: ")
+        server.ask("DELETE", f"{AT}/branches/dev")
+        dev()
+        # A branch that was made again is another one.
+        stale = ask(server, f"{AT}/changes?branch=dev&cursor={feed['cursor']}", 400)
+        assert stale["error"].startswith("change cursor rejected: ")
+
+
+def test_a_feed_ends_before_another_schema_and_where_versions_are_gone(tmp_path: Path) -> None:
+    root = town_graph(tmp_path)
+    first = open_snapshot(root, ReadTarget(version=1)).manifest.txn_id
+    with running(generation(served(root))) as server:
+        found = ask(server, f"{AT}/commits/{first}/changes", 409)["change_diff_refusal"]
+        assert found == {"reason": "parentless_commit", "graph_commit_id": first, "type_name": None}
+        start = ask(server, f"{AT}/changes")["cursor"]
+        put(root, [town("d")], start=7_000)
+        wider = TOWNS.replace(b"name: String?", b"name: String? note: String?")
+        LanceEngine(SystemClock(), RandomIds()).prepare_migration(root, wider, actor=None).publish()
+        put(root, [town("e")], start=8_000)
+        crossed = open_snapshot(root, ReadTarget(version=5)).manifest.txn_id
+        before = ask(server, f"{AT}/changes", params={"cursor": start})
+        assert ([each["changes"][0]["id"] for each in before["blocks"]], before["caught_up"]) == (["d"], False)
+        for path in (f"{AT}/changes?cursor={before['cursor']}", f"{AT}/commits/{crossed}/changes"):
+            found = ask(server, path, 409)
+            refusal = {"reason": "schema_boundary", "graph_commit_id": crossed, "type_name": "Town"}
+            assert (found["code"], found["change_diff_refusal"]) == ("conflict", refusal)
+        # The feed of this server goes on.
+        assert len(ask(server, f"{AT}/feed?start=after:{first}")["commits"]) == 5
+        after = ask(server, f"{AT}/changes?start=after:{crossed}")
+        assert after["blocks"][0]["changes"][0]["after"]["properties"]["note"] is None
+        context = WriteContext(FixedClock(datetime(2040, 1, 1, tzinfo=UTC)), RandomIds())
+        collect_garbage(root, context, Retention(1, timedelta(0)))
+        for path, cursor in ((f"cursor={start}", start), ("start=beginning", None)):
+            gap = ask(server, f"{AT}/changes?{path}", 410)
+            wanted = {"cursor": cursor, "first_unreadable_commit_id": crossed}
+            assert (gap["change_feed_gap"], "code" in gap) == (wanted, False)
+        newest = open_snapshot(root).manifest.txn_id
+        gone = ask(server, f"{AT}/commits/{newest}/changes", 410)["change_feed_gap"]
+        assert gone == {"cursor": None, "first_unreadable_commit_id": newest}
+
+
 def test_a_reader_has_what_the_graph_has(server_of_http_changes: Running) -> None:
-    baseline = server_of_http_changes.ask("POST", f"{AT}/changes/baseline", json={"type_names": ["Town"]})
+    baseline = server_of_http_changes.ask("POST", f"{AT}/feed/baseline", json={"type_names": ["Town"]})
     rows = {json.loads(line)["data"]["id"]: json.loads(line)["data"] for line in baseline.text.splitlines()}
     cursor = baseline.headers["omnigraph-change-cursor"]
-    page = ask(server_of_http_changes, f"{AT}/changes", params={"cursor": cursor})
+    page = ask(server_of_http_changes, f"{AT}/feed", params={"cursor": cursor})
     assert (page["changes"], page["page_token"], page["cursor"]) == ([], None, cursor)
     put(
         server_of_http_changes.source.generation.graphs["towns"].uri,
         [town("a", size=9, name="Ash"), town("n")],
         start=9_000,
     )
-    page = ask(server_of_http_changes, f"{AT}/changes", params={"cursor": cursor, "types": "Town", "limit": "1"})
+    page = ask(server_of_http_changes, f"{AT}/feed", params={"cursor": cursor, "types": "Town", "limit": "1"})
     assert (page["cursor"], len(page["changes"])) == (None, 1)
     seen = page["changes"]
-    page = ask(server_of_http_changes, f"{AT}/changes", params={"page_token": page["page_token"], "types": "Town"})
+    page = ask(server_of_http_changes, f"{AT}/feed", params={"page_token": page["page_token"], "types": "Town"})
     seen += page["changes"]
     assert [(each["entity_id"], each["kind"], each["fields"]) for each in seen] == [
         ("a", "changed", ["size"]),
@@ -377,7 +555,7 @@ def test_a_reader_has_what_the_graph_has(server_of_http_changes: Running) -> Non
     found = [json.loads(line)["data"] for line in again]
     assert found == [{name: cell for name, cell in rows[key].items() if cell is not None} for key in sorted(rows)]
     commit = page["head_commit_id"]
-    of_commit = ask(server_of_http_changes, f"{AT}/commits/{commit}/changes")
+    of_commit = ask(server_of_http_changes, f"{AT}/feed/commits/{commit}")
     assert (of_commit["changes"], of_commit["commit"]["graph_commit_id"]) == (seen, commit)
 
 
@@ -396,17 +574,37 @@ def test_a_reader_has_what_the_graph_has(server_of_http_changes: Running) -> Non
     ],
 )
 def test_a_question_that_is_not_understood_is_refused(server_of_http_changes: Running, query: str) -> None:
-    assert ask(server_of_http_changes, f"{AT}/changes{query}", 400)["code"] == "bad_request"
+    assert ask(server_of_http_changes, f"{AT}/feed{query}", 400)["code"] == "bad_request"
 
 
 def test_a_gap_is_410_and_an_unknown_branch_404(server_of_http_changes: Running) -> None:
-    gap = ask(server_of_http_changes, f"{AT}/changes?start=after:{'0' * 26}", 410)
-    assert (gap["change_feed_gap"], "code" in gap) == ({"reason": "graph_version_gone"}, False)
-    ask(server_of_http_changes, f"{AT}/changes?start=now&branch=none", 404)
+    gap = ask(server_of_http_changes, f"{AT}/feed?start=after:{'0' * 26}", 410)
+    assert (gap["change_feed_gap"], "code" in gap) == ({"cursor": None, "first_unreadable_commit_id": "0" * 26}, False)
+    ask(server_of_http_changes, f"{AT}/feed?start=now&branch=none", 404)
     assert (
-        ask(server_of_http_changes, f"{AT}/commits/{'0' * 26}/changes", 404)["error"]
-        == f"commit '{'0' * 26}' not found"
+        ask(server_of_http_changes, f"{AT}/feed/commits/{'0' * 26}", 404)["error"] == f"commit '{'0' * 26}' not found"
     )
+
+
+@pytest.mark.parametrize("feed", ["changes", "feed"])
+def test_a_gap_names_no_commit_of_a_branch_that_may_not_be_read(tmp_path: Path, feed: str) -> None:
+    """Of the versions that the branch inherits from `main`, some are kept."""
+    near = Rule("near", "near", (PolicyAction.READ,), BranchScope.ANY)
+    far = Rule("far", "far", (PolicyAction.READ,), BranchScope.UNPROTECTED)
+    policy = Bundle({"near": ("ann",), "far": ("fay",)}, frozenset({"main"}), (near, far))
+    root = town_graph(tmp_path)
+    commits = {open_snapshot(root, ReadTarget(version=n)).manifest.txn_id for n in (1, 2, 3)}
+    create_branch(root, "dev", WriteContext(SystemClock(), RandomIds()), ReadTarget("main"))
+    context = WriteContext(FixedClock(datetime(2040, 1, 1, tzinfo=UTC)), RandomIds())
+    collect_garbage(root, context, Retention(2, timedelta(0)))
+    graph = served(root, engine=BundleEngine(policy))
+    with running(generation(graph), tokens(ann="t-ann", fay="t-fay")) as server:
+        path = f"{AT}/{feed}?branch=dev&start=beginning"
+        shown = ask(server, path, 410, headers={"Authorization": "Bearer t-ann"})
+        assert shown["change_feed_gap"]["first_unreadable_commit_id"] in commits
+        denied = ask(server, path, 403, headers={"Authorization": "Bearer t-fay"})
+        assert f"begin with POST {feed}/baseline" in denied["error"]
+        assert not any(each in json.dumps(denied) for each in commits)
 
 
 def test_what_an_actor_may_not_read_is_as_if_it_did_not_exist(tmp_path: Path) -> None:
@@ -416,13 +614,13 @@ def test_what_an_actor_may_not_read_is_as_if_it_did_not_exist(tmp_path: Path) ->
     head = open_snapshot(graph.uri).manifest.txn_id
     with running(generation(graph), tokens(fay="t-fay")) as server:
         sent = {"headers": {"Authorization": "Bearer t-fay"}}
-        denied = ask(server, f"{AT}/commits/{head}/changes", 404, **sent)
-        unknown = ask(server, f"{AT}/commits/{'0' * 26}/changes", 404, **sent)
+        denied = ask(server, f"{AT}/feed/commits/{head}", 404, **sent)
+        unknown = ask(server, f"{AT}/feed/commits/{'0' * 26}", 404, **sent)
         assert denied["error"].replace(head, "ID") == unknown["error"].replace("0" * 26, "ID")
-        ask(server, f"{AT}/changes?start=now", 403, **sent)
+        ask(server, f"{AT}/feed?start=now", 403, **sent)
         blob = f"{AT}/blob?entity=node&type=Town&id=a&property=body&snapshot={head}"
         assert ask(server, blob, 404, **sent)["error"] == denied["error"]
-        assert server.ask("POST", f"{AT}/changes/baseline", **sent).status_code == 403
+        assert server.ask("POST", f"{AT}/feed/baseline", **sent).status_code == 403
 
 
 def test_a_cell_is_read_whole_and_in_part(docs: Running) -> None:

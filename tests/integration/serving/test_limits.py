@@ -176,21 +176,30 @@ def test_what_may_be_read_is_copied_as_before(guarded):
     assert statuses(guarded, bearer("gus"), *asked) == [200] * 3
 
 
-def test_a_copy_does_not_show_the_past_of_a_branch_that_may_not_be_read(guarded):
+@pytest.mark.parametrize(
+    ("feed", "token", "branches"),
+    [
+        ("changes", "next_page_token", lambda page: {each["cause"]["authored_branch"] for each in page["blocks"]}),
+        ("feed", "page_token", lambda page: {each["graph_branch"] for each in page["commits"]}),
+    ],
+)
+def test_a_copy_does_not_show_the_past_of_a_branch_that_may_not_be_read(guarded, feed, token, branches):
     """The branch was made from `main` by somebody who may read that."""
-    denied, shown = (
-        guarded.ask("GET", f"{AT}/changes?branch=feature&start=beginning", headers=bearer(who))
-        for who in ("gus", "ann")
-    )
+    begun = f"{AT}/{feed}?branch=feature&start=beginning"
+    denied, shown = (guarded.ask("GET", begun, headers=bearer(who)) for who in ("gus", "ann"))
     assert (denied.status_code, shown.status_code) == (403, 200)
     assert "'gus' needs the permission read on branch 'main'" in denied.json()["error"]
     assert "before branch 'feature' was made" in denied.json()["error"]
-    assert "main" in {each["graph_branch"] for each in shown.json()["commits"]}
+    assert f"begin with POST {feed}/baseline" in denied.json()["error"]
+    assert "main" in branches(shown.json())
     # The cursor of another actor is no way around it.
-    cursor = guarded.ask("GET", f"{AT}/changes?branch=feature&start=beginning&limit=1", headers=bearer("ann")).json()
-    followed = f"{AT}/changes?page_token={cursor['page_token']}"
+    page = guarded.ask("GET", f"{begun}&limit=1", headers=bearer("ann")).json()
+    followed = f"{AT}/{feed}?branch=feature&page_token={page[token]}"
     assert statuses(guarded, bearer("gus"), ("GET", followed, None)) == [403]
-    assert statuses(guarded, bearer("gus"), ("GET", f"{AT}/changes?branch=feature&start=now", None)) == [200]
+    assert statuses(guarded, bearer("gus"), ("GET", f"{AT}/{feed}?branch=feature&start=now", None)) == [200]
+
+
+def test_the_log_of_a_copy_has_the_commits_of_branches_that_may_be_read(guarded):
     for who, branches in (("gus", {"feature"}), ("ann", {"feature", "main"})):
         commits = guarded.ask("GET", f"{AT}/commits?branch=feature", headers=bearer(who)).json()["commits"]
         assert {each["graph_branch"] for each in commits} == branches

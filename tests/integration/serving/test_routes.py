@@ -8,8 +8,10 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +28,10 @@ from gitops.database import graph
 from gitops.database.graph import ReadTarget, export_records, list_branches, open_snapshot
 from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.text import LanguageError
+from gitops.repository.wiring.system import SystemClock
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError, StreamAnswer
 from gitops.serving.generation import ServedGraph
-from gitops.serving.http import graph_routes
+from gitops.serving.http import call, graph_routes
 from gitops.serving.http.app import ROUTES
 from gitops.serving.http.bodies import BranchCreateBody, BranchMergeBody, ExportBody, LoadBody, ProblemBody
 from gitops.serving.http.call import PieceStream
@@ -463,6 +466,80 @@ def test_a_change_gives_its_receipt_and_opens_the_way_for_the_next_condition(tmp
         assert (before["row_count"], before["target"]) == (3, {"branch": None, "snapshot": past["snapshot"]})
         none = server.ask("POST", f"{INVOKE}/drop_town", json={"params": {"key": "none"}}).json()
         assert (none["affected_nodes"], none["commit"]) == (0, None)
+
+
+class HeldClock(SystemClock):
+    """A clock whose first reading for a change waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def now(self) -> datetime:
+        self.begun.set()
+        assert self.go.wait(30)
+        return super().now()
+
+
+def together(server: Running, clock: HeldClock, change: Callable[[int], Any], count: int) -> list[Any]:
+    """The answers to changes of which the first one holds the branch until all others wait for their turn."""
+    with ThreadPoolExecutor(count) as clients:
+        first = clients.submit(change, 0)
+        assert clock.begun.wait(30)
+        others = [clients.submit(change, number) for number in range(1, count)]
+        # Each has seen the head.
+        while server.app.load.waiting < len(others):
+            server.ask("GET", "/healthz")
+        clock.go.set()
+        return [first.result(), *(each.result() for each in others)]
+
+
+@pytest.mark.parametrize(
+    ("of_graph", "of_request", "refused"),
+    [("towns", None, 7), ("", "strict", 7), ("towns", "last_wins", 0), ("", None, 0)],
+)
+def test_of_eight_updates_begun_from_one_version_a_strict_graph_or_request_takes_one(
+    tmp_path, of_graph, of_request, refused
+):
+    clock, limits = HeldClock(), HttpLimits(strict=frozenset({of_graph}))
+    update = 'query q($n: I32) { update Town set { size: $n } where key = "a" }'
+    queries = f"{QUERIES.decode()} {update.replace('q(', 'resize(')}".encode()
+    with running(generation(served(town_graph(tmp_path), queries=queries)), limits=limits, clock=clock) as server:
+        head = server.ask("GET", "/graphs/towns/snapshot").json()["graph_commit_id"]
+
+        def change(number):
+            body = {"params": {"n": number}} | ({"conflict": of_request} if of_request else {})
+            if number % 2:
+                return server.ask("POST", f"{INVOKE}/resize", json=body)
+            return server.ask("POST", "/graphs/towns/mutate", json={"query": update, **body})
+
+        answers = together(server, clock, change, 8)
+        found = [each for each in answers if each.status_code == 409]
+        assert ([each.status_code for each in answers].count(200), len(found)) == (8 - refused, refused)
+        for each in found:
+            moved = ProblemBody.model_validate_json(each.content).read_set_conflict
+            actual = answers[0].json()["commit"]["graph_commit_id"]
+            assert (moved.member, moved.expected, moved.actual) == ("graph_head:main", head, actual)
+            assert each.json()["code"] == "conflict"
+        # Who reads again and decides again is not refused.
+        assert change(9).status_code == 200
+
+
+def test_a_strict_change_of_who_may_not_read_is_refused_without_a_reason(tmp_path):
+    reads, writes = Rule("reads", "readers", (PolicyAction.READ,)), Rule("writes", "all", (PolicyAction.CHANGE,))
+    policy = Bundle({"readers": ("ann",), "all": ("ann", "wes")}, rules=(reads, writes))
+    town, clock = served(town_graph(tmp_path), engine=BundleEngine(policy)), HeldClock()
+    body = {"query": 'query q() { update Town set { size: 9 } where key = "a" }', "conflict": "strict"}
+    names = ("wes", "ann", "wes")
+    with running(generation(town), tokens(ann="t-ann", wes="t-wes"), clock=clock) as server:
+
+        def change(number):
+            return server.ask("POST", "/graphs/towns/mutate", json=body, headers=bearer_of_http_data(names[number]))
+
+        done, told, untold = together(server, clock, change, 3)
+        assert (done.status_code, told.status_code, untold.status_code) == (200, 409, 409)
+        assert {*told.json()} == {"error", "code", "read_set_conflict"}
+        assert {*untold.json()} == {"error", "code"}
+        assert "only actors with the permission read or export on that branch are told why" in untold.json()["error"]
 
 
 def test_a_commit_read_on_main_is_a_condition_for_the_first_change_of_a_branch_made_from_it(tmp_path):
@@ -930,8 +1007,11 @@ class Endless:
 
 
 @pytest.fixture
-def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Running, Endless]]:
+def endless(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Running, Endless]]:
     found = Endless()
+    monkeypatch.setattr(call, "VERBS", {**call.VERBS, found.route.operation: ()})
     limits = replace(LIMITS, idle_s=getattr(request, "param", LIMITS.idle_s))
     graph = served(town_graph(tmp_path))
     with running(generation(graph), limits=limits, routes=[*ROUTES, found.route]) as server:

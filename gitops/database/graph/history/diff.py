@@ -16,6 +16,8 @@ A feed returns the changes of a branch, version by version and page by page, fro
    page size. A reader that reads every page, or all records of the version where it begins, has the content of the
    branch.
 3. A version that is no longer kept is reported as a gap, and the reader has to begin again with all records.
+4. With a `ChangeScope`, the feed is for readers that keep typed copies. It has the nodes of a version before its edges,
+   and it ends before a version that changes the schema of rows, because that is not a change of a row.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,16 +37,19 @@ from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
-from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.manifest import TableEntry, read_manifest
 from gitops.database.graph.results import ChangeKind, DiffSummary, FeedPage, FeedPosition, RowChange
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.snapshot import Memory, ReadTarget, Snapshot, open_snapshot, unknown_type
+from gitops.database.graph.snapshot import Memory, ReadTarget, Snapshot, kept_versions, open_snapshot, unknown_type
 from gitops.database.graph.tables import call_driver, declared_type, key_columns, open_table, raw_columns
 from gitops.database.graph.values import cell_to_json, compact_json
-from gitops.database.language.schema import EdgeType, NodeType, Scalar
+from gitops.database.language.schema import Catalog, EdgeType, NodeType, Scalar
 
 Row = Mapping[str, Any]
 RowIds = np.ndarray[Any, Any]
+Place = tuple[str, str]
+"""Where a row is in the order of a version's changes: its table or type, and its id."""
+
 _CHUNK = 4096
 _ROW_ID = "_rowid"
 _AT = "at"
@@ -77,18 +82,38 @@ def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple
 
 def snapshot_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
     """As `diff_versions`, of two versions that are open."""
-    old, new = one.schema().catalog, other.schema().catalog
+    sides = _Side(one), _Side(other)
     for key, (was, now) in _pair_tables(one, other, types).items():
-        declared_old = None if was is None else declared_type(old, was)
-        declared_new = None if now is None else declared_type(new, now)
-        before = TableVersion(one.folder, one.manifest.tables.get(was or ""), declared_old)
-        after = TableVersion(other.folder, other.manifest.tables.get(now or ""), declared_new)
-        for delta in row_deltas(before, after):
-            kind = ChangeKind.CHANGED
-            if delta.before is None or delta.after is None:
-                kind = ChangeKind.ADDED if delta.before is None else ChangeKind.REMOVED
-            shown = (_to_json(delta.before, declared_old), _to_json(delta.after, declared_new))
-            yield RowChange(key, kind, delta.id, delta.fields, *shown)
+        yield from _table_changes(*sides, key, was, now)
+
+
+class _Side:
+    """One of two versions, whose schema is read once."""
+
+    def __init__(self, version: Snapshot) -> None:
+        self.version = version
+        self.entries = version.manifest.tables
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return self.version.schema().catalog
+
+    def declared(self, key: str | None) -> NodeType | EdgeType | None:
+        """The type of a table, None for None."""
+        return None if key is None else declared_type(self._catalog, key)
+
+
+def _table_changes(one: _Side, other: _Side, key: str, was: str | None, now: str | None) -> Iterator[RowChange]:
+    """The rows of one table that differ, by id, under the name `key`; `was` and `now` are its keys in the two versions."""
+    declared_old, declared_new = one.declared(was), other.declared(now)
+    before = TableVersion(one.version.folder, one.entries.get(was or ""), declared_old)
+    after = TableVersion(other.version.folder, other.entries.get(now or ""), declared_new)
+    for delta in row_deltas(before, after):
+        kind = ChangeKind.CHANGED
+        if delta.before is None or delta.after is None:
+            kind = ChangeKind.ADDED if delta.before is None else ChangeKind.REMOVED
+        shown = (_to_json(delta.before, declared_old), _to_json(delta.after, declared_new))
+        yield RowChange(key, kind, delta.id, delta.fields, *shown)
 
 
 def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str, tuple[str | None, str | None]]:
@@ -287,7 +312,6 @@ def _files(fragment: Any) -> list[tuple[str, tuple[int, ...]]]:
 
 _FORM = 1
 _MOST = 2**63
-_VERSIONS_AT_ONCE = 1000
 _GONE = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 
@@ -297,6 +321,68 @@ class FeedLimits:
 
     changes: int = 1000
     nbytes: int = 4 * 2**20
+    versions: int = 1000
+
+
+class ForeignPositionError(GitopsError):
+    """A position that is not one of the branch as it is."""
+
+
+class SchemaBoundaryError(Exception):
+    """A version gives the rows of a type another schema, so its changes are not those of rows."""
+
+    def __init__(self, commit: str, type_name: str) -> None:
+        """The commit of the version, and the type."""
+        super().__init__(f"commit {commit} changes the schema of {type_name}")
+        self.commit, self.type_name = commit, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeScope:
+    """Which changes a reader wants: of these kinds (`node`, `edge`), types and operations; of each, all where none is named."""
+
+    kinds: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+    operations: frozenset[ChangeKind] = frozenset()
+
+    def has_table(self, key: str) -> bool:
+        """Whether it has rows of a table."""
+        kind, _, name = key.partition(":")
+        return (not self.kinds or kind in self.kinds) and (not self.types or name in self.types)
+
+    def changes(self, one: Snapshot, other: Snapshot) -> Iterator[tuple[Place, RowChange]]:
+        """What another version changed: nodes, then edges, in the order in which their types were made, each by id.
+
+        Raises SchemaBoundaryError before the first one, whatever types are wanted.
+        """
+        found, sides = [], (_Side(one), _Side(other))
+        for key, (was, now) in _pair_tables(one, other, ()).items():
+            before, after = one.manifest.tables.get(was or ""), other.manifest.tables.get(now or "")
+            if before == after or not any(each is not None and each.rows for each in (before, after)):
+                continue
+            if before is None or after is None or not _is_same_type(*sides, was, now):
+                raise SchemaBoundaryError(other.manifest.txn_id, key.partition(":")[2].partition(" ")[0])
+            found.append((f"{int(key.startswith('edge:'))}{type_id(after)}", key, was, now))
+        for place, key, was, now in sorted(found):
+            if self.has_table(key):
+                for change in _table_changes(*sides, key, was, now):
+                    if not self.operations or change.kind in self.operations:
+                        yield (place, change.id), change
+
+
+def type_id(entry: TableEntry) -> str:
+    """The id of a type that it keeps when it is renamed, and does not get back when it is declared again."""
+    return entry.path.rpartition("/")[2].partition(".")[0]
+
+
+def _is_same_type(one: _Side, other: _Side, was: str | None, now: str | None) -> bool:
+    """Whether a table is of the same type in both versions, with the same properties."""
+    if one.entries[was or ""].path != other.entries[now or ""].path:
+        return False
+    if one.version.manifest.schema_ir == other.version.manifest.schema_ir:
+        return True
+    old, new = one.declared(was), other.declared(now)
+    return old is not None and new is not None and old.properties == new.properties
 
 
 def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | None = None) -> FeedPosition:
@@ -305,8 +391,8 @@ def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | No
     `now` has the newest version, `beginning` nothing, and `after:ID` a commit of the branch. `memory` is as in
     `open_snapshot`.
 
-    Raises UsageError for anything else; GitopsError `graph_version_gone` if later versions are no longer kept; as
-    `open_snapshot`.
+    Raises UsageError for anything else; ForeignPositionError for a commit of another branch; GitopsError
+    `graph_version_gone` if later versions are no longer kept; as `open_snapshot`.
     """
     word, colon, commit = start.partition(":")
     if start == "now":
@@ -320,7 +406,7 @@ def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | No
     head = open_snapshot(uri, ReadTarget(branch), memory)
     if found.line != head.line:
         detail = f"branch {head.branch} has no commit {commit}; it is on branch {found.branch}"
-        raise GitopsError(Code.GRAPH_VERSION_UNKNOWN, detail, path=head.root.location)
+        raise ForeignPositionError(Code.GRAPH_VERSION_UNKNOWN, detail, path=head.root.location)
     return position_of(found)
 
 
@@ -361,15 +447,17 @@ def read_feed(
     types: Sequence[str] = (),
     limits: FeedLimits | None = None,
     *,
+    scope: ChangeScope | None = None,
     last: int | None = None,
     memory: Memory | None = None,
 ) -> FeedPage:
     """Return the page after a position, of the given types (`T`, `node:T`, `edge:E`) or of all, up to version `last`.
 
-    `memory` is as in `open_snapshot`.
+    With a `scope`, return its changes, in its order. `memory` is as in `open_snapshot`.
 
-    Raises GitopsError `graph_version_gone` for a gap; `graph_type_unknown` for a type that the newest version does not
-    have; as `open_snapshot`.
+    Raises GitopsError `graph_version_gone` for a gap, as ForeignPositionError for a position of another history;
+    `graph_type_unknown` for a type that the newest version does not have; with a scope SchemaBoundaryError before a
+    schema change; as `open_snapshot`.
     """
     limits = limits or FeedLimits()
     head = open_snapshot(uri, ReadTarget(position.branch, version=last), memory)
@@ -380,22 +468,49 @@ def read_feed(
     base = _open_version(uri, position.branch, position.n, head)
     if (base.identity.graph_id, base.manifest.txn_id) != (position.graph_id, position.commit):
         detail = f"branch {position.branch} was recreated after the cursor was returned"
-        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=head.root.location)
+        raise ForeignPositionError(Code.GRAPH_VERSION_GONE, detail, path=head.root.location)
+    changes = partial(_by_table, types) if scope is None else scope.changes
     after = position.after
-    while base.manifest.n < head.manifest.n and len(page.commits) < _VERSIONS_AT_ONCE:
+    while base.manifest.n < head.manifest.n and len(page.commits) < limits.versions:
         following = _open_version(uri, position.branch, base.manifest.n + 1, head)
+        if base.manifest.tables != following.manifest.tables:
+            try:
+                for place, change in changes(base, following):
+                    if after is not None and place <= after:
+                        continue
+                    if not page.take(following, change):
+                        page.commits += [] if after is None else [following]
+                        return page.end(position_of(base, after), head)
+                    after = place
+            except SchemaBoundaryError:
+                if not page.commits:
+                    raise
+                break
         page.commits.append(following)
-        present = [each for each in types if _has_type(base, each) or _has_type(following, each)]
-        if (present or not types) and base.manifest.tables != following.manifest.tables:
-            for change in snapshot_changes(base, following, tuple(present)):
-                place = change.table, change.id
-                if after is not None and place <= after:
-                    continue
-                if not page.take(following, change):
-                    return page.end(position_of(base, after), head)
-                after = place
         base, after = following, None
     return page.end(position_of(base), head)
+
+
+def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[tuple[Place, RowChange]]:
+    """The changes of these types, table by table in key order and by id."""
+    present = tuple(each for each in types if _has_type(one, each) or _has_type(other, each))
+    if present or not types:
+        for change in snapshot_changes(one, other, present):
+            yield (change.table, change.id), change
+
+
+def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
+    """The oldest commit after version `n` whose branch is known and whose changes can no longer be read, and that branch.
+
+    Raises as `open_snapshot`.
+    """
+    head = open_snapshot(uri, ReadTarget(branch))
+    *_, (holder, oldest) = kept_versions(head.store, head.line)
+    kept = read_manifest(head.store, oldest, holder)
+    # The changes of the oldest version that is kept need the one before it.
+    before = kept.parent if n + 1 < oldest else None
+    commit = None if before is None or before.line != holder else before.commit
+    return commit or kept.txn_id, kept.branch
 
 
 class _Page:

@@ -45,8 +45,9 @@ _SHOWN = 80
 class MutationOptions:
     """`now` is the instant of `now()`; `actor` is named in the manifest.
 
-    With `expected_head` the branch must be at that version, with `expected_commit` at that commit. `embedder` makes vectors that
-    an insert leaves out (`@embed`); without one they are missing.
+    With `expected_head` the branch must be at that version, with `expected_commit` at that commit. With `begun`, a version that
+    the caller began from, nothing is overwritten that others changed since: see `_require_unmoved`. `embedder` makes vectors
+    that an insert leaves out (`@embed`); without one they are missing.
     """
 
     now: datetime
@@ -55,6 +56,7 @@ class MutationOptions:
     expected_head: int | None = None
     embedder: Embedder | None = None
     expected_commit: str | None = None
+    begun: Manifest | None = None
 
 
 class Mutator:
@@ -114,6 +116,7 @@ class Mutator:
                 run = MutationRun(catalog, changes, operands, self._ids, options.embedder)
                 for statement in statements:
                     run.run(statement)
+                _require_unmoved(snapshot, options, statements, changes)
                 if not changes.touched():
                     return MutationResult(0, 0, snapshot.manifest.n, changed=False)
                 _check_final_image(run)
@@ -160,6 +163,27 @@ def _require_head(snapshot: Snapshot, options: MutationOptions) -> None:
         if expected not in (None, *found):
             detail = f"branch {snapshot.branch} is at {what} {found[0]}, not at {expected}"
             raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
+
+
+def _require_unmoved(
+    snapshot: Snapshot,
+    options: MutationOptions,
+    statements: tuple[typed.TypedStatement, ...],
+    changes: GraphChanges,
+) -> None:
+    """Raise ConflictError `head_moved` where the mutation would overwrite what others changed since it was begun.
+
+    An update or delete has chosen its rows by what the whole branch was. An insert may be carried out on what is there now,
+    unless it takes the place of a row of a table that is another one since: that row may be theirs.
+    """
+    begun, head = options.begun, snapshot.manifest
+    if begun is None or begun.txn_id == head.txn_id:
+        return
+    moved = {key: table for key, table in changes.touched().items() if begun.tables.get(key) != head.tables[key]}
+    inserts = all(isinstance(each, typed.TypedInsert) for each in statements)
+    if not inserts or any(table.replaced_addresses() for table in moved.values()):
+        detail = f"branch {snapshot.branch} is at commit {head.txn_id}, and the change was begun at {begun.txn_id}"
+        raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
 
 
 def _require_types(catalog: Catalog, statements: tuple[typed.TypedStatement, ...]) -> None:

@@ -113,6 +113,33 @@ def test_the_head_must_be_the_expected_one(graph: WrittenGraph) -> None:
     assert graph.mutate('insert P { k: "b" }', expected_head=2).changed
 
 
+def test_what_others_changed_since_a_strict_mutation_was_begun_is_not_overwritten(graph: WrittenGraph) -> None:
+    graph.load(
+        [
+            *({"type": "P", "data": {"k": each, "n": 0}} for each in "ab"),
+            {"type": "Counter", "data": {"name": "c", "value": 0}},
+        ]
+    )
+    begun = open_snapshot(graph.uri).manifest
+    assert graph.mutate('update P set { n: 1 } where k = "a"', begun=begun).affected_nodes == 1
+    for late in (
+        'update P set { n: 2 } where k = "a"',
+        'delete P where k = "b"',
+        # No row of theirs, but what it chose them by is another graph now.
+        'update Counter set { value: 2 } where name = "c"',
+        'insert P { k: "a", n: 2 }',
+        'insert P { k: "new" }  update P set { n: 2 } where k = "b"',
+    ):
+        assert refused(lambda late=late: graph.mutate(late, begun=begun)).code == "head_moved", late
+    for harmless in (
+        'insert P { k: "new" }',
+        'insert E { from: "a", to: "b" }',
+        'insert Counter { name: "c", value: 3 }',
+    ):
+        assert graph.mutate(harmless, begun=begun).changed
+    assert [row["data"].get("n") for row in graph.rows("P")] == [1, 0, None]
+
+
 def test_a_mixed_query_and_bad_parameters_are_refused_before_the_graph_is_looked_at(graph: WrittenGraph) -> None:
     mixed = graph.query('insert P { k: "a" }  delete P where k = "b"')
     lacking = graph.query("delete P where k = $k", "$k: String")
