@@ -61,10 +61,12 @@ def query(options: argparse.Namespace) -> int:
     if form == "json":
         show_form({"ok": True, **answer, "problems": []})
     elif rows is None:
-        counts = (
-            f"{count(answer.get('affected_nodes', 0), 'node')} and {count(answer.get('affected_edges', 0), 'edge')}"
-        )
-        say(f"query: {counts} of {options.graph}, {_commit(answer) or 'nothing to publish'}")
+        nodes, edges = answer.get("affected_nodes"), answer.get("affected_edges")
+        if nodes is None or edges is None:
+            say(f"query: carried out on {options.graph}; the result is shown only to actors with read or export")
+        else:
+            counts = f"{count(nodes, 'node')} and {count(edges, 'edge')}"
+            say(f"query: {counts} of {options.graph}, {_commit(answer) or 'nothing to publish'}")
     elif not query_form.print_rows(form, answer.get("columns", []), rows):
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         size = "1 row" if len(rows) == 1 else f"{len(rows)} rows"

@@ -410,10 +410,6 @@ def test_every_page_is_reached_from_the_overview():
         ("schema.md", f"a number | {MAX_NUMBER_DIGITS} characters"),
         ("schema.md", f"a pattern | {pattern.MAX_PATTERN} characters, repeats of {pattern.MAX_REPEAT}"),
         ("schema.md", f"groups {pattern.MAX_GROUPS} deep"),
-        ("queries.md", f"{queries.MAX_DEPTH} deep"),
-        ("queries.md", f"{queries.MAX_NAME} characters"),
-        ("queries.md", str(queries.MAX_BOUND)),
-        ("queries.md", str(queries.MAX_LIMIT)),
         ("types.md", str(queries.MAX_INT)),
     ],
 )

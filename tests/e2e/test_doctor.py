@@ -88,7 +88,6 @@ def test_a_sound_server_has_no_gap_and_is_left_as_it_was(served: Loop) -> None:
 @pytest.mark.parametrize(("loop", "engine"), [("sha1", "libgit2"), ("sha256", "git")], indirect=["loop"])
 def test_what_reads_the_repository_is_named(look: Callable[..., Done], engine: str) -> None:
     done = look("--json")
-    assert _gaps(done) == {}
     (detail,) = [each["detail"] for each in json.loads(done.text)["findings"] if each["check"] == "git.engine"]
     assert detail.startswith(f"{engine} reads this repository")
 

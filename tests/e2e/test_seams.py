@@ -208,11 +208,11 @@ def test_the_remedies_for_a_graph_that_vanished_are_accepted(loop: Loop, tmp_pat
     shutil.rmtree(loop.graph("notes"))
     assert refreshed(loop) == {"graph_vanished"}
     applied = loop.gitops("bot", "apply", "--cluster", CLUSTER, "--json", at=loop.server).text
-    addresses = re.findall(r"run: gitops approve ([\w.]+)", applied)
-    assert addresses
-    for address in sorted(set(addresses)):
-        alike = loop.copied(tmp_path / address)
-        done = alike.confirmed("alice", "approve", address)
+    remedies = re.findall(r"run: gitops (approve [\w. -]+)", applied)
+    assert remedies, applied
+    for number, remedy in enumerate(sorted(set(remedies))):
+        alike = loop.copied(tmp_path / str(number))
+        done = alike.confirmed("alice", *remedy.split())
         assert done.code == 0, done.text
         assert alike.graph("notes").exists()
 

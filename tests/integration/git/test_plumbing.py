@@ -68,6 +68,7 @@ def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         Conversation(("no-such-program-here",), environment(tmp_path))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # libraries of other tests dislike forks
 def test_a_child_of_this_process_has_a_program_of_its_own(store: GitRepository) -> None:
     one = commit(store, {"a": b"1"})
     child = os.fork()

@@ -1003,7 +1003,7 @@ class Endless:
 
     @property
     def route(self) -> Route:
-        return Route("POST", f"{AT.replace('towns', '{graph_id}')}/endless", "health", "", self.answer, ProblemBody)
+        return Route("POST", f"{AT.replace('towns', '{graph_id}')}/endless", "endless", "", self.answer, ProblemBody)
 
 
 @pytest.fixture
