@@ -387,7 +387,7 @@ class Repository(ABC):
         files: Mapping[str, bytes],
         known: Callable[[], KnownOrigins] | None,
     ) -> Origins | None:
-        """The origins of what is not applied; before the first entry nothing is gated."""
+        """The origins of what is not applied; before the first entry, which applies nothing, there are none."""
         git, trust, applied, scope = self.git, position.trust, position.applied, position.scope
         if applied is None or trust is None:
             return None
@@ -444,7 +444,8 @@ class ClusterAt:
 
     `rule` is the cluster's location in force, `folder` the source of its files. `trust_files` are the key and rule
     files of that commit, and `trust` is their content; `plain` means that nothing in the folder points outside of it.
-    `origins` are None before the first entry, when nothing is gated. `check` refuses a forbidden declared storage, even
+    `origins` are None before the
+    first entry, which applies nothing. `check` refuses a forbidden declared storage, even
     while a different one is in force.
     """
 
@@ -539,6 +540,9 @@ class ClusterAt:
         if entry is None:
             self._admit_first()
             return
+        if self.position.head is None:
+            # It knows no authors, so a change that waits would be recorded without any.
+            raise ConflictError(Code.STATE_CAS_MISMATCH, "another run started the ledger during this command")
         if entry.scope is not None and entry.scope.closed:
             raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} removed the cluster", path=CONFIG_FILE)
         if entry.scope is not None and self.scope not in (None, entry.scope):

@@ -14,7 +14,12 @@ from gitops.cli.shared import bot_of
 from gitops.cluster.approvals.documents import statement_message, write_approval
 from gitops.cluster.approvals.pushes import PUSHES
 from gitops.cluster.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
+from gitops.cluster.model.change import Action, Change, GateName
+from gitops.cluster.model.kinds import Gate, GraphKind, Situation
 from gitops.cluster.model.ledger import How
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.database.graph.engine import LanceEngine
 from gitops.forge.events import ManualEvent
 from gitops.forge.merge import MergeMethod
 from gitops.git.objects import format_commit, with_signature
@@ -22,8 +27,22 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
 from tests.e2e.conftest import Built
 from tests.support.bot_stage import take_lock
-from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Loop, codes, email
-from tests.support.loop_data import load
+from tests.support.loop import (
+    APPROVALS,
+    CONFIG,
+    DELETE_LEGACY,
+    FILES,
+    LEDGER,
+    MAIN,
+    PEOPLE,
+    SIGNERS,
+    TRUSTED,
+    WITHOUT_LEGACY,
+    Loop,
+    codes,
+    email,
+)
+from tests.support.loop_data import audited, load
 from tests.support.origins import SIGNED, approved, errors_of, newest_origins, pushed
 from tests.support.signed import signer
 
@@ -416,3 +435,54 @@ def test_the_audit_accepts_what_a_merge_writes(
         loop.arrived(loop.approvals()[0])
     assert loop.status(loop.tip(), "apply").startswith("success")
     assert loop.gitops("bob", "audit").text.startswith("audit good")
+
+
+@pytest.mark.parametrize("gated", [("legacy",), ("legacy", "notes")], ids=["in part", "completely"])
+def test_the_audit_accepts_a_first_entry_that_is_gated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: tuple[str, ...]
+) -> None:
+    """A rule gates new graphs. Those of the first merge have an unknown author until they are proposed again."""
+    others = GraphKind.gate
+
+    def gate(kind: GraphKind, change: Change, situation: Situation) -> Gate | None:
+        fresh = change.action is Action.CREATE and change.address.name in gated
+        return Gate("it is new", (GateName.LOSSY,)) if fresh else others(kind, change, situation)
+
+    monkeypatch.setattr(GraphKind, "gate", gate)
+    loop = Loop.empty(tmp_path / "loop")
+    rules = {"gitops.yaml": f"{CONFIG}  gates: [lossy]\n".encode(), SIGNERS: loop.signers(*TRUSTED)}
+    loop.move(MAIN, loop.commit("alice", {**FILES, **rules}))
+    assert audited(loop).ok
+    assert loop.graph("notes").exists() is ("notes" not in gated)
+    # A later commit of another person does not make her the only author.
+    loop.move(MAIN, loop.commit("carol", {"cluster/README.md": b"Words.\n"}))
+    for who in PEOPLE:
+        assert errors_of(loop.sign_approval(who, "graph.legacy")) == {"approval_authors_unknown"}
+    assert approved(loop, "alice") == {"approval_authors_unknown"}
+    assert not loop.graph("legacy").exists()
+    assert audited(loop).ok
+    without = WITHOUT_LEGACY if len(gated) == 1 else b"version: 1\ngraphs: {}\n"
+    loop.move(MAIN, loop.commit("bob", {"cluster/cluster.yaml": without}))
+    loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": FILES["cluster/cluster.yaml"]}))
+    for name in gated:
+        assert approved(loop, "alice", f"graph.{name}") == {"approval_self"}
+        assert not loop.graph(name).exists()
+        assert approved(loop, "bob", f"graph.{name}") == set()
+        assert loop.graph(name).exists()
+    assert audited(loop).ok
+
+
+def test_the_audit_accepts_a_first_entry_of_which_a_graph_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise GitopsError(Code.GRAPH_CREATE_FAILED, "the disk is full")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(LanceEngine, "prepare_create", fail)
+        loop = Loop.build(tmp_path / "loop")
+    assert not loop.graph("legacy").exists()
+    assert audited(loop).ok
+    loop.move(MAIN, loop.commit("carol", {"cluster/README.md": b"Words.\n"}))
+    assert loop.graph("legacy").exists()
+    assert audited(loop).ok

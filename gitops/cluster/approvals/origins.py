@@ -149,7 +149,8 @@ class Origins:
                 # More would say nothing new.
                 break
         if not earlier and not found:
-            return authors([Origin(self._heads[-1], How.UNKNOWN, "the commit that made this change is unknown")])
+            why = "no commit since the newest ledger entry made this change: revert it, then propose it again"
+            return authors([Origin(self._heads[-1], How.UNKNOWN, why)])
         return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
 
     def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.model.address import Address
 from gitops.forge.port import Push
@@ -17,7 +18,7 @@ from gitops.git.port import ZERO, NewCommit, Person
 from gitops.git.repository import GitRepository
 from gitops.repository.apply import move_cluster
 from gitops.repository.authors import PushHistory, follow_pushes
-from tests.support.audited import CONFIG, Life
+from tests.support.audited import CONFIG, FILES, Life, declared
 from tests.support.git_fixture import bare, opened
 from tests.support.governed import WITHOUT_LEGACY, deleted, errors, means, newest
 
@@ -187,3 +188,15 @@ def test_a_dry_run_shows_an_approved_rename_alone_and_records_nothing(tmp_path: 
         assert moved.rule == rule
         assert [each.code for each in moved.refused] == ["cluster_change_pending"] * approved
         assert moved.outcome is None or (moved.outcome.dry_run, moved.outcome.applied_count) == ((), 1)
+
+
+def test_a_run_that_did_not_see_the_first_entry_applies_nothing(tmp_path: Path) -> None:
+    """It knows no origins, so that nobody would be the author of what it leaves."""
+    life = Life(tmp_path)
+    files = {**FILES, "cluster/cluster.yaml": declared("notes"), ".gitops/allowed_signers": life.signers("bot", "ada")}
+    life.change("ada", files)
+    early = life.workspace()
+    assert import_cluster(life.workspace()).ok
+    assert [each.code for each in apply(early).diagnostics] == ["state_cas_mismatch"]
+    assert len(life.chain()) == 1
+    assert apply(life.workspace()).converged
