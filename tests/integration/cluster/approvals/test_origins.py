@@ -242,6 +242,15 @@ def test_lines_next_to_an_edit_hide_nobody(history: History, root: str) -> None:
     assert explained == [False, True]
 
 
+def test_lines_that_were_applied_before_a_file_is_declared_make_no_author(history: History, root: str) -> None:
+    """The promise is about what is not applied yet: ada's file was merged while no graph used it."""
+    written = history.by("ada", {"cluster/new.pg": schema("spy")}, root)
+    taken = declaring("a", "b").replace(b"a.pg", b"new.pg")
+    head = history.by("dora", {"cluster/cluster.yaml": taken}, written)
+    assert history.people(written, head, of=Address("schema.a")) == {"dora"}
+    assert history.people(root, head, of=Address("schema.a")) == {"ada", "dora"}
+
+
 @pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.TRUST, Kind.CLUSTER}))
 def test_resources_of_every_kind_are_counted_by_address(kind: Kind) -> None:
     """A kind that is to come, too: no list of kinds decides whose change it is."""
