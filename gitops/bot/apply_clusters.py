@@ -144,7 +144,7 @@ def _apply_waiting(
 
 
 def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -> LogLine:
-    """What to do about a merge that failed, which an event does not repeat."""
+    """Explain what to do about a failed merge, which an event does not repeat."""
     merge = failed.source.merge_commit or ""
     way = retry_command(context, rule, failed)
     text = (

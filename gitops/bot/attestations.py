@@ -171,7 +171,10 @@ def _grant(
     commit: str,
     at: str,
 ) -> ForgeGrant:
-    """What an account did: `reference` is the id of its review or comment, which is about `commit`."""
+    """Return the grant for an account's action.
+
+    `reference` is the id of its review or comment, which is about `commit`.
+    """
     name = _account_name(context, account)
     return ForgeGrant(name, account.login, request.number, source, reference, commit, at, request.url)
 
@@ -278,7 +281,7 @@ def _attestations(listing: ApprovalListing) -> list[tuple[ApprovalEvidence, Appr
 
 
 def _identity(grant: ForgeGrant) -> tuple[object, ...]:
-    """What identifies a review or comment, whatever commit it is about."""
+    """Return the identity of a review or comment, independent of its commit."""
     return grant.account, grant.request, grant.source, grant.reference
 
 

@@ -70,7 +70,7 @@ class EventContext:
     """See the module. One object serves one event, in one thread."""
 
     def __init__(self, bot: Bot) -> None:
-        """Nothing is read yet."""
+        """Create the context without reading anything."""
         self.bot = bot
         self.forge = bot.forge
         self.repository = bot.repository
@@ -170,7 +170,7 @@ class EventContext:
             return frozenset()
 
     def differs(self, rule: ClusterRule, before: str, after: str) -> frozenset[Address] | None:
-        """What two commits of a branch declare differently for a cluster; None where one of them cannot be loaded."""
+        """Return the declarations of a cluster that differ between two commits; None if one of them cannot be loaded."""
         store, open_tree = self.store, self.repository.open_tree
         try:
             old, new = (store.subtree(store.commit(c).tree, rule.path) for c in (before, after))
@@ -209,7 +209,7 @@ class EventContext:
         return self._standing[key]
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
-        """What the ledger of a cluster records as applied. Raises RemoteError."""
+        """Return the applied position in the ledger of a cluster. Raises RemoteError."""
         if rule.name not in self._positions:
             self._positions[rule.name] = self.repository.position(rule)
         return self._positions[rule.name]

@@ -128,7 +128,7 @@ def requests_of_cluster(
 
 
 def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:
-    """Whether a request touches a cluster, or did so when it was last planned."""
+    """Return whether a request touches a cluster, or did so when it was last planned."""
     try:
         target = context.repository.head_of(request.target)
         touched = changes_cluster(context.repository, rule, target, request.head)

@@ -33,11 +33,11 @@ class SilentForge:
 
     @property
     def features(self) -> Features:
-        """None."""
+        """Return no features."""
         return Features()
 
     def me(self) -> Account:
-        """No account."""
+        """Return an empty account."""
         return Account("", "")
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
@@ -66,7 +66,7 @@ class SilentForge:
         return ReviewDecision.UNKNOWN
 
     def permission(self, account: Account) -> Permission:  # noqa: ARG002 - the interface of the port
-        """None."""
+        """Return NONE."""
         return Permission.NONE
 
     def branch_rules(self, branch: str) -> BranchRules:  # noqa: ARG002 - the interface of the port

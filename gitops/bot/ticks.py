@@ -19,7 +19,7 @@ from gitops.repository.results import LogLine, diagnostic_lines, error_line, res
 def tick_clusters(
     context: EventContext, event: TickEvent | TimerEvent | ManualEvent, cluster: str | None = None
 ) -> Iterator[LogLine]:
-    """Let the strategies of all clusters decide, or of the one called `cluster`; a problem of one does not stop the others."""
+    """Run the tick of all clusters, or of the one called `cluster`; a problem of one does not stop the others."""
     scheduled = not isinstance(event, ManualEvent)
     carries_out = not isinstance(event, ManualEvent) or dict(event.inputs).get("mode") == "apply"
     for rule in context.clusters:

@@ -246,7 +246,10 @@ def _workspace(options: argparse.Namespace, local: LocalRepository, rule: Cluste
 
 
 def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str, str]:
-    """What an option binds each of these names to: `NAME=VALUE`, or for one name `VALUE`. Raises UsageError `usage_error`."""
+    """Map each of these names to the value of an option: `NAME=VALUE`, or `VALUE` for a single name.
+
+    Raises UsageError `usage_error`.
+    """
     found: dict[str, str] = {}
     for given in values or ():
         name, _, value = given.rpartition("=")

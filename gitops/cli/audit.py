@@ -426,7 +426,7 @@ def repair(options: argparse.Namespace) -> int:
 
 
 def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> None:
-    """What is wrong, and the command that repairs it."""
+    """Return the problem, and the command that repairs it."""
     if damage is None:
         if options.json:
             shared.show_form({"ok": True, "cluster": cluster, "problems": []})

@@ -153,7 +153,7 @@ def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) 
 
 
 def usual_pacing() -> changesets.Pacing:
-    """How a command waits."""
+    """Return the default pacing of a command."""
     return changesets.Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
 
 

@@ -26,7 +26,7 @@ class LiveView:
     """An observer of runs. Lines about failures and interrupts stay on the terminal; with `all_lines` those about all changes."""
 
     def __init__(self, stream: TextIO, *, colour: bool, all_lines: bool) -> None:
-        """Nothing is drawn before a run begins. `stream` is a terminal."""
+        """Create the view, which draws nothing before a run begins. `stream` is a terminal."""
         self._console = Console(
             file=stream, force_terminal=True, no_color=not colour, highlight=False, markup=False, emoji=False
         )
@@ -34,7 +34,7 @@ class LiveView:
         self._live: Live | None = None
 
     def __call__(self, event: RunEvent) -> None:
-        """Take the next event. A terminal that is gone ends no apply."""
+        """Show the next event. A closed terminal does not end an apply."""
         with suppress(OSError):
             if event.type == "apply_started":
                 self._progress = RunProgress(event)

@@ -57,7 +57,7 @@ def entry() -> None:
 
 
 def _encode_everything() -> None:
-    """Let output in an encoding without some character have its escape, as JSON writes it, instead of a failure."""
+    """Replace characters missing in the output's encoding with their JSON escapes, instead of failing."""
 
     def escaped(error: UnicodeError) -> tuple[str, int]:
         import json

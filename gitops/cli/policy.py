@@ -176,7 +176,7 @@ def _declared(tree: SourceTree, problems: Diagnostics) -> Mapping[Address, Resou
 
 
 def _recorded(workspace: Workspace, declared: Mapping[Address, Resource], problems: Diagnostics) -> AccessSource:
-    """What the ledger of a workspace records. Raises GitopsError where it cannot be read."""
+    """Return the recorded state of a workspace's ledger. Raises GitopsError if it cannot be read."""
     loaded = load_desired(workspace.tree)
     stores = workspace.open_stores(None if loaded.desired is None else loaded.desired.storage)
     view = stores.ledger.view()

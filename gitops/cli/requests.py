@@ -202,7 +202,7 @@ def request_merge(options: argparse.Namespace) -> int:
 
 
 class _Outcome(StrEnum):
-    """What became of a merge in a cluster."""
+    """Result of a merge in a cluster."""
 
     APPLIED = "applied"
     WAITS = "waits"
@@ -230,7 +230,7 @@ def _failing_checks(local: LocalRepository, request: ChangeRequest) -> dict[str,
 
 
 def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping[str, str]) -> GitopsError:
-    """Why a request is not merged, with the commands that lead on."""
+    """Explain why a request is not merged, with the next commands."""
     fix, number = f"show the plan: gitops request show {request.number}", request.number
     for context, line in failing.items():
         cluster = context.removeprefix(_PLANS)

@@ -299,7 +299,7 @@ def _keeping_keys(issuers: Callable[[], tuple[TokenIssuer, ...]]) -> Iterator[No
 
 
 def _watched(options: argparse.Namespace) -> float | None:
-    """How often to look for a newer revision, in seconds; None for never, 0 where a past revision is served."""
+    """Return the polling interval for newer revisions in seconds; None for never, 0 if a past revision is served."""
     if options.revision is not None:
         return 0.0
     return None if options.watch is None else float(options.watch.total_seconds())
@@ -509,7 +509,7 @@ class Admin:
     folder: Path
 
     def seat(self, start: WorkerStart) -> AdminSeat:
-        """That of a worker, in its own process."""
+        """Return the seat of a worker, in its own process."""
         from gitops.serving.metrics import ServingMetrics
 
         metrics = ServingMetrics(self.folder, start.number, replaces=start.replaces)

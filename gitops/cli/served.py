@@ -50,7 +50,7 @@ def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def webhook_format(kind: str, secrets: tuple[Secret, ...]) -> WebhookFormat:
-    """How deliveries of a kind of forge are verified and decoded."""
+    """Return how to verify and decode deliveries of a kind of forge."""
     row = FORGES[kind]
     code = row.load()
     return WebhookFormat(code.decode_webhook, code.check_signature, secrets, row.body_identifies)

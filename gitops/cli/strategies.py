@@ -169,7 +169,7 @@ def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
 
 
 def opening(options: argparse.Namespace, workspace: Workspace) -> OpenTarget:
-    """How a command opens a target. Raises UsageError for a file `.env` that is not valid."""
+    """Return the function with which a command opens a target. Raises UsageError for an invalid file `.env`."""
     folder = Path(options.config or ".")
     if not (folder / CONFIG_FILE).exists():
         # In a clone, where its ledger is a branch; a bare repository has no files.

@@ -201,7 +201,7 @@ def fmt(options: argparse.Namespace) -> int:
 
 
 def layout_problems(outcome: FormatOutcome) -> Diagnostics:
-    """One problem for each file that is not in the canonical layout."""
+    """Return one problem for each file that is not in the canonical layout."""
     found = Diagnostics()
     for file in outcome.changed:
         before, after = file.before.split(b"\n"), file.after.split(b"\n")

@@ -186,7 +186,7 @@ def _permanence(
     rules: BranchRules,
     report: Callable[[str, str, str, str], DoctorFinding],
 ) -> Iterator[DoctorFinding]:
-    """Whether a branch can be rewritten or deleted. `report` makes the finding if it can."""
+    """Check that a branch cannot be rewritten or deleted. `report` creates the finding if it can."""
     for part, allowed, damage, fix in (
         ("force-push", rules.force_push, "rewritten", "block force pushes"),
         ("deletion", rules.deletion, "deleted", "restrict deletions"),
@@ -511,7 +511,7 @@ def _trust(
 
 
 def _locks(local: LocalRepository, *, probe: bool) -> Iterator[DoctorFinding]:
-    """Whether the bot's refs can be written."""
+    """Check that the bot's refs can be written."""
     if not probe:
         yield unknown("ledger.writable", *_NOT_PROBED)
         return
@@ -598,7 +598,7 @@ def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: i
 
 
 def _can_create_files(root: str, *, probe: bool) -> bool:
-    """Whether files can be created in a local storage root, or in the nearest existing folder above it.
+    """Check that files can be created in a local storage root, or in the nearest existing folder above it.
 
     With `probe` a temporary file without a name is created; otherwise only the permissions are read.
     """

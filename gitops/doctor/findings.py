@@ -105,7 +105,7 @@ class AttackResult:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """All attacks on the copy of one cluster. `notes` name what the copy does not contain."""
+    """All attacks on the copy of one cluster. `notes` list what the copy does not contain."""
 
     cluster: str
     results: tuple[AttackResult, ...]

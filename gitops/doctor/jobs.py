@@ -123,7 +123,7 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
 
 
 def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
-    """Each file as plain values, or the finding that it was not checked."""
+    """Return each file as plain values, or the finding that it was not checked."""
     for path, content in sorted(files.items()):
         try:
             form = to_plain(parse_yaml(content))
@@ -223,7 +223,7 @@ def _started(job: BotJob) -> Iterator[DoctorFinding]:
 
 
 def _checkout(kind: str, job: BotJob) -> Iterator[DoctorFinding]:
-    """Whether a job with secrets checks out files of a change request, which a later step may run."""
+    """Check that no job with secrets checks out files of a change request, which a later step may run."""
     untrusted = sorted(job.triggers.keys() & {"pull_request_target", "workflow_run", "issue_comment"})
     if untrusted and any(_HEAD.search(str(inputs.get("ref", ""))) for inputs in inputs_of(job.form, CHECKOUT)):
         detail = f"a job that {' or '.join(untrusted)} starts checks out files of a change request"
@@ -478,7 +478,7 @@ def required_wheel(content: bytes) -> InstalledWheel | str:
 
 
 def _compared(version: str, digest: str, own: Callable[[], Wheel]) -> DoctorFinding:
-    """Whether jobs run the very program that runs here, which has the same version."""
+    """Check that jobs run exactly the running program, which has the same version."""
     check = "jobs.vendored"
     try:
         here = own().sha256

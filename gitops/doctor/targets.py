@@ -105,7 +105,7 @@ def _target(
 
 
 def _tls(url: str, place: str) -> DoctorFinding:
-    """Whether the URL has the connection encrypted, and the server's name checked. The driver's default is neither."""
+    """Check that the URL enables encryption and the check of the server's name. The driver's default is neither."""
     check, parts = "targets.tls", urlsplit(url)
     mode = parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
     if mode == "verify-full":

@@ -101,7 +101,7 @@ def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str
 
 
 def _count_approvers(trust: TrustRoot, at: datetime) -> int:
-    """How many different people can approve at `at`; a person with several names counts once."""
+    """Count the different people who can approve at `at`; a person with several names counts once."""
     found: list[frozenset[str]] = []
     for name in _people_with_key(trust, at):
         known = trust.known_as([name])
@@ -135,7 +135,7 @@ def _roles(trust: TrustRoot, able: Iterable[str], path: str) -> Iterator[DoctorF
 
 
 def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
-    """Whether each line of the allowed signers has one purpose."""
+    """Check that each line of the allowed signers has one purpose."""
     for signer in trust.signers:
         names = set(signer.principals)
         if names & trust.ledger_signers and names - trust.ledger_signers:

@@ -366,7 +366,7 @@ class _QueryCompletion:
                 yield from _functions(("search", "fuzzy", "match_text"))
 
     def _ends_hop(self, back: int) -> bool:
-        """Whether a variable ends a hop, so that the clause is complete after it."""
+        """Return whether a variable ends a hop, so that the clause is complete after it."""
         start = self._tokens[-back].start
         before = [each for each in self._view.occurrences if each.end <= start]
         return bool(before) and before[-1].symbol.kind is SymbolKind.EDGE

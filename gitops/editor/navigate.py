@@ -80,7 +80,7 @@ def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSp
 
 
 def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> PathSpan | None:
-    """Where the symbol of an occurrence is declared; None for a word of the language and for an undeclared name."""
+    """Return where the symbol of an occurrence is declared; None for a word of the language and for an undeclared name."""
     symbol = found.symbol
     if is_local(symbol):
         if symbol.declared is None:

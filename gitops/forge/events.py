@@ -115,7 +115,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery of an event. A repeated delivery has the same `id`; `repository` is the name on the forge."""
+    """A delivery of an event. A repeated delivery has the same `id`; `repository` is the name on the forge."""
 
     id: str
     repository: str

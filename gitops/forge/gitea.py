@@ -39,7 +39,7 @@ _LARGEST = 10**18
 
 
 class GiteaDialect(PullsDialect):
-    """One repository on Gitea or Forgejo, without checks, deployments, review decisions and merge queues."""
+    """Dialect of a repository on Gitea or Forgejo, without checks, deployments, review decisions and merge queues."""
 
     forge = "gitea"
     features = Features(reviews=True, labels=True, reactions=True, issues=True, permissions=True, branch_rules=True)

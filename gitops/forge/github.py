@@ -66,7 +66,7 @@ _DEPLOYMENT_STATES = {
 
 
 class GitHubDialect(PullsDialect):
-    """One repository on GitHub."""
+    """Dialect of a repository on GitHub."""
 
     forge = "github"
     features = port.Features(

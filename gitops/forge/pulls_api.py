@@ -51,7 +51,7 @@ _ROLES = {
 
 
 class PullsDialect(Dialect):
-    """One repository on GitHub, Gitea or Forgejo."""
+    """Common dialect of a repository on GitHub, Gitea or Forgejo."""
 
     forge: ClassVar[str]
     """The name of the forge in the identity of an account, `<forge>:<id>`."""

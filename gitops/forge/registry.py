@@ -31,7 +31,7 @@ class ForgeCode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRow:
-    """One kind of forge. The defaults fit forges whose CI jobs set GitHub's variables."""
+    """Table row of one kind of forge. The defaults fit forges whose CI jobs set GitHub's variables."""
 
     load: Callable[[], ForgeCode]
     """Imports the code."""

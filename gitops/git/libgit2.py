@@ -253,7 +253,7 @@ class LooseObjectGuard(pygit2.OdbBackend):
         self._whole.clear()
 
     def __iter__(self) -> Iterator[pygit2.Oid]:
-        """No object is here."""
+        """Iterate over no objects, because none are stored here."""
         return iter(())
 
     def write_cb(self, _oid: object, data: bytes, kind: int) -> None:

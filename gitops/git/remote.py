@@ -170,7 +170,7 @@ class ProgramRemote:
         return self._location.shown
 
     def _run(self, *arguments: str) -> Output:
-        """One conversation with the remote."""
+        """Run one conversation with the remote."""
         return self._git.run(*arguments, timeout_s=self._timeout_s, extra=self._location.header)
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:

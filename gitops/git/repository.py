@@ -125,7 +125,7 @@ class GitRepository:
 
     @property
     def object_format(self) -> str:
-        """What ids of objects are: `sha1` or `sha256`."""
+        """Format of object ids: `sha1` or `sha256`."""
         return self._engine.object_format
 
     @property

@@ -74,7 +74,7 @@ class _Reader:
         return int.from_bytes(data, "big")
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Require the end of the input."""
         if self._at != len(self._data):
             raise _RefusedError("the signature has trailing bytes")
 

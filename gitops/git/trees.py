@@ -217,7 +217,7 @@ def merge_apart(
     """
 
     def merged(trees: tuple[str, str, str], depth: int) -> bytes | None:
-        """One level of the result; empty where nothing is left."""
+        """Return one level of the result; empty if nothing is left."""
         before, mine, other = (tree_level(tree, read(tree, "tree")) for tree in trees)
         level = dict(mine)
         for name in {name for name, _ in before.items() ^ other.items()}:

@@ -86,7 +86,7 @@ class KeyRing:
     """The keys of issuers. Safe between threads."""
 
     def __init__(self, open_sender: OpenSender, clock: Clock) -> None:
-        """Nothing is read yet."""
+        """Create the key ring without reading anything."""
         self._open, self._clock = open_sender, clock
         self._sources: dict[tuple[str, str | None, tuple[str, ...]], _Source] = {}
 
@@ -131,7 +131,7 @@ class KeyRing:
                 self._read(source, partial(self._is_wanted, failed), counted=False)
 
     def failures(self, issuers: Iterable[TokenIssuer]) -> dict[str, str | None]:
-        """Why the keys of each issuer could not be read the last time, by its address; None where nothing is wrong."""
+        """Return, by address, why the keys of each issuer could not be read the last time; None without a problem."""
         return {each.issuer: self._source(each).failure for each in issuers}
 
     def _source(self, issuer: TokenIssuer) -> _Source:

@@ -50,7 +50,7 @@ PAUSE_SWITCH = "vars.GITOPS_PAUSED != 'true'"
 
 
 class ForgeKind(StrEnum):
-    """Where change requests live."""
+    """Kind of host of change requests."""
 
     GITHUB = "github"
     GITLAB = "gitlab"
@@ -101,7 +101,7 @@ class FoundGraph:
 
 @dataclass(frozen=True, slots=True)
 class FoundCluster:
-    """What a cluster folder without a `cluster.yaml` has; `policies` are names and files."""
+    """Content of a cluster folder without a `cluster.yaml`; `policies` are names and files."""
 
     graphs: tuple[FoundGraph, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
@@ -121,7 +121,10 @@ def find_path(names: List) -> str | None:
 
 
 def find_cluster(path: str, cluster: str, names: List) -> FoundCluster:
-    """What the folder `path` has; nothing if it has a `cluster.yaml`. A schema directly in it is the graph named `cluster`."""
+    """Return the content of the folder `path`; nothing if it has a `cluster.yaml`.
+
+    A schema directly in it is the graph named `cluster`.
+    """
     present = names(path)
     if _DECLARATION in present:
         return FoundCluster()
@@ -188,7 +191,7 @@ class InitFile:
 
 @dataclass(frozen=True, slots=True)
 class InitOutcome:
-    """All files in order of their paths. There are problems if one differs, or if keys and rules do not hold together."""
+    """All files in path order. There are problems if one differs, or if keys and rules are inconsistent."""
 
     files: tuple[InitFile, ...]
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -513,7 +516,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
 
 
 def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
-    """What is left after the installation of the jobs was renewed to a version, and the files `added` were made."""
+    """Return the remaining steps after the jobs were upgraded to a version and the files `added` were created."""
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
     forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
     return (
@@ -525,7 +528,7 @@ def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep,
 
 
 def _join_strategies(forge: ForgeKind) -> SetupStep:
-    """What the other jobs need, which `init --upgrade` does not change."""
+    """Describe what the other jobs need, which `init --upgrade` does not change."""
     if forge is ForgeKind.GITLAB:
         return SetupStep(
             "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
@@ -620,7 +623,7 @@ def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[Setup
 
 
 def _github_storage(request: InitRequest) -> list[SetupStep]:
-    """Let the jobs use the storage: with a role that they assume, or with a key."""
+    """Configure the jobs to use the storage: with a role that they assume, or with a key."""
     storage = _storage(request, "gh variable set {} --env gitops --body {}")
     if not storage.commands:
         return [storage]

@@ -26,7 +26,7 @@ _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone,
 
 
 def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = False) -> str:
-    """Each entry on a line, with its changes and their approvers indented under it; `verbose` lists all changes.
+    """Return each entry on a line, with its changes and their approvers indented below; `verbose` lists all changes.
 
     `steps` is the number of entries that were left out because they only record steps of runs.
     """

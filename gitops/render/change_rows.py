@@ -407,7 +407,10 @@ class _Matcher(SequenceMatcher[str]):
 
 
 def _shift(lines: Sequence[str], first: int, last: int, before: int, behind: int) -> int:
-    """By how much the lines from `first` to `last` move, of at most `before` up or `behind` down, to begin like a declaration."""
+    """Return how far the lines from `first` to `last` move to begin like a declaration.
+
+    At most `before` up or `behind` down.
+    """
     up = _shared(*(reversed(lines[max(0, end - before) : end]) for end in (first, last)))
     down = _shared(*(lines[end : end + behind] for end in (first, last)))
     least = min((_indent(line) for line in lines[first:last] if line.strip()), default=0)
@@ -450,5 +453,5 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
 
 
 def _shared(one: Iterable[str], other: Iterable[str]) -> int:
-    """How many lines both begin with."""
+    """Count the lines with which both begin."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

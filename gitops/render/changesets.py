@@ -155,14 +155,14 @@ def item_lines(item: StreamItem) -> list[str]:
 
 
 def _counts(record: Changeset) -> Counter[str]:
-    """How many members are in each state, and how many resources are removed."""
+    """Count the members in each state, and the removed resources."""
     counts = Counter(member.runtime.state.value for member in record.members)
     counts.update(f"removal {removal.state}" for removal in record.removals)
     return counts
 
 
 def _what(what: model.Happening) -> str:
-    """What happened, in a few words."""
+    """Describe an event in a few words."""
     match what:
         case model.Created(record=record):
             merge = "" if record.source.merge_commit is None else f" for merge {record.source.merge_commit[:_SHORT]}"

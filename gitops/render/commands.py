@@ -18,7 +18,7 @@ def completed(text: str) -> str:
 
 @contextmanager
 def completing(complete: Callable[[str], str]) -> Iterator[None]:
-    """Let `complete` do so for what is printed inside the block."""
+    """Apply `complete` to everything that is printed inside the block."""
     _completing.append(complete)
     try:
         yield

@@ -219,7 +219,7 @@ def drift_marker(cluster: str) -> str:
 
 
 def drift_title(report: DriftReport) -> str:
-    """One plain line that is the same for the same drift, such as `Drift in production/knowledge: 2 resources`.
+    """Return one plain line that is equal for equal drift, such as `Drift in production/knowledge: 2 resources`.
 
     A title is not Markdown, so an environment that is not a name is left out. Raises ValueError like `drift_marker`.
     """
@@ -229,7 +229,9 @@ def drift_title(report: DriftReport) -> str:
 
 
 def drift_body(report: DriftReport) -> str:
-    """Which resources differ from the ledger and how, and both remedies; at most 65,536 characters.
+    """Return the resources that differ from the ledger, their differences, and both remedies.
+
+    At most 65,536 characters.
 
     Raises ValueError like `drift_marker`.
     """
@@ -522,7 +524,7 @@ class RuleView:
 
 
 def rule_views(plan: Plan) -> tuple[RuleView, ...]:
-    """What changes of keys and rules mean, one line each."""
+    """Describe changes of keys and rules, one line each."""
     return tuple(
         RuleView(each.address, each.rule, each.before or "", each.after or "", each.widens)
         for each in plan.rule_changes

@@ -75,7 +75,7 @@ class ApprovalState:
 
     @property
     def missing(self) -> int:
-        """How many people still have to approve."""
+        """Number of people who still have to approve."""
         return 0 if self.satisfied else max(1, self.needed - len(self.by))
 
     @property

@@ -243,7 +243,7 @@ def _landing(outcome: PlanOutcome) -> Form:
 
 
 def _approve(outcome: ApproveOutcome) -> Form:
-    """What the approval is about, in full where nothing was signed, and the approval."""
+    """Return the subject of the approval, in full if nothing was signed, and the approval."""
     form: Form = {}
     subject, approval = outcome.about, outcome.approval
     if subject is not None:
@@ -414,7 +414,7 @@ def _usage(usage: Usage) -> Form:
 
 
 def _breaks(plan: Plan) -> Form:
-    """What callers of queries cannot rely on any more; no field if there is nothing."""
+    """Return broken contracts with the callers of queries; no field if there are none."""
     found = [
         present(
             resource=each.query,

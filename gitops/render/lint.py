@@ -28,7 +28,7 @@ _TAB = "    "
 
 
 def lint_text(outcome: LintOutcome, folder: str = "") -> str:
-    """Every problem with its line, then the files that could not be read, and the counts; each line ended by a line feed.
+    """Return every problem with its line, the unreadable files, and the counts; each line ends with a line feed.
 
     `folder` is the cluster folder as the reader reaches it.
     """
@@ -145,7 +145,7 @@ def source_lines(text: SourceText, region: Region) -> list[str]:
 
 
 def _continues(data: bytes, offset: int) -> bool:
-    """Whether the offset is inside of a character."""
+    """Return whether the offset is inside a character."""
     return offset < len(data) and data[offset] & 0xC0 == 0x80  # noqa: PLR2004 - the bits of such a byte
 
 

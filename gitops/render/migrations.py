@@ -56,7 +56,7 @@ class StepView:
 
     @property
     def using(self) -> int:
-        """How many queries use it by name."""
+        """Number of queries that use it by name."""
         return len(self.users) + self.more
 
     @property
@@ -261,7 +261,7 @@ _DROP_MODES = {
 
 
 def plain_words(step: Mapping[str, Any]) -> str:
-    """One step for a terminal, in the words of comments."""
+    """Return one step for a terminal, in the words of comments."""
     if step.get("kind") == UnsupportedChange.kind and isinstance(step.get("reason"), str):
         # A reason is free text, which a comment escapes.
         label = f" ({step['code']})" if isinstance(step.get("code"), str) else ""

@@ -338,7 +338,7 @@ def access_views(diff: AccessDiff) -> tuple[AccessView, ...]:
 
 
 def access_counts(diff: AccessDiff) -> str:
-    """How many permissions are added and removed, in a line."""
+    """Return in one line how many permissions are added and removed."""
     gains = len(diff.gains)
     losses = len(diff.rows) - gains
     found = [f"{count(gains, 'permission')} added"] if gains else []
@@ -384,7 +384,7 @@ class WhatIfView:
 
 
 def what_if_views(found: Iterable[WhatIf]) -> tuple[WhatIfView, ...]:
-    """Each compute cluster in words."""
+    """Describe each compute cluster."""
     views = []
     for each in found:
         said = f"not known: {each.said}{f' ({each.code})' if each.code else ''}" if each.said else "nothing to do"

@@ -33,7 +33,7 @@ def timeline_lines(timeline: Timeline) -> list[str]:
 
 
 def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
-    """What two timelines add up to, side by side."""
+    """Return the totals of two timelines side by side."""
     rows = zip(_figures(before.usage), _figures(after.usage), strict=True)
     return [f"{name:<16}  {old} -> {new}" for (name, old), (_, new) in rows]
 
@@ -173,7 +173,7 @@ def tick_lines(outcome: TickOutcome, *, table: bool = False, verbose: bool = Fal
 
 
 def tick_form(outcome: TickOutcome) -> dict[str, Any]:
-    """As JSON."""
+    """Return the tick as JSON."""
     ended = {result.node_id: result.outcome.value for result in outcome.results}
     return {
         "ok": outcome.ok,
@@ -211,7 +211,7 @@ def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
 
 
 def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
-    """As JSON."""
+    """Return the result as JSON."""
     found = Diagnostics(outcome.diagnostics).to_json()
     return {"ok": outcome.ok, "targets": dict(sorted(outcome.done.items())), "problems": found}
 

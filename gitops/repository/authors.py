@@ -188,7 +188,7 @@ class OriginSources:
         self.pushed.update({commit: (push,) for commit, push in found.items() if commit in left})
 
     def _brought(self, history: PushHistory, fork: str | None) -> dict[str, Pushed]:
-        """By commit, the oldest push of a history that brought it; a branch that was created there began at `fork`."""
+        """Map each commit to the oldest push of a history that brought it; a branch created there began at `fork`."""
         found: dict[str, Pushed] = {}
         for move in reversed(history.pushes):
             if move.new == ZERO:

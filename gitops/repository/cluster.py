@@ -87,7 +87,7 @@ def rule_at(target: ClusterTarget) -> ClusterRule:
 
 
 def rule_at_place(rule: ClusterRule) -> tuple[str, str, str, str]:
-    """Where a rule declares its cluster."""
+    """Return where a rule declares its cluster."""
     return rule.name, rule.path, rule.ref, rule.environment
 
 

@@ -167,7 +167,7 @@ def seen_in_plans(
 
     @cache
     def plans() -> tuple[tuple[str, PlanRecord], ...]:
-        """Each plan with the time when it was made, the newest request first."""
+        """Yield each plan with its creation time, the newest request first."""
         with suppress(GitopsError):
             names = () if number is not None else repository.remote.refs(f"{PLANS}/{cluster}")
             texts = (name.rpartition("/")[2] for name in names)

@@ -407,7 +407,7 @@ def strict_rules(repository: Repository) -> Proposal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion(Proposal):
-    """What a promotion changes of the cluster that gets it; `applied` is the commit that was promoted.
+    """Changes of a promotion to the target cluster; `applied` is the promoted commit.
 
     `stays` are files of its folder that neither cluster declares, and that the folder of the first one does not have.
     """
@@ -417,7 +417,7 @@ class Promotion(Proposal):
 
 
 def promotion(repository: Repository, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
-    """What a promotion from `source`, whose ledger is at `position`, to `target` changes.
+    """Return the changes of a promotion from `source`, whose ledger is at `position`, to `target`.
 
     Raises UsageError `usage_error` for a cluster and itself, GitopsError `ledger_missing`, `cluster_not_found`,
     `promotion_refused`.

@@ -187,7 +187,7 @@ class Repository(ABC):
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
-        """What the ledger of a cluster records now. Raises RemoteError."""
+        """Return the current record of a cluster's ledger. Raises RemoteError."""
         view = self.ledger(rule).view()
         entry = view.entry
         if entry is None:
@@ -444,8 +444,7 @@ class ClusterAt:
 
     `rule` is the cluster's location in force, `folder` the source of its files. `trust_files` are the key and rule
     files of that commit, and `trust` is their content; `plain` means that nothing in the folder points outside of it.
-    `origins` are None before the
-    first entry, which applies nothing. `check` refuses a forbidden declared storage, even
+    `origins` are None before the first entry, which applies nothing. `check` refuses a forbidden declared storage, even
     while a different one is in force.
     """
 
@@ -472,7 +471,7 @@ class ClusterAt:
 
     @property
     def scope(self) -> ClusterScope | None:
-        """Where the newest entry records the cluster, None before the first one."""
+        """Recorded location of the cluster in the newest entry, None before the first one."""
         return self.position.scope
 
     @property

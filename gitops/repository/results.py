@@ -1,4 +1,4 @@
-"""What a run of the bot reports while it works, and how the run ended."""
+"""Reports of a bot run during its work, and its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def combined_result(results: Iterable[RunResult]) -> RunResult:
 
 
 def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
-    """What diagnostics mean for a run: LOST if every error is a conflict, or if it was interrupted."""
+    """Return the result of a run with these diagnostics: LOST if every error is a conflict, or if it was interrupted."""
     errors = {d.code for d in diagnostics if d.severity == "error"}
     if not errors:
         return RunResult.DONE
@@ -74,7 +74,9 @@ def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic], folder: str = "") -> Iterator[LogLine]:
-    """One line for each diagnostic, with its place from the root of the repository. They do not change the result of the run.
+    """Return one line for each diagnostic, with its place from the root of the repository.
+
+    They do not change the result of the run.
 
     `folder` is the cluster folder.
     """

@@ -106,7 +106,7 @@ class _RuntimeForm(Body):
 
 
 class RuntimeBody(Body):
-    """How far a member of the active changeset is."""
+    """Progress of a member of the active changeset."""
 
     address: _Line
     runtime: _RuntimeForm
@@ -235,7 +235,7 @@ class EventStream:
         self._position, self._first = after, True
 
     def poll(self) -> tuple[StreamItem, ...]:
-        """What is new since the last call. Raises as the ledger does."""
+        """Return the new items since the last call. Raises as the ledger does."""
         self._cluster.refresh()
         reading, keys = read_stream(self._cluster.ledger, self._cluster.name, self._now(), self._position, self._wanted)
         items = pull(reading, self._position, keys, first=self._first)

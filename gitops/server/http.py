@@ -61,7 +61,7 @@ class ListenAddress:
     max_connections: int = 128
 
     def __str__(self) -> str:
-        """As `host:port`."""
+        """Return `host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -102,7 +102,7 @@ class Listener(uvicorn.Server):
             raise UsageError(Code.LISTEN_FAILED, detail) from None
 
     def stop(self) -> None:
-        """Take no further connection, answer those that are open, and end `run`."""
+        """Stop accepting connections, answer those that are open, and end `run`."""
         self.should_exit = True
 
     @contextlib.contextmanager

@@ -270,7 +270,10 @@ class EventQueue(Database):
     def __init__(
         self, path: Path, clock: Clock, *, most: int = 10_000, attempts: int = 8, faults: Faults | None = None
     ) -> None:
-        """At most `most` events may wait. An event with `attempts` unfinished attempts is given up when the queue opens."""
+        """Create a queue with at most `most` waiting events.
+
+        An event with `attempts` unfinished attempts is given up on opening.
+        """
         super().__init__(path)
         self._clock, self._most, self._attempts, self._faults = clock, most, attempts, faults or NoFaults()
 
@@ -372,7 +375,7 @@ class EventQueue(Database):
             )
 
     def release(self, event: QueuedEvent) -> None:
-        """Let an event wait as if it had not been taken, because its handling was stopped."""
+        """Return an event to the queue as if it had not been taken, because its handling was stopped."""
         with self.writing() as database:
             if _state_of(database, event.number) is EventState.RUNNING:
                 database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (event.number,))
@@ -401,7 +404,7 @@ class EventQueue(Database):
         return self.counts()[EventState.WAITING] < self._most
 
     def counts(self) -> Mapping[EventState, int]:
-        """How many events are in each state."""
+        """Count the events in each state."""
         with self.reading() as database:
             found = dict(database.execute("SELECT state, count(*) FROM event GROUP BY state").fetchall())
         return {state: int(found.get(state.value, 0)) for state in EventState}

@@ -95,7 +95,7 @@ class WorkerPool:
         return all(thread.is_alive() for thread in self._threads)
 
     def stop(self, grace: timedelta) -> bool:
-        """Take no more events, and wait for those that run, but not longer than `grace`. Returns whether all have ended."""
+        """Accept no more events, and wait for running ones, at most `grace`. Returns whether all have ended."""
         self._stop.set()
         self._queue.wake()
         end = time.monotonic() + grace.total_seconds()

@@ -61,7 +61,7 @@ class Metrics:
             self._sums[name] += seconds
 
     def text(self, queued: Mapping[EventState, int]) -> str:
-        """All of them, and the number of events in each state."""
+        """Return all metrics, and the number of events in each state."""
         with self._guard:
             found, sums = dict(self._found), dict(self._sums)
             times = {name: list(counts) for name, counts in self._times.items()}
@@ -81,7 +81,7 @@ class Metrics:
 
 
 class StopSignal(threading.Event):
-    """Says that the server stops, and ends every wait."""
+    """Signals that the server stops, and ends every wait."""
 
     def pause(self, seconds: float) -> None:
         """Wait between two attempts of a forge client. Raises RemoteError `forge_unavailable` when the server stops."""

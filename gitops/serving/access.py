@@ -100,7 +100,7 @@ class DecisionRecord:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As the decision log has it; an absent actor is null."""
+        """Return the decision as the decision log records it; an absent actor is null."""
         return {
             "request_id": self.request_id,
             "scope": self.scope,
@@ -256,11 +256,11 @@ class BearerTokens:
 
     @property
     def actors(self) -> tuple[str, ...]:
-        """Every actor with a token, in order."""
+        """Actors with a token, in order."""
         return tuple(sorted(actor for _, actor in self.known))
 
     def actor_of(self, presented: bytes) -> str | None:
-        """Whose token this is, None for an unknown one."""
+        """Return the actor of a token, None for an unknown one."""
         digest, found = hashlib.sha256(presented).digest(), None
         for known, actor in self.known:
             if hmac.compare_digest(known, digest):

@@ -57,7 +57,7 @@ class AppliedText:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As JSON; the content is UTF-8."""
+        """Return the text as JSON; the content is UTF-8."""
         return {
             "address": self.address,
             "digest": self.digest,
@@ -67,7 +67,7 @@ class AppliedText:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedText:
-        """What `form` was made of."""
+        """Return the text from the JSON that `form` produced."""
         return cls(Address(form["address"]), form["digest"], form["content"].encode(), tuple(form["scopes"]))
 
 
@@ -112,7 +112,7 @@ class AppliedRevision:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedRevision:
-        """What `form` was made of."""
+        """Return the revision from the JSON that `form` produced."""
         return cls(
             RevisionIdentity(form["digest"], form["state_revision"], form["config_digest"]),
             form["schemas"],
@@ -239,7 +239,7 @@ class _StateVerification:
         )
 
     def _scopes(self, address: Address, schemas: Mapping[str, str | None]) -> tuple[str, ...]:
-        """What a recorded policy is bound to, without graphs that are not applied."""
+        """Return the bindings of a recorded policy, without graphs that are not applied."""
         bindings = self._state.resources[address].applies_to
         if not bindings:
             self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not record what it applies to")
@@ -314,7 +314,7 @@ class ServedGraph:
 
     @property
     def address(self) -> str:
-        """Where clients find it on the server; where it is stored is not their business."""
+        """Address for clients on the server, independent of the storage location."""
         return f"/graphs/{self.graph_id}"
 
     def open(self, target: ReadTarget) -> Snapshot:

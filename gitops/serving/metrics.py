@@ -44,7 +44,7 @@ class _Series(Generic[_M]):
         self._known: dict[tuple[str, ...], _M] = {}
 
     def of(self, *values: str) -> _M:
-        """That of these values; beyond a bound further values are one."""
+        """Return the series of these values; beyond a limit, further values share one."""
         found = self._known.get(values)
         if found is None:
             values = values if len(self._known) < _MOST_SERIES else self._other

@@ -38,7 +38,7 @@ _HEADER = struct.Struct(">HI")
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """What one process answers from, the newest revision that it has seen, and why it refuses that."""
+    """Revision that one process serves, the newest one that it has seen, and why it refuses that."""
 
     accepted: RevisionIdentity
     offered: RevisionIdentity | None
@@ -46,7 +46,10 @@ class WorkerStatus:
 
     @classmethod
     def after(cls, made: Reload) -> WorkerStatus:
-        """That of a process after an attempt to serve a newer revision. One that waits for an operation refuses nothing."""
+        """Return the status after an attempt to serve a newer revision.
+
+        One that waits for an operation refuses nothing.
+        """
         codes = made.codes[:MAX_CODES] if made.result is ReloadResult.REFUSED else ()
         return cls(made.served, made.offered, codes)
 
@@ -78,7 +81,7 @@ def replica_report(statuses: Sequence[WorkerStatus], facts: ReplicaFacts, at: st
 
 
 class StatusBoard:
-    """What each process of a server serves, in memory that copies of this process share. Each writes to its own place."""
+    """Served revisions of a server's processes, in memory that they share. Each process writes to a separate slot."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers

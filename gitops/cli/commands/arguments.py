@@ -94,7 +94,7 @@ class Command:
 
     @property
     def arguments(self) -> Iterator[Argument]:
-        """All arguments in the order of the help, those of groups too."""
+        """Return all arguments in the order of the help, including those of groups."""
         for entry in self.entries:
             yield from entry.arguments if isinstance(entry, Group) else (entry,)
 
@@ -196,7 +196,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def own_host_and_port(text: str) -> tuple[str, int]:
-    """As `host_and_port`; a port alone is one of loopback."""
+    """Parse like `host_and_port`; a port alone means loopback."""
     port = text.removeprefix(":")
     return host_and_port(text if ":" in port else f"127.0.0.1:{port}")
 

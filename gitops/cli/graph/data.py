@@ -111,7 +111,7 @@ def export(options: argparse.Namespace) -> results.GraphOutcome | int:
 
 
 def _written(path: str, lines: Iterable[str]) -> int:
-    """How many lines were written to a file."""
+    """Report how many lines were written to a file."""
     count = 0
     with whole_file(Path(path)) as file:
         for line in lines:

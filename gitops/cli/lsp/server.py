@@ -62,7 +62,7 @@ class _RequestFile(NamedTuple):
 
 
 class EditorServer:
-    """One server for one client."""
+    """Language server for one client."""
 
     def __init__(self) -> None:
         incremental = lsp.TextDocumentSyncKind.Incremental
@@ -381,7 +381,7 @@ class OpenFiles:
         self._folders = tuple(path for uri in uris if (path := local_path(uri)) is not None)
 
     def put(self, uri: str, text: str, version: int | None) -> None:
-        """Keep a text as the newest one; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
+        """Store a text as the newest one; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
         self._put(uri, text.encode("utf-8", "replace"), version)
 
     def edit(self, uri: str, changes: Iterable[RangeChange], version: int | None, encoding: Encoding) -> None:
@@ -410,7 +410,7 @@ class OpenFiles:
             self._open = {**others, path: OpenText(uri, data, version, self._serial)}
 
     def open_texts(self) -> tuple[OpenText, ...]:
-        """All open texts, the newest at the end."""
+        """Return all open texts, the newest last."""
         return tuple(self._open.values())
 
     def locate(self, uri: str) -> FileLocation | None:

@@ -61,7 +61,7 @@ class BotConfigError(GitopsError):
         self.problems = problems
 
     def parts(self) -> tuple[GitopsError, ...]:
-        """Each problem at its place."""
+        """The problems with their places."""
         found = []
         for each in self.problems:
             key = each.message.partition(":")[0].rpartition(".")[2]

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """One file of the sidecar or approval folder as found: its content, or the reason why it could not be read."""
+    """One file of the sidecar or approval folder: its content, or the reason why it could not be read."""
 
     name: str
     content: bytes | None

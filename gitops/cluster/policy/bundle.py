@@ -99,5 +99,5 @@ class Bundle:
 
     @property
     def actors(self) -> frozenset[str]:
-        """Every actor in a group."""
+        """All actors in groups."""
         return frozenset(actor for members in self.groups.values() for actor in members)

@@ -74,7 +74,7 @@ class MaterializeTarget:
         return True
 
     def clusters(self) -> Mapping[str, signals.ComputeCluster]:
-        """One statement."""
+        """Read the compute clusters with one statement."""
         found: dict[str, signals.ComputeCluster] = {}
         replicas: dict[str, dict[str, signals.ReplicaSpec]] = {}
         for owner, name, managed, replica, size in self._signals(queries.CLUSTERS):
@@ -111,13 +111,13 @@ class MaterializeTarget:
         }
 
     def sizes(self) -> signals.SizeTable:
-        """One statement."""
+        """Read the sizes with one statement."""
         return signals.SizeTable(
             {size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)}
         )
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
-        """One statement."""
+        """Read the hydration of replicas with one statement."""
         return self._hydrated([cluster_id]).get(cluster_id, frozenset())
 
     def _hydrated(self, owners: list[str]) -> Mapping[str, frozenset[str]]:
@@ -135,7 +135,7 @@ class MaterializeTarget:
             raise statements.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
 
     def strategies(self) -> Mapping[tuple[str, str], port.StrategyRow]:
-        """One statement."""
+        """Read the strategy rows with one statement."""
         found = self._if_there(queries.STRATEGIES)
         return port.newest_strategies(
             port.StrategyRow(owner, kind, config if isinstance(config, dict) else {}, at)
@@ -143,7 +143,7 @@ class MaterializeTarget:
         )
 
     def states(self) -> Mapping[str, Sequence[signals.StrategyState]]:
-        """One statement; rows of other versions stay where they are."""
+        """Read the strategy states with one statement; rows of other versions are kept."""
         found = (
             (owner, signals.read_payload(version, payload), at)
             for owner, version, payload, at in self._if_there(queries.STATES, signals.STATE_VERSION)
@@ -151,11 +151,11 @@ class MaterializeTarget:
         return port.newest_states(port.StateRow(owner, state, at) for owner, state, at in found if state is not None)
 
     def state_owners(self) -> frozenset[str]:
-        """One statement."""
+        """Read the owners of states with one statement."""
         return frozenset(owner for (owner,) in self._if_there(queries.OWNERS))
 
     def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[port.AuditRow]:
-        """One statement."""
+        """Read the audit rows with one statement."""
         return [
             port.AuditRow(
                 action, owner, sql, context if isinstance(context, dict) else {}, executed, said, at.astimezone(UTC)
@@ -168,7 +168,7 @@ class MaterializeTarget:
     def activity(
         self, cluster_ids: Collection[str], *, since: datetime
     ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
-        """One statement."""
+        """Read the activity with one statement."""
         found: dict[str, list[tuple[datetime, datetime]]] = {}
         seen = self._signals(queries.SPANS, list(cluster_ids), self._address.application_name, since, since)
         for owner, first, last in seen:
@@ -194,7 +194,7 @@ class MaterializeTarget:
             return None
 
     def create_tables(self) -> None:
-        """One statement for each table."""
+        """Create the tables with one statement each."""
         for query in queries.CREATE_TABLES.values():
             self._write(query)
 
@@ -232,7 +232,7 @@ class MaterializeTarget:
         return at if newest is None else max(at, newest.astimezone(UTC) + _TICK)
 
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
-        """One statement; where the table is missing, there is nothing to delete."""
+        """Delete the states with one statement; if the table is missing, there is nothing to delete."""
         try:
             return self._on_table(queries.WIPE_STATES, list(cluster_ids))[1]
         except MissingRelationError:
@@ -244,7 +244,7 @@ class MaterializeTarget:
         self._write(queries.CREATE_TABLES["mz_cluster_strategy_state"])
 
     def audit(self, row: port.AuditRow) -> None:
-        """One statement, which adds nothing the second time."""
+        """Write an audit row with one statement, which adds nothing the second time."""
         context = json.dumps(dict(row.decision_ctx))
         values = (row.action_id, row.cluster_id, row.action_sql, context, row.executed, row.error_message)
         self._write(queries.AUDIT, *values, row.action_id)
@@ -264,9 +264,9 @@ class MaterializeTarget:
             raise statements.failed(self._statements.place, str(error)) from None
 
     def create_replica(self, cluster: str, replica: str, size: str) -> port.ReplicaResult:
-        """One statement."""
+        """Create a replica with one statement."""
         return self._statements.replica_statement(statements.create_replica(cluster, replica, size))
 
     def drop_replica(self, cluster: str, replica: str) -> port.ReplicaResult:
-        """One statement."""
+        """Drop a replica with one statement."""
         return self._statements.replica_statement(statements.drop_replica(cluster, replica))

@@ -47,7 +47,7 @@ GUARD = "guard"
 
 
 class ActionKind(StrEnum):
-    """What is done with a replica."""
+    """Kind of an action on a replica."""
 
     CREATE = "create"
     DROP = "drop"
@@ -55,7 +55,7 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAction:
-    """One replica that is created or dropped, and why."""
+    """A replica to create or drop, with the reason."""
 
     kind: ActionKind
     replica: str
@@ -147,7 +147,7 @@ def _actions(desired: DesiredReplicas, cluster: ComputeCluster, signals: Signals
 
 
 def _excess(wanted: DesiredReplicas, cluster: ComputeCluster, signals: Signals, limits: Limits) -> str | None:
-    """Why there would be too much after the creates, and before the drops unless these come first; None if there would not be."""
+    """Explain which limit the creates would exceed, before the drops unless these come first; None if there is none."""
     created = [spec for name, spec in wanted.target_replicas.items() if name not in cluster.replicas]
     if not created:
         return None

@@ -125,7 +125,7 @@ class Timeline:
 
     @property
     def usage(self) -> SimulatedUsage:
-        """What it adds up to."""
+        """Return the totals of the timeline."""
         scenario = self.scenario
         ends = [*(step.at_s for step in self.steps[1:]), scenario.length_s]
         spans = [(step, end - step.at_s) for step, end in zip(self.steps, ends, strict=True)]
@@ -201,7 +201,7 @@ _MOST_TICKS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """As written; times are in seconds."""
+    """The scenario as written; times are in seconds."""
 
     cluster: str
     length: int

@@ -408,7 +408,7 @@ class ReplicaWork:
         return NodeResult(node.id, outcome, tuple(problems))
 
     def _look_at_cover(self, node: ExecNode) -> NodeResult:
-        """Whether the drops leave a hydrated replica, where there is one now."""
+        """Check that the drops leave a hydrated replica, if there is one now."""
         drops = [a for a in self._actions.values() if f"{a.target}.{a.compute}" == node.group and _drops(a)]
         first, going = drops[0], {each.replica for each in drops}
         if first.target in self._lost:

@@ -413,7 +413,7 @@ def _settle_tick(current: Session, record: Changeset, targets: Mapping[str, Stra
 def _begin_cooldowns(
     current: Session, record: Changeset, done: Iterable[TickAction], targets: Mapping[str, StrategyTarget]
 ) -> None:
-    """Let the cooldown of the strategies whose actions were done begin when their tick did, unless they know it."""
+    """Start the cooldown of the strategies whose actions were done at the time of their tick, unless it is known."""
     decided = parse_timestamp(record.created_at) or current.workspace.clock.now()
     wanted: dict[tuple[str, str, str], set[str]] = {}
     for action in done:
@@ -447,7 +447,7 @@ class Wipe(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOutcome(VerbOutcome):
-    """How many rows were deleted, or compute clusters woken, on each target that could be reached."""
+    """Number of deleted rows, or of woken compute clusters, on each reachable target."""
 
     done: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     loaded: bool = True

@@ -67,7 +67,7 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reac
 
 
 def _out_of_reach(target: ComputeTarget, applied: Sequence[ComputeTarget], reach: Reach) -> str | None:
-    """Why a target is not asked; None if it is."""
+    """Explain why a target is not queried; None if it is."""
     if reach is Reach.NONE:
         return "a change request from a fork cannot access a target"
     if reach is Reach.DECLARED or target in applied:

@@ -419,7 +419,7 @@ def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
 
 
 def _values(snapshot: Snapshot, entry: TableEntry, column: str) -> int | None:
-    """How many rows have a value in a column; None where its table does not open here."""
+    """Count the rows with a value in a column; None if its table does not open here."""
     try:
         # The driver is large to import: few plans lead back over a property.
         from gitops.database.graph.tables import count_values

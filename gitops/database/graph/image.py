@@ -191,7 +191,7 @@ def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
 
 
 def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RowProblem]:
-    """What is wrong with one row by itself."""
+    """Return the problems of one row by itself."""
     for fault in row_faults(declared, row):
         # Messages begin with the property, as `T.p`.
         named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")

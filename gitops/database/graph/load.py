@@ -423,7 +423,7 @@ class LoadPublisher:
         return self._checked[1]
 
     def attempt(self) -> LoadResult:
-        """Take the turn, check against what is the newest version by now, and publish."""
+        """Take the turn, check against the newest version, and publish."""
         with find_root(self._request.uri).lease():
             # Another attempt follows only one that published nothing.
             self.publishing = False

@@ -32,7 +32,7 @@ _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether this is a real folder, not a link to one. Raises OSError."""
+    """Return whether this is a real folder, not a link to one. Raises OSError."""
     return stat.S_ISDIR(path.lstat().st_mode)
 
 

@@ -57,7 +57,7 @@ from gitops.database.storage.parallel import in_parallel
 
 @dataclass(slots=True)
 class _TablePlan:
-    """What the steps do to one table that exists; `source` is its key before."""
+    """Effects of the steps on one existing table; `source` is its key before."""
 
     source: str
     drops: list[str] = field(default_factory=list)

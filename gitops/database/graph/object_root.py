@@ -58,7 +58,7 @@ class PrefixStore(ObjectStore, Protocol):
         ...
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
-        """As `keys`, with the bytes and the time of the last write of each object."""
+        """Return the keys as `keys` does, with the bytes and the time of the last write of each object."""
         ...
 
     def delete_keys(self, keys: Iterable[str]) -> None:
@@ -85,7 +85,7 @@ class ObjectFolder:
         self._root.delete_keys(tuple(self._root.keys(self._name)))
 
     def begin(self, path: str) -> frozenset[str]:  # noqa: ARG002 - nothing needs to be known
-        """Nothing: `settle` has no work here."""
+        """Do nothing, because `settle` has no work here."""
         return frozenset()
 
     def settle(self, path: str, known: frozenset[str]) -> None:
@@ -362,7 +362,10 @@ CLAIM = graph_document({1: record(_Claim, {"claimed_by": nullable(ULID)})})
 
 
 def _is_claim(marker: bytes) -> bool:
-    """Whether the document is a claim. What is neither claim nor identity counts as a graph that does not open."""
+    """Return whether the document is a claim.
+
+    A document that is neither claim nor identity is a graph that does not open.
+    """
     try:
         CLAIM.read(marker)
     except IntegrityError:

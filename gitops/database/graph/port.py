@@ -172,7 +172,7 @@ class GraphReader(Protocol):
         ...
 
     def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
-        """Which versions of `main` have data of these tables and columns. Raises like `read`."""
+        """Return which versions of `main` have data of these tables and columns. Raises like `read`."""
         ...
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
@@ -185,7 +185,7 @@ class GraphReader(Protocol):
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
-        """What `prepare_migration` would do. Raises like `read`."""
+        """Return the effects of `prepare_migration`. Raises like `read`."""
         ...
 
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:

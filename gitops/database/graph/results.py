@@ -91,7 +91,7 @@ class LoadRefusal(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class ExportResult(GraphReport):
-    """How many records were written to a file."""
+    """Number of records written to a file."""
 
     records: int
     path: str = field(metadata=TEXT_ONLY)
@@ -244,7 +244,7 @@ class BranchDeleted(GraphReport):
 
 
 class ChangeKind(StrEnum):
-    """What became of a row."""
+    """Kind of a row's change."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -448,7 +448,7 @@ class PurgeResult(GraphReport):
 
 
 class VerifyFindingCode(StrEnum):
-    """What is wrong, or worth a note."""
+    """Kind of a problem or note."""
 
     DOCUMENT_UNREADABLE = "document_unreadable"
     MANIFEST_UNREADABLE = "manifest_unreadable"
@@ -466,7 +466,7 @@ class VerifyFindingCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerifyFinding:
-    """One finding and the place that it is about."""
+    """A finding with its place."""
 
     code: VerifyFindingCode
     path: str

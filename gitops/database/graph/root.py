@@ -60,7 +60,7 @@ class GraphFolder(Protocol):
         ...
 
     def begin(self, path: str) -> frozenset[str]:
-        """What a dataset consists of before a change, for `settle`."""
+        """Return the content of a dataset before a change, for `settle`."""
         ...
 
     def settle(self, path: str, known: frozenset[str]) -> None:
@@ -108,7 +108,7 @@ class Staging(Protocol):
 
 
 class GraphRoot(Protocol):
-    """One address."""
+    """An address that contains one graph or none."""
 
     @property
     def location(self) -> str:

@@ -52,7 +52,7 @@ class Memory(Protocol):
         ...
 
     def recall(self, key: Hashable) -> Any:
-        """What was remembered last under this key; None where that is forgotten."""
+        """Return the last value remembered under this key; None if it was dropped."""
         ...
 
     def remember(self, key: Hashable, value: Any) -> None:

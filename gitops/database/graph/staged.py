@@ -65,7 +65,7 @@ class WriteContext:
     faults: Faults = field(default_factory=NoFaults)
 
     def now(self) -> datetime:
-        """One reading of the clock."""
+        """Return the current time of the clock."""
         return self.clock.now()
 
 

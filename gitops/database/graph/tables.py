@@ -141,7 +141,7 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
 
 
 def _rows_of(fragment: Any) -> tuple[object, ...]:
-    """What two fragments with the same rows have in common."""
+    """Return a key that fragments with the same rows share."""
     files = fragment.metadata.files
     return fragment.fragment_id, tuple(file.path for file in files), str(fragment.metadata.deletion_file)
 
@@ -274,7 +274,7 @@ class TableWriter:
         self.dataset, self._expected = latest, latest.version
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
-        """As `stage_rows`, for this table."""
+        """Stage rows as `stage_rows` does, for this table."""
         return _staged(self._place, self.dataset, rows)
 
     def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:

@@ -270,7 +270,7 @@ def _has_blank_line(gap: LayoutOp | None, written: bool) -> bool:
 
 
 def _measure_groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
-    """For each group its end, and whether something in it forbids one line."""
+    """Return the end of each group, and whether something in it forbids one line."""
     ends: dict[int, int] = {}
     broken: dict[int, bool] = {}
     opened: list[int] = []
@@ -306,7 +306,9 @@ class SourceToken(NamedTuple):
 
 
 def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
-    """All tokens in order, the end of the file last; `enums` reads members of `enum(..)` as the schema language does.
+    """Return all tokens in order, the end of the file last.
+
+    `enums` reads members of `enum(..)` as the schema language does.
 
     Comments lose only the blanks at the ends of their lines. Raises `LanguageError` for text that does not scan.
     """

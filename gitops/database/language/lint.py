@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LintLevel(StrEnum):
-    """How bad a finding is, worst first."""
+    """Severity of a finding, worst first."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RuleStage(StrEnum):
-    """Where a rule is checked."""
+    """Stage at which a rule is checked."""
 
     PARSE = "parse"
     CATALOG = "catalog"

@@ -73,7 +73,7 @@ def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
 
 
 def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
-    """As `did_you_mean`, also for names that other languages and databases have for a type."""
+    """Suggest a type as `did_you_mean` does, including names that other languages and databases have for a type."""
     other = _OTHER_TYPES.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)
 

@@ -13,7 +13,7 @@ from gitops.database.language.record import Record
 
 
 class Stage(StrEnum):
-    """Where in the front end a problem was found; also the prefix of its rendered message."""
+    """Front-end stage at which a problem was found; also the prefix of its rendered message."""
 
     PARSE = "parse"
     CATALOG = "catalog"
@@ -57,7 +57,7 @@ class LanguageError(Exception):
     """A source text was rejected. Contains every problem found, in source order, at least one."""
 
     def __init__(self, *problems: LanguageProblem) -> None:
-        """Keep the problems; the exception's text is the first one's."""
+        """Store the problems; the exception's text is that of the first one."""
         super().__init__(problems[0].rendered())
         self.problems = problems
 
@@ -93,7 +93,7 @@ class SourceText:
         return Span(starts[line - 1], end)
 
     def _characters_before(self, offset: int) -> int:
-        """How many characters begin before an offset; continuation bytes do not count."""
+        """Count the characters that begin before an offset; continuation bytes do not count."""
         blocks = self._blocks
         if blocks is None:
             blocks = [0]

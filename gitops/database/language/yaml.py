@@ -26,7 +26,7 @@ _MAX_INTEGER_CHARACTERS = 18
 
 
 class ScalarType(StrEnum):
-    """What a scalar is under the YAML 1.2 core schema; a quoted or block scalar is always TEXT."""
+    """Type of a scalar under the YAML 1.2 core schema; a quoted or block scalar is always TEXT."""
 
     NULL = "null"
     BOOL = "boolean"

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class PutResult(Enum):
-    """Whether a conditional PUT wrote."""
+    """Result of a conditional PUT: whether it wrote."""
 
     WRITTEN = auto()
     REFUSED = auto()

@@ -75,7 +75,7 @@ def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
 
 
 def _start(bucket: Bucket, path: str, matching: str | None, writers: int) -> list[PutAnswer]:
-    """What came of writes of one object that start together."""
+    """Run writes of one object that start together, and return their results."""
     gate = Barrier(writers)
 
     def write(number: int) -> PutAnswer:

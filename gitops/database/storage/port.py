@@ -58,11 +58,11 @@ class ObjectStore(Protocol):
 
     @property
     def parallel(self) -> int:
-        """How many calls are worth making at the same time; 1 where nothing is gained by that."""
+        """Useful number of concurrent calls; 1 if concurrency gains nothing."""
         ...
 
     def display(self, key: str) -> str:
-        """Where `key` is, for people."""
+        """Return the place of `key`, for people."""
         ...
 
     def read(self, key: str) -> bytes | None:

@@ -154,7 +154,7 @@ class S3Store:
         return (key for key, _, _ in self.details(prefix))
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
-        """As `keys`, with the bytes and the time of the last write of each object."""
+        """Return the keys as `keys` does, with the bytes and the time of the last write of each object."""
         start = f"{self._prefix}/" if self._prefix else ""
         found = self._bucket.details(self._folder(prefix))
         return ((path.removeprefix(start), size, written) for path, size, written in found)

@@ -221,7 +221,7 @@ def _two_headers(copy: ClusterCopy) -> str:
 
 
 def _replaced(copy: ClusterCopy) -> str:
-    """With `refs/replace`, git itself shows a signed commit in place of an unsigned one."""
+    """Use `refs/replace`, with which git itself shows a signed commit in place of an unsigned one."""
     copy.approve_except_first()
     first = copy.rules.first_approver
     commit = copy.approval_commit(first, *copy.draft_approval(first))

@@ -212,7 +212,7 @@ class AttackInconclusive(Exception):  # noqa: N818 - the result of an attack, no
 
 @dataclass(frozen=True)
 class ClusterCopy:
-    """One copy, in its own folder: `server.git`, and `data` for its graphs."""
+    """One copy in a separate folder: `server.git`, and `data` for its graphs."""
 
     folder: Path
     rules: CopiedRules

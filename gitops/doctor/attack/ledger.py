@@ -372,7 +372,7 @@ class _Behind:
     """A clock that is years behind."""
 
     def now(self) -> datetime:
-        """Its time."""
+        """Return the time of this clock."""
         return _EARLIER
 
     def monotonic(self) -> float:

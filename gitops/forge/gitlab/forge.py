@@ -81,7 +81,7 @@ _QUICK_ACTION = re.compile(r"^([ \t]*)/(?!gitops\b)(?=\w+(?:\s|$))", re.MULTILIN
 
 
 class GitLabDialect(Dialect):
-    """One project on GitLab. It has no checks, because a pipeline shows only commit statuses."""
+    """Dialect of a project on GitLab. It has no checks, because a pipeline shows only commit statuses."""
 
     features = Features(
         reviews=True,

@@ -353,7 +353,7 @@ class DocumentForge(DocumentReports):
 
     @abstractmethod
     def _all(self) -> tuple[port.ChangeRequest, ...]:
-        """All requests, by number."""
+        """Return all requests, by number."""
 
     @abstractmethod
     def _tip(self, branch: str) -> str:

@@ -424,7 +424,7 @@ class LocalRepository(Repository):
     # -- What the files of a work tree change that are not committed ---------------------------------------------------
 
     def _proposed_scope(self, rule: ClusterRule, storage: str | None) -> ScopeChange | None:
-        """What `gitops.yaml` of the work tree changes of where a cluster is, whose folder declares `storage`.
+        """Return how `gitops.yaml` of the work tree changes the location of a cluster whose folder declares `storage`.
 
         None before its first ledger entry, and without the file. Raises GitopsError `bot_config_invalid`.
         """

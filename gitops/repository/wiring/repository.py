@@ -164,7 +164,7 @@ def verify_statement(covered: bytes, armor: str) -> CommitSignature:
 
 
 def diff_text(git_dir: str, base: str | None, head: str, *, stat: bool = False) -> str:
-    """What git prints of the changes between two commits or trees, or of all files of a commit `head`.
+    """Return git's diff of two commits or trees, or of all files of a commit `head`.
 
     With `stat` only how many lines change in each file. Raises GitopsError `git_failed`.
     """

@@ -97,7 +97,7 @@ class RandomIds:
     """ULIDs from the system's random source; within one millisecond they count up, so they sort in order of creation."""
 
     def __init__(self) -> None:
-        """Nothing was made yet."""
+        """Create the generator."""
         self._guard = threading.Lock()
         self._last = (0, 0)
 

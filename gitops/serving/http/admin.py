@@ -74,7 +74,7 @@ class AdminApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection of the ASGI protocol."""
+        """Serve one connection of the ASGI protocol."""
         if scope["type"] == "lifespan":
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})
@@ -209,7 +209,7 @@ class ProcessStatus:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As it is sent."""
+        """Return the status as it is sent."""
         revision, load = self.revision, self.load
         return {
             "revision": [revision.digest, revision.state_revision, revision.config_digest],
@@ -225,7 +225,7 @@ class ProcessStatus:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> ProcessStatus:
-        """As it was sent."""
+        """Return the status from its sent form."""
         return cls(**{**form, "revision": RevisionIdentity(*form["revision"]), "load": Load(*form["load"])})
 
 
@@ -312,7 +312,7 @@ class Asked:
 
     @property
     def oldest(self) -> ProcessStatus | None:
-        """That of the oldest revision; None where no worker answered."""
+        """Status of the oldest revision; None if no worker responded."""
         return min(self.statuses, key=lambda each: each.revision.state_revision, default=None)
 
 

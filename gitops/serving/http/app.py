@@ -77,7 +77,7 @@ class HttpApp:
 
     @property
     def load(self) -> Load:
-        """What is under way now."""
+        """Current load."""
         shared = self._shared
         return Load(shared.admission.under_way, shared.workers.waiting, shared.streams.taken, shared.workers.stuck)
 

@@ -72,7 +72,7 @@ def _members(kind: type[Model]) -> list[str]:
 
 
 def _hint(kind: type[Model], value: Any) -> str:
-    """What to send instead, where members look like the parameters of a query."""
+    """Suggest what to send instead, if members look like the parameters of a query."""
     known = {*_members(kind), "query_source", "query_name"}
     params = value.get("params") or {} if "params" in known and isinstance(value, dict) else None
     if not isinstance(params, dict):
@@ -113,7 +113,7 @@ class GraphsAnswer(Model):
 
 
 class ReloadAnswer(Model):
-    """What became of the attempt to serve the newest revision."""
+    """Result of the attempt to serve the newest revision."""
 
     result: Literal["exchanged", "unchanged"]
     served_revision: str
@@ -160,7 +160,7 @@ class MutateBody(Model):
 
 
 class InvokeBody(Model):
-    """What a stored query is run with."""
+    """Input of a stored query."""
 
     params: dict[str, Any] | None = None
     branch: str | None = None
@@ -207,7 +207,7 @@ class CommitForm(Model):
 
 
 class ChangeAnswer(Model):
-    """What a mutation affected, and the commit that it published, null if nothing changed.
+    """Entities that a mutation affected, and the published commit, null if nothing changed.
 
     All three are null for an actor with neither `read` nor `export` on the branch.
     """
@@ -256,7 +256,7 @@ class KeyConflictForm(Model):
 
 
 class ReadSetConflictForm(Model):
-    """What others changed since it was read, such as `graph_head:main`; the commits are there for a strict request."""
+    """Changes by others since the read, such as `graph_head:main`; a strict request gets the commits too."""
 
     member: str
     expected: str | None = None
@@ -288,7 +288,7 @@ class ResourceLimitForm(Model):
 
 
 class BatchLimitForm(Model):
-    """How many bytes a load may have."""
+    """Maximum number of bytes of a load."""
 
     limit: int
 
@@ -607,7 +607,7 @@ class LoadBody(Model):
 
 
 class LoadedForm(Model):
-    """How many entities of a type were loaded."""
+    """Number of loaded entities of a type."""
 
     name: str
     entities_loaded: int

@@ -54,7 +54,7 @@ class ClientGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the requests of one process share; `agents` answers a message of an agent by their protocol."""
+    """Shared objects of the requests of one process; `agents` answers a message of an agent by their protocol."""
 
     context: HttpContext
     workers: Workers
@@ -74,7 +74,7 @@ class Call:
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
-        """As it arrived; the application fills in the rest."""
+        """Create the call as received; the application fills in the rest."""
         self.shared, self.context, self.scope, self.generation = shared, shared.context, scope, generation
         self.method: str = scope["method"]
         self.request_id = ""
@@ -295,7 +295,7 @@ class Call:
 
     @property
     def writing(self) -> WriteContext:
-        """What a write needs from outside; it is in the name of the actor."""
+        """Return the external inputs of a write, in the name of the actor."""
         return WriteContext(self.context.clock, self.context.ids, self.actor)
 
     async def work(self, work: Callable[[], T]) -> T:
@@ -346,7 +346,10 @@ class Call:
     async def change_of(
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
     ) -> T:
-        """As `change`, with a body that is received once the change is admitted, and before its turn on the branch."""
+        """Run like `change`, with a body.
+
+        The body is received once the change is admitted, and before its turn on the branch.
+        """
         self._changing = branch
 
         async def receive() -> T:

@@ -255,7 +255,7 @@ def read_limit(query: Mapping[str, str], most: int) -> int:
 
 
 async def read_commit(call: Call) -> BodyAnswer:
-    """One commit, which may be on any branch; it is read as `main` is, and as its own branch is."""
+    """Return one commit, which may be on any branch; it requires reading `main` and its own branch."""
     call.require(PolicyAction.READ, branch=MAIN)
 
     def read() -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Workers:
         limit_s: float | None = None,
         exceeded: Callable[[], None] = lambda: None,
     ) -> T:
-        """Its result, while nothing else is run alone on the branch of the graph; `limit_s` and `exceeded` as in `run`."""
+        """Run work while no other exclusive work runs on the branch of the graph; `limit_s` and `exceeded` as in `run`."""
         key = uri, branch
         lock, waiting = self._writers.get(key, (None, 0))
         lock = lock or asyncio.Lock()
@@ -140,7 +140,7 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn on a branch."""
+        """Return how many wait for their turn on a branch."""
         return sum(waiting - 1 for _, waiting in self._writers.values())
 
     @property
@@ -155,10 +155,10 @@ class Workers:
 
 
 class Admission:
-    """How many changes each actor has under way, and of how many bytes. For one event loop."""
+    """Number and bytes of each actor's changes in progress. For one event loop."""
 
     def __init__(self, limits: HttpLimits, rejected: Callable[[str], None] | None = None) -> None:
-        """Nothing is under way. `rejected` is called with the reason of each refusal."""
+        """Create the counter. `rejected` is called with the reason of each refusal."""
         self._limits, self._rejected = limits, rejected
         self._held: dict[str, tuple[int, int]] = {}
 
@@ -196,7 +196,7 @@ class Admission:
 
 
 class StreamSlots:
-    """How many answers in pieces are under way at once. For one event loop."""
+    """Number of concurrent streamed responses. For one event loop."""
 
     def __init__(self, count: int, rejected: Callable[[str], None] | None = None, wait_s: float = 0.25) -> None:
         """Create the slots.

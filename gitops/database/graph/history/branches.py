@@ -38,7 +38,7 @@ def create_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget
 
 
 def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget) -> None:
-    """As `create_branch`, unless the branch exists already."""
+    """Create a branch as `create_branch` does, unless it exists."""
     try:
         create_branch(uri, name, context, origin)
     except GitopsError as error:
@@ -47,7 +47,7 @@ def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget
 
 
 def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
-    """As `create_branch`, also for internal names."""
+    """Create a branch as `create_branch` does, including internal names."""
     store, parent = base.store, base.manifest
     with hold_lease(base, context):
         if read_branches(store).line(name) is not None:
@@ -131,7 +131,7 @@ def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) 
 
 
 def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:
-    """As `delete_branch`, also for internal names."""
+    """Delete a branch as `delete_branch` does, including internal names."""
     store = snapshot.store
     for _ in range(_ROUNDS):
         index = read_branches(store)

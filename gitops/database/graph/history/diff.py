@@ -66,7 +66,7 @@ def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[
 
 
 def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
-    """How many rows differ. Raises as `diff_versions`."""
+    """Count the differing rows. Raises as `diff_versions`."""
     one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
     for change in snapshot_changes(one, other, types):
@@ -81,7 +81,7 @@ def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple
 
 
 def snapshot_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
-    """As `diff_versions`, of two versions that are open."""
+    """Compare two open versions as `diff_versions` does."""
     sides = _Side(one), _Side(other)
     for key, (was, now) in _pair_tables(one, other, types).items():
         yield from _table_changes(*sides, key, was, now)
@@ -143,7 +143,7 @@ def _to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """One row that differs: its cells before and after, None where there is no such row."""
+    """A row that differs: its cells before and after, None if the row does not exist there."""
 
     id: str
     before: Row | None
@@ -317,7 +317,7 @@ _GONE = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """How long a page is at most; a single change may be larger than that."""
+    """Maximum size of a page; a single change may be larger than that."""
 
     changes: int = 1000
     nbytes: int = 4 * 2**20
@@ -523,7 +523,7 @@ class _Page:
         self.commits: list[Snapshot] = []
 
     def take(self, version: Snapshot, change: RowChange) -> bool:
-        """Put a change, if there is room for it."""
+        """Add a change if it fits on the page."""
         size = len(compact_json(change.to_json()).encode())
         full = len(self._changes) >= self._limits.changes or self._bytes + size > self._limits.nbytes
         if full and self._changes:

@@ -140,7 +140,7 @@ def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
-    """What these versions and leases refer to; purged tables do not count."""
+    """Collect the references of these versions and leases; purged tables do not count."""
     needs, listed = References(), list(manifests)
     purged = purged_paths(listed)
     for manifest in listed:
@@ -184,7 +184,7 @@ def collect_garbage(
 
 
 class _GarbageCollection:
-    """One run of gc."""
+    """State of one run of gc."""
 
     def __init__(self, snapshot: Snapshot, context: WriteContext, retention: Retention, *, dry: bool) -> None:
         self._snapshot = snapshot

@@ -40,7 +40,7 @@ def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
 
 
 class _Verification:
-    """One check of a graph."""
+    """State of one verification of a graph."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -104,7 +104,7 @@ class Adjacency:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Adjacency:
-        """Put stored arrays together. Raises ValueError when they do not belong together."""
+        """Create an adjacency from stored arrays. Raises ValueError if they do not match."""
         out = HalfAdjacency(arrays["out_offsets"], arrays["out_nodes"], arrays["out_edges"])
         into = HalfAdjacency(arrays["in_offsets"], arrays["in_nodes"], arrays["in_edges"])
         for half, far in ((out, into), (into, out)):
@@ -219,7 +219,7 @@ class AdjacencyFolder:
         return adjacency
 
     def write(self, key: str, adjacency: Adjacency) -> None:
-        """Keep an adjacency, if possible."""
+        """Store an adjacency, if possible."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._private() or adjacency.nbytes > self._max:

@@ -134,7 +134,7 @@ class ReadCache:
 
 
 def _identity(snapshot: Snapshot, entry: TableEntry) -> tuple[Hashable, ...]:
-    """What distinguishes this version of this table from every other one, on any disk or service."""
+    """Return an identity of this table version that is unique on any disk or service."""
     place = snapshot.folder.dataset(entry.path)
     endpoint = (place.options or {}).get("aws_endpoint", "")
     return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, entry.version)

@@ -133,7 +133,7 @@ def _compare_whole(
 
 
 def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
-    """Where `left sign right` is TRUE, for `count` rows; not for `contains` and `starts_with`."""
+    """Return where `left sign right` is TRUE, for `count` rows; not for `contains` and `starts_with`."""
     if any(isinstance(side, ConstantCell) and side.value is None for side in (left, right)):
         return np.zeros(count, bool)
     if isinstance(left, ConstantCell) and isinstance(right, ConstantCell):
@@ -191,7 +191,7 @@ def _every_pair(left: Operand, right: Operand, count: int, holds: Callable[[str,
 
 
 def _true(answer: pa.Array) -> np.ndarray:
-    """Where a three-valued answer is true."""
+    """Return where a three-valued result is true."""
     return np.asarray(pc.fill_null(answer, False))
 
 
@@ -265,7 +265,7 @@ class ColumnReader:
     _known: dict[str, TableRows] = field(default_factory=dict)
 
     def remember(self, variable: str, rows: TableRows) -> None:
-        """Keep what a scan read of the rows that it bound to the variable."""
+        """Remember the columns that a scan read of the rows that it bound to the variable."""
         if rows.columns:
             self.budget.hold(rows.nbytes, f"the columns of ${variable}")
             self._known[variable] = rows

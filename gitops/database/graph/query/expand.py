@@ -61,7 +61,10 @@ class Neighbours(ABC):
     budget: Budget
 
     def steps(self, nodes: np.ndarray) -> EdgeSteps:
-        """All edges of distinct nodes, given by row id, whose far end exists. An undirected self-loop is one step."""
+        """Return all edges of distinct nodes, given by row id, whose far end exists.
+
+        An undirected self-loop is one step.
+        """
         if self.direction is not Direction.BOTH:
             return self._half(nodes, out=self.direction is Direction.OUT)
         out, into = self._half(nodes, out=True), self._half(nodes, out=False)
@@ -74,7 +77,7 @@ class Neighbours(ABC):
         )
 
     def has_any(self, nodes: np.ndarray) -> np.ndarray | None:  # noqa: ARG002
-        """Which nodes have a neighbour; None when that is not cheaper than `steps`."""
+        """Return which nodes have a neighbour; None if that is not cheaper than `steps`."""
         return None
 
     @abstractmethod
@@ -84,7 +87,7 @@ class Neighbours(ABC):
 
 @dataclass(slots=True)
 class StoredNeighbours(Neighbours):
-    """From an adjacency."""
+    """Neighbours from an adjacency."""
 
     adjacency: Adjacency
 
@@ -204,7 +207,7 @@ def _onward(neighbours: Neighbours, origins: np.ndarray, nodes: np.ndarray) -> E
 
 
 def _among(values: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Which values are in a sorted array that is not empty."""
+    """Return which values are in a sorted array that is not empty."""
     at = np.searchsorted(among, values)
     at[at == len(among)] = 0
     found: np.ndarray = among[at] == values
@@ -234,7 +237,7 @@ _MOST_AHEAD, _AHEAD_IN_S = 2_000_000, 250_000
 
 
 class QueryTables:
-    """What one run reads, at one snapshot."""
+    """Tables that one run reads, at one snapshot."""
 
     def __init__(
         self, snapshot: Snapshot, cache: ReadCache | None, options: QueryOptions, budget: Budget, trace: Trace

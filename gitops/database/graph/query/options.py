@@ -1,4 +1,4 @@
-"""What a caller decides about one run of a query, and the time and memory that it may use."""
+"""Options of the caller for one run of a query, and its limits of time and memory."""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ class Constants:
     """The constants of one run."""
 
     def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
-        """Take the parameters.
+        """Read the parameters.
 
-        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or of another type.
+        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or of the wrong type.
         """
         try:
             values = coerce_params(query.params, params)
@@ -150,7 +150,7 @@ class Condition:
         return tuple(side for side in (self.left, self.right) if isinstance(side, TextMatch))
 
     def __str__(self) -> str:
-        """As explanations show it; parameters by name."""
+        """Return the condition as shown in explanations; parameters by name."""
         shown = []
         for side in (self.left, self.right):
             if isinstance(side, ConstantCell):
@@ -239,7 +239,7 @@ class HopOp:
 
     @property
     def steps(self) -> int:
-        """How many edges a result may be away."""
+        """Return the maximum number of edges to a result."""
         return self.high if self.one_type else 1
 
 
@@ -268,9 +268,9 @@ class NotOp:
 
 @dataclass(frozen=True, slots=True)
 class SortOp:
-    """Put the rows in the order that they have when a component is walked from its declared root.
+    """Sort the rows into the order of a traversal that starts at the component's declared root.
 
-    `keys` are variables with their tables: nodes go by row id, edges by edge id.
+    `keys` are variables with their tables: nodes sort by row id, edges by edge id.
     """
 
     keys: tuple[tuple[str, str], ...]
@@ -443,7 +443,7 @@ class _Planner:
             operators.append(NotOp(tuple(outer), inner))
 
     def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> tuple[Condition, ...]:
-        """Take the conditions whose variables are bound; with `only`, those of that variable alone."""
+        """Remove and return the conditions whose variables are bound; with `only`, those of that variable alone."""
         wanted = bound.keys() if only is None else {only}
         ready: list[Condition] = []
         left: list[tuple[frozenset[str], Condition]] = []
@@ -495,7 +495,7 @@ def _variables(values: Sequence[object]) -> set[str]:
 
 
 def operators_of(block: Block) -> Iterator[Operator]:
-    """All operators, with those of the blocks inside, whether or not a run gets that far."""
+    """Return all operators, including those of inner blocks, whether or not a run reaches them."""
     for each in block.operators:
         yield each
         if isinstance(each, (ProductOp, NotOp)):

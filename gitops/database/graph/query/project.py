@@ -74,7 +74,7 @@ class Projection:
     search: QuerySearch
 
     def grouped(self, rows: Bindings) -> list[pa.Array]:
-        """One cell per item and group, in order, cut at the limit."""
+        """Return one cell per item and group, in order, cut at the limit."""
         read = self.read
         rows, place = self._ranked(rows)
         values = [item.value for item in read.items]
@@ -302,7 +302,7 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self.firsts)
 
 
@@ -318,7 +318,7 @@ def group(keys: Sequence[pa.Array], count: int) -> Groups:
 
 
 def aggregate(function: AggregateFunction, column: pa.Array, groups: Groups) -> pa.Array:
-    """One cell per group; nulls of the column do not count."""
+    """Return one cell per group; nulls of the column do not count."""
     valid = np.asarray(column.is_valid())
     counts = np.bincount(groups.of_row[valid], minlength=groups.count)
     if function is AggregateFunction.COUNT:

@@ -207,7 +207,7 @@ class Executor:
     def _keep_reached(
         self, parts: Iterable[tuple[np.ndarray, np.ndarray]], far: np.ndarray, rows: Bindings, which: np.ndarray
     ) -> Bindings:
-        """Keep each row whose far node is among those that its near node reaches."""
+        """Keep each row whose far node is reachable from its near node."""
         found = np.zeros(rows.count, bool)
         for origins, nodes in parts:
             if len(origins):
@@ -460,7 +460,7 @@ def _check_snapshot(read: typed.TypedRead, block: plan.Block, tables: QueryTable
 
 
 def _scan_request(read: typed.TypedRead, block: plan.Block, tables: QueryTables) -> ScanRequest:
-    """What the scan of a query that is one scan brings along."""
+    """Return the additions to the scan of a query that consists of one scan."""
     scan = block.operators[0] if len(block.operators) == 1 else None
     if not isinstance(scan, plan.ScanOp) or read.limit == 0:
         return ScanRequest()

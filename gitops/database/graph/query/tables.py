@@ -286,7 +286,7 @@ class ReadTable:
         return TableRows(ids, found)
 
     def whole(self, columns: Sequence[str], budget: Budget) -> TableRows:
-        """All rows, by row id."""
+        """Return all rows, by row id."""
         found = self.held(columns)
         if found is None:
             found = self.collect(columns, self.scan(columns, budget), budget)
@@ -295,7 +295,7 @@ class ReadTable:
         return found
 
     def held(self, columns: Sequence[str]) -> TableRows | None:
-        """All rows, by row id, if these columns are in memory."""
+        """Return all rows by row id, if these columns are in memory."""
         found = None if self._residents is None else self._residents.find(columns)
         return None if found is None else TableRows(*found)
 
@@ -469,7 +469,7 @@ class Bindings:
         return Bindings(self.count, {name: self.columns[name] for name in names})
 
     def product(self, other: Bindings) -> Bindings:
-        """Every row with every row of the other, the left one moving slowest."""
+        """Combine every row with every row of the other, the left one varying slowest."""
         columns = {name: np.repeat(column, other.count) for name, column in self.columns.items()}
         columns.update({name: np.tile(column, self.count) for name, column in other.columns.items()})
         return Bindings(self.count * other.count, columns)
@@ -511,7 +511,7 @@ def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray
 
 
 def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of rows of equal columns the first one, and for each row which of these it equals."""
+    """Return the first of each set of equal rows, and for each row the index of its representative."""
     if len(columns) == 1 and ascending(columns[0]):
         return np.arange(count), np.arange(count)
     which, size = np.zeros(count, np.int64), min(count, 1)

@@ -338,7 +338,7 @@ class Spill:
             self.flush()
 
     def flush(self) -> None:
-        """Put what waits in memory into the file."""
+        """Write the waiting rows to the file."""
         if not self._pending:
             return
         if self._writer is None:
@@ -482,7 +482,7 @@ class TableIntake:
         return sum(table.nbytes for table in self.tables)
 
     def spills(self) -> list[Spill]:
-        """All of them."""
+        """All spills of the table."""
         return [self.ids, *self.ends.values(), *self.groups.values()]
 
 

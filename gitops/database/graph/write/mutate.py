@@ -290,7 +290,7 @@ class TableChanges:
         return bool(self.written or self.gone)
 
     def write(self, row_id: str, row: dict[str, Any]) -> None:
-        """Put a whole row. Raises GitopsError `resource_limit`."""
+        """Add a whole row. Raises GitopsError `resource_limit`."""
         self.bytes += sum(map(_size, row.values())) - sum(map(_size, self.written.get(row_id, {}).values()))
         self.written[row_id] = row
         name = self.declared.name
@@ -543,7 +543,10 @@ class Operands:
             raise mutation_error(f"{place} {error}") from error
 
     def compared(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
-        """What cells of this type are compared with; None compares with nothing. Raises GitopsError `mutation_invalid`."""
+        """Return the value with which cells of this type are compared; None compares with nothing.
+
+        Raises GitopsError `mutation_invalid`.
+        """
         raw = self._raw(value)
         if raw is None or isinstance(value, typed.NowValue):
             return raw

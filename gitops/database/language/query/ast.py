@@ -186,7 +186,7 @@ Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCall"
 
 
 class ReturnExpression(Record):
-    """One return item."""
+    """Expression of one return item."""
 
     value: Expr
     alias: Name | None
@@ -194,7 +194,7 @@ class ReturnExpression(Record):
 
 
 class OrderExpression(Record):
-    """One order item."""
+    """Expression of one order item."""
 
     value: Expr
     descending: bool

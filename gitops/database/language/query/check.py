@@ -73,7 +73,7 @@ _NAMES: dict[type, str] = {
 
 
 class QueryEffect(StrEnum):
-    """Whether a query reads or writes."""
+    """Effect of a query: it reads or writes."""
 
     READ = "read"
     MUTATION = "mutation"

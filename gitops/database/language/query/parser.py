@@ -302,7 +302,7 @@ class ClauseParser:
         return number
 
     def span_from(self, start: int) -> Span:
-        """From `start` to the end of the last token passed."""
+        """Return the span from `start` to the end of the last consumed token."""
         return make(Span, (start, self._lexer.previous_end))
 
     def _enter(self, token: Token) -> None:

@@ -33,7 +33,7 @@ class Access(Record):
 
 
 class Direction(StrEnum):
-    """How a hop walks its edges, seen from the left variable."""
+    """Direction in which a hop follows its edges, seen from the left variable."""
 
     OUT = "out"
     IN = "in"

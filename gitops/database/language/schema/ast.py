@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """How an argument was spelled."""
+    """Spelling of an argument's value."""
 
     STRING = "string"
     NUMBER = "number"

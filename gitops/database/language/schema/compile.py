@@ -399,7 +399,7 @@ def _expand(
 
 
 def _agree(first: ast.PropertyDeclaration, second: ast.PropertyDeclaration) -> bool:
-    """Whether two interfaces declare one property alike; a hint of a rename may be missing in one of them."""
+    """Return whether two interfaces declare one property alike; one of them may lack a rename hint."""
     hints, others = _hints(first), _hints(second)
     alike = _semantics(first) == _semantics(second)
     return alike and (not hints or not others or hints == others)

@@ -53,7 +53,7 @@ class _MigrationStep:
 
     @property
     def reversibility(self) -> Reversibility:
-        """What reversing the step costs."""
+        """Return the cost of reversing the step."""
         found = reversibility_of(self.to_json())
         if found is None:
             raise BugError(f"the migration step {self.kind} has no class of reversibility")
