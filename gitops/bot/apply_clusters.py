@@ -249,7 +249,7 @@ def _requests_of_step(
     step: QueuedStep,
     merged: Sequence[ChangeRequest],
 ) -> tuple[tuple[ChangeRequest, ...], tuple[ChangeRequest, ...]]:
-    """The requests of earlier commits that still wait, and those that a step is reported to."""
+    """Return the requests of earlier commits that still wait, and those that a step is reported to."""
     waiting, commit = _waiting_requests(context, rule, position), step.commit
     # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
     own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
@@ -436,7 +436,7 @@ class Queue:
     applied: str | None
 
     def up_to(self, merge: str) -> QueuedStep:
-        """The step that brings in a merge, whether it was tried or not, with everything before it."""
+        """Return the step that brings in a merge, whether it was tried or not, with everything before it."""
         ids = [each.id for each in self.line]
         return whole_line(self.line[: ids.index(merge) + 1] if merge in ids else (), merge)
 
@@ -521,7 +521,7 @@ def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Q
 
 
 def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:
-    """The changesets of the newest attempt to bring in a merge. Raises GitopsError."""
+    """Return the changesets of the newest attempt to bring in a merge. Raises GitopsError."""
     ledger = context.repository.ledger(rule)
     return newest_attempt(filter(None, map(ledger.changeset, ledger.changeset_of(commit))))
 

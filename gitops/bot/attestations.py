@@ -189,7 +189,7 @@ def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head
 
 
 def _account_name(context: EventContext, account: Account) -> str:
-    """An account as `gitops.yaml` names it, such as `github:583231`."""
+    """Return an account as `gitops.yaml` names it, such as `github:583231`."""
     return f"{context.repository.forge_kind}:{account.id}"
 
 
@@ -272,7 +272,7 @@ def attest(
 
 
 def _attestations(listing: ApprovalListing) -> list[tuple[ApprovalEvidence, Approval, ForgeGrant]]:
-    """The evidence of attestations, with the document and the grant of each."""
+    """Return the evidence of attestations, with the document and the grant of each."""
     return [
         (evidence, evidence.approval, evidence.statement.grant)
         for evidence in listing.evidence
@@ -291,7 +291,7 @@ def newest_reviews(reviews: Iterable[Review]) -> dict[str, Review]:
 
 
 def approving_reviews(reviews: Iterable[Review], counts: Callable[[str], bool]) -> tuple[Review, ...]:
-    """The approvals among the newest reviews, of commits for which `counts` holds. Rules 1 and 2."""
+    """Return the approvals among the newest reviews, of commits for which `counts` holds. Rules 1 and 2."""
     newest = newest_reviews(reviews).values()
     return tuple(review for review in newest if review.state is ReviewState.APPROVED and counts(review.commit))
 

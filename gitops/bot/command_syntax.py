@@ -99,7 +99,7 @@ _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], s
 
 
 def parse_command(body: str) -> CommentCommand | MalformedCommand | None:
-    """The command of a comment; None for a comment that is not a command."""
+    """Return the command of a comment; None for a comment that is not a command."""
     line = next((text for text in body[: 4 * _MAX_LINE].split("\n") if text.strip()), "").rstrip("\r")
     if line.split(" ", 1)[0] != _WORD:
         return None

@@ -116,7 +116,10 @@ class EventContext:
         return branch == self.repository.default_ref and moved
 
     def rules_of(self, request: ChangeRequest) -> tuple[ClusterRule, ...]:
-        """The clusters that a change request decides about, as its merge would leave `gitops.yaml`. Raises GitopsError."""
+        """Return the clusters that a change request decides about, as its merge would leave `gitops.yaml`.
+
+        Raises GitopsError.
+        """
         target, store = self.repository.head_of(request.target), self.store
         if request.target != self.repository.default_ref or target is None or not self.repository.has_head(request):
             return self.rules_for(request.target)
@@ -138,7 +141,7 @@ class EventContext:
         return found
 
     def open_requests(self, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """The open change requests, or those onto one target branch, oldest first."""
+        """Return the open change requests, or those onto one target branch, oldest first."""
         if target not in self._open_requests:
             everything = self._open_requests.get(None)
             if everything is None:
@@ -148,7 +151,10 @@ class EventContext:
         return self._open_requests[target]
 
     def changed_addresses(self, rule: ClusterRule, target: str, request: ChangeRequest) -> frozenset[Address]:
-        """The addresses that a request declares differently from the commit at which it left its target; compared once."""
+        """Return the addresses that a request declares differently from the commit at which it left its target.
+
+        Compared once.
+        """
         key = rule.path, target, request.head
         if key not in self._changed:
             self._changed[key] = self._compare(*key)
@@ -198,7 +204,10 @@ class EventContext:
         return self._branch_plans[key]
 
     def standing_warnings(self, rule: ClusterRule, commit: str) -> frozenset[tuple[str, ...]]:
-        """The warnings about files that a commit of the branch has, for `warning_key`; none if it cannot be loaded."""
+        """Return the warnings about files that a commit of the branch has, for `warning_key`.
+
+        None if it cannot be loaded.
+        """
         key = rule.name, commit
         if key not in self._standing:
             try:
@@ -248,7 +257,10 @@ class EventContext:
         return replace(here.workspace(self.bot.actor), on_event=self.bot.on_event, cancel=self.bot.cancel)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
-        """A cluster as a change request would merge now. Raises GitopsError like `Repository.merging` and `Repository.at`."""
+        """Return a cluster as a change request would merge now.
+
+        Raises GitopsError like `Repository.merging` and `Repository.at`.
+        """
         here = self.repository.at(
             rule,
             self.position(rule),
@@ -283,7 +295,7 @@ class EventContext:
 
 
 def left_before(planned: Plan | None, before: Plan | None) -> frozenset[Address]:
-    """The addresses whose changes in a plan were left to be applied before it, in the same way."""
+    """Return the addresses whose changes in a plan were left to be applied before it, in the same way."""
     known = set() if before is None else {_difference(change) for change in before.changes}
     return frozenset(c.address for c in planned.changes if _difference(c) in known) if planned else frozenset()
 

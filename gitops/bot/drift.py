@@ -105,7 +105,7 @@ def _plan_again(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
 
 
 def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:
-    """The change request that adopts the drift; None if the folder would not be valid with it."""
+    """Return the change request that adopts the drift; None if the folder would not be valid with it."""
     store, repository, person, ref = context.store, context.repository, context.bot.person, drift_ref(rule.name)
     folder_path = "" if rule.path == "." else f"{rule.path}/"
     files = {f"{folder_path}{item.path}": item.source for item in report.outcome.items}

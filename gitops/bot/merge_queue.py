@@ -79,7 +79,7 @@ def _verify(
 def _plan_group(
     context: EventContext, rule: ClusterRule, event: QueueEvent, requests: tuple[ChangeRequest, ...]
 ) -> PlanOutcome:
-    """The plan of the group's head; its authors include those of all its requests."""
+    """Return the plan of the group's head; its authors include those of all its requests."""
     here = context.repository.at(
         rule,
         context.position(rule),

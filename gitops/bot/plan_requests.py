@@ -221,7 +221,7 @@ def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOut
 def _left_before(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> frozenset[Address]:
-    """The changes of a plan that the target branch has without the request."""
+    """Return the changes of a plan that the target branch has without the request."""
     target = context.repository.head_of(request.target)
     if target is None or request.target != rule.ref:
         return frozenset()
@@ -231,7 +231,7 @@ def _left_before(
 def _standing(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> frozenset[tuple[str, ...]]:
-    """The warnings about files that the target branch has without the request."""
+    """Return the warnings about files that the target branch has without the request."""
     if not any(map(warning_key, outcome.diagnostics)):
         return frozenset()
     target = context.repository.head_of(request.target)
@@ -251,7 +251,7 @@ def _prefixed(prefix: str, lines: Iterator[LogLine]) -> Iterator[LogLine]:
 
 
 def _overlapping_requests(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> tuple[OtherRequest, ...]:
-    """The other open requests that change a resource which `request` changes, by number; of the newest fifty."""
+    """Return the other open requests that change a resource which `request` changes, by number; of the newest fifty."""
     others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
     context.repository.fetch_heads(others)
     target = context.repository.head_of(request.target)

@@ -57,7 +57,7 @@ _Outcome = TypeVar("_Outcome", PlanOutcome, ApplyOutcome)
 
 
 def status_context(verb: str, cluster: str) -> str:
-    """The context of the status that a verb sets for a cluster."""
+    """Return the context of the status that a verb sets for a cluster."""
     return f"gitops/{verb}/{cluster}"
 
 
@@ -396,7 +396,10 @@ def _approve_all(
 def plan_status(
     outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
 ) -> tuple[CheckState, str, RunResult]:
-    """The status of a plan. A missing approval is a failure, never neutral: nothing may be merged because it was overlooked."""
+    """Return the status of a plan.
+
+    A missing approval is a failure, never neutral: nothing may be merged because it was overlooked.
+    """
     plan = outcome.plan
     errors = sum(d.severity == "error" for d in outcome.diagnostics)
     if errors:
@@ -464,7 +467,7 @@ _SHOWN = 3
 
 
 def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
-    """The record of a plan that is about to be reported, after the record `before` it."""
+    """Return the record of a plan that is about to be reported, after the record `before` it."""
     plan = outcome.plan
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
@@ -486,7 +489,7 @@ def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecor
 
 
 def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
-    """The record of a plan that could not be made, for these reasons."""
+    """Return the record of a plan that could not be made, for these reasons."""
     digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
     return PlanRecord(
         subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))

@@ -35,7 +35,10 @@ def is_topic(context: EventContext, ref: str) -> bool:
 
 
 def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
-    """A function that says whether a head of a topic branch changed a cluster, or keys and rules. Each is compared once."""
+    """Return a function that says whether a head of a topic branch changed a cluster, or keys and rules.
+
+    Each is compared once.
+    """
     repository, target = context.repository, context.repository.default_ref
     base, rules = repository.head_of(target), context.rules_for(target)
     return cache(lambda head: any(changes_cluster(repository, rule, base, head) for rule in rules))
@@ -44,7 +47,7 @@ def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
 def open_or_update(
     context: EventContext, forge: RequestKeeper, source: str, head: str, pusher: str | None
 ) -> tuple[ChangeRequest, LogLine]:
-    """The request of a topic branch at its new head, and what became of it."""
+    """Return the request of a topic branch at its new head, and what became of it."""
     commit = context.store.commit(head)
     subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
     who = visible(pusher or commit.author.email or "unknown")

@@ -45,7 +45,7 @@ class SilentForge:
         return tuple(r for r in self._requests if state in (None, r.state) and target in (None, r.target))
 
     def request(self, number: int) -> ChangeRequest:
-        """A known request. Raises GitopsError `request_not_found`."""
+        """Return a known request. Raises GitopsError `request_not_found`."""
         for request in self._requests:
             if request.number == number:
                 return request

@@ -92,7 +92,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
 
 
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
-    """The operation that holds a lock, since when, and the command that removes it."""
+    """Return the operation that holds a lock, since when, and the command that removes it."""
     info, only = lock.info, len(context.clusters) == 1
     command: object = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
     if context.repository.forge_kind not in HOSTED:

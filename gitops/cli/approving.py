@@ -155,7 +155,7 @@ def _choose_cluster(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]:
-    """The changes that the command names, with the plans and rows that it binds them to."""
+    """Return the changes that the command names, with the plans and rows that it binds them to."""
     found: dict[tuple[str, Address], _Chosen] = {}
     known = {rule.name for rule in local.clusters()}
     for word in options.resources:
@@ -225,7 +225,7 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
 
 
 def _public_key(local: LocalRepository) -> str | None:
-    """The public key that signs, where it can be read without signing."""
+    """Return the public key that signs, where it can be read without signing."""
     from gitops.repository.wiring.repository import read_public_key
 
     with suppress(GitopsError):

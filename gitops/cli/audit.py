@@ -120,7 +120,7 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
-    """The repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
+    """Return the repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
     try:
         return repository_of(options) or shared.open_repository(options, offline=True)
     except UsageError as error:
@@ -204,7 +204,7 @@ def _head(local: LocalRepository, rule: ClusterRule) -> str:
 
 
 def _local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesses:
-    """The heads that the clone saw before, and all approvals and decisions that it has."""
+    """Return the heads that the clone saw before, and all approvals and decisions that it has."""
     heads = local.heads(rule)
     known = heads.known()
     seen = {heads.seen_ref: known.seen, "the note beside the refs": known.note, heads.ref: known.branch}
@@ -237,7 +237,10 @@ def _check_fetched(local: LocalRepository, rule: ClusterRule, head: str) -> None
 
 
 def _copies(local: LocalRepository, rule: ClusterRule, names: list[str]) -> dict[str, str]:
-    """The heads that other copies have, and have seen; fetches them. Raises RemoteError, GitopsError `witness_unproven`."""
+    """Return the heads that other copies have, and have seen; fetches them.
+
+    Raises RemoteError, GitopsError `witness_unproven`.
+    """
     heads, found = local.heads(rule), dict[str, str]()
     tracked = heads.ref.replace("refs/heads/", "refs/remotes/origin/", 1)
     for name in names:
@@ -347,7 +350,7 @@ def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Names
 
 
 def _envelopes(data: bytes) -> list[bytes]:
-    """The envelopes of a file, which is one envelope or has one on each line."""
+    """Return the envelopes of a file, which is one envelope or has one on each line."""
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2:  # noqa: PLR2004 - more than one
         return lines
@@ -359,7 +362,7 @@ def _envelopes(data: bytes) -> list[bytes]:
 
 
 def _file_bytes(path: str) -> bytes:
-    """A file that the operator named. Raises UsageError `source_missing`, `source_too_large`."""
+    """Return a file that the operator named. Raises UsageError `source_missing`, `source_too_large`."""
     place = Path(path)
     if not place.is_file():
         raise UsageError(Code.SOURCE_MISSING, f"{path} does not exist", path=path)

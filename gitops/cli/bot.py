@@ -119,7 +119,10 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
 
 
 def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -> Event:
-    """The event of the run: from a file, from the CI job, or else started by hand. Raises UsageError `usage_error`."""
+    """Return the event of the run: from a file, from the CI job, or else started by hand.
+
+    Raises UsageError `usage_error`.
+    """
     number = getattr(options, "request", None)
     if number is not None:
         return ManualEvent((("request", str(number)),))

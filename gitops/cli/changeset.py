@@ -278,7 +278,10 @@ def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.
 
 
 def _commit(options: argparse.Namespace) -> str:
-    """The whole id of `--commit`, which a clone need not have. Raises UsageError for a name that means no commit here."""
+    """Return the whole id of `--commit`, which a clone need not have.
+
+    Raises UsageError for a name that means no commit here.
+    """
     given: str = options.commit
     local = None if is_object_id(given) else repository_of(options)
     found = given if local is None else local.git.revision(given)

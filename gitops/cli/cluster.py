@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def to_read(options: argparse.Namespace) -> tuple[Workspace]:
-    """The workspace on a branch ledger if one governs the cluster, else on the folder."""
+    """Return the workspace on a branch ledger if one governs the cluster, otherwise on the folder."""
     local = repository_of(options)
     if local is None:
         return (folder_of(options, None),)
@@ -45,7 +45,7 @@ def to_read(options: argparse.Namespace) -> tuple[Workspace]:
 
 
 def to_write(options: argparse.Namespace) -> tuple[Workspace]:
-    """The same with the actor that a ledger entry needs. Raises UsageError `actor_required`."""
+    """Return the same with the actor that a ledger entry needs. Raises UsageError `actor_required`."""
     actor, local = actor_of(options), repository_of(options)
     if local is None:
         return (folder_of(options, actor),)
@@ -54,7 +54,7 @@ def to_write(options: argparse.Namespace) -> tuple[Workspace]:
 
 
 def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
-    """The workspace, and the id of the lock."""
+    """Return the workspace, and the id of the lock."""
     return *to_read(options), options.lock_id
 
 
@@ -263,12 +263,12 @@ def import_cluster(options: argparse.Namespace) -> VerbOutcome:
 
 
 def planning_workspace(options: argparse.Namespace) -> Workspace:
-    """The workspace to plan: the folder with its uncommitted changes, unless the options select a commit."""
+    """Return the workspace to plan: the folder with its uncommitted changes, unless the options select a commit."""
     return _planned(options)[0]
 
 
 def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
-    """The workspace to plan, and whether `approve` with the same options is about the same plan.
+    """Return the workspace to plan, and whether `approve` with the same options is about the same plan.
 
     A change request is planned for the run by which the bot will apply it.
     """
@@ -284,7 +284,7 @@ def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
 
 
 def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
-    """The workspace of the cluster folder, with its ledger in the folder."""
+    """Return the workspace of the cluster folder, with its ledger in the folder."""
     from gitops.repository.wiring.stores import folder_workspace
 
     return folder_workspace(

@@ -60,7 +60,7 @@ def zsh_script() -> str:
 
 
 def bash_script() -> str:
-    """The script for bash, where an option with any value is followed by the names of files."""
+    """Return the script for bash, where an option with any value is followed by the names of files."""
     everywhere = [name for each in EVERYWHERE for name in each.names]
     paths, values, files, words = [], [], ['" --as"'], []
     words.append(_case("", [command.name for command in COMMANDS] + everywhere + ["--help", "--version"]))
@@ -93,7 +93,7 @@ def fish_script() -> str:
 
 
 def _offers(path: str, commands: Iterable[Command]) -> list[str]:
-    """The commands below a path; files do not fit there."""
+    """Return the commands below a path; files do not fit there."""
     at = _quoted(f"__gitops_at {path}")
     return [f"complete -c gitops -n {at} -f -a {each.name} -d {_quoted(each.summary)}" for each in commands]
 
@@ -116,12 +116,12 @@ def _options(path: str, arguments: Iterable[Argument]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A text as one word of fish."""
+    """Return a text as one word of fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _commands(table: tuple[Command, ...], parent: str = "") -> Iterator[tuple[str, Command]]:
-    """The commands by their path, such as `graph query`."""
+    """Yield the commands by their path, such as `graph query`."""
     for command in table:
         path = f"{parent} {command.name}".strip()
         yield path, command

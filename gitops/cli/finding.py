@@ -118,7 +118,7 @@ def _reads_all(command: Command, options: argparse.Namespace) -> bool:
 
 
 def _selected(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
-    """The options for each cluster by its name, none for that of the current folder."""
+    """Return the options for each cluster by its name, none for that of the current folder."""
     local = repository_of(options) if hasattr(options, "repo") else None
     if local is not None:
         return {rule.name: _with(options, cluster=rule.name) for rule in local.clusters()}
@@ -165,7 +165,10 @@ def foreign_forge(local: LocalRepository) -> str | None:
 
 
 def own_repository(options: argparse.Namespace, what: str = "change requests") -> LocalRepository:
-    """The repository that keeps its requests and issues in refs. Raises UsageError `usage_error` if they are on a forge."""
+    """Return the repository that keeps its requests and issues in refs.
+
+    Raises UsageError `usage_error` if they are on a forge.
+    """
     local, kind = open_repository(options), None
     with suppress(GitopsError):  # without rules they can only be here
         kind = foreign_forge(local)
@@ -239,7 +242,7 @@ def cluster_folder(options: argparse.Namespace) -> str:
 
 
 def _near(folder: str) -> str | None:
-    """The cluster folder beside a folder that does not exist, whose name is like it."""
+    """Return the cluster folder beside a folder that does not exist, whose name is like it."""
     from gitops.database.language.suggest import did_you_mean
 
     above, _, name = folder.rstrip("/").rpartition("/")
@@ -252,7 +255,10 @@ def _near(folder: str) -> str | None:
 
 
 def _chosen_folder(options: argparse.Namespace) -> str | None:
-    """The folder of `--config`, of `--cluster`, of the named files, or of the only cluster; None is the current one."""
+    """Return the folder of `--config`, of `--cluster`, of the named files, or of the only cluster.
+
+    None is the current one.
+    """
     name: str | None = options.cluster
     if options.config is not None:
         return str(options.config)
@@ -289,6 +295,6 @@ def read_spelling(options: argparse.Namespace) -> None:
 
 
 def selecting_words(options: argparse.Namespace) -> list[str]:
-    """The options of a command line that say which plan it is about."""
+    """Return the options of a command line that say which plan it is about."""
     given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
     return [word for name, value in given if value is not None for word in (name, str(value))]

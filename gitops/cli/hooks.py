@@ -328,12 +328,12 @@ def _pre_push(rest: list[str]) -> int:
 
 
 def _git_dir() -> str:
-    """The repository that a server hook runs in: git sets GIT_DIR, relative to the folder it starts the hook in."""
+    """Return the repository that a server hook runs in: git sets GIT_DIR, relative to the folder it starts the hook in."""
     return os.path.abspath(os.environ.get("GIT_DIR", "."))  # noqa: PTH100 - links stay as they are
 
 
 def _shown(line: bytes) -> str:
-    """A line of git that names a ref, each byte that cannot be shown spelled out."""
+    """Return a line of git that names a ref, each byte that cannot be shown spelled out."""
     return visible(line.decode("utf-8", "backslashreplace").removesuffix("\n"))
 
 

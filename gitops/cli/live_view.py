@@ -64,7 +64,7 @@ class LiveView:
             self._live = None
 
     def _render(self) -> RenderableType:
-        """The view at this moment; called by the thread that redraws it."""
+        """Return the view at this moment; called by the thread that redraws it."""
         view: RunView = self._view
         first, *rest = view.lines(self._clock.now())
         done = "red" if view.ended["failed"] else "green"

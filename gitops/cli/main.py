@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answered(options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
-    """The exit code of a command, or of the problem that ended it."""
+    """Return the exit code of a command, or of the problem that ended it."""
     try:
         return run(options)
     except BrokenPipeError:
@@ -157,7 +157,7 @@ def _carry_out(command: Command, options: argparse.Namespace) -> int:
 
 
 def _load(name: str) -> Any:
-    """The function `module:function`."""
+    """Return the function `module:function`."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
 

@@ -146,7 +146,10 @@ def _known(given: str, known: Iterable[str], what: str) -> str:
 
 
 def _tree(options: argparse.Namespace, name: str) -> SourceTree:
-    """The cluster folder at a folder, or at a branch, tag or commit. Raises UsageError where it is none of these."""
+    """Return the cluster folder at a folder, or at a branch, tag or commit.
+
+    Raises UsageError where it is none of these.
+    """
     if Path(name).is_dir():
         return FolderTree(name, confined=True)
     local = repository_of(options)
@@ -287,7 +290,7 @@ def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundB
 
 
 def _of_file(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
-    """The policy of a file, bound as `--kind` says."""
+    """Return the policy of a file, bound as `--kind` says."""
     if options.kind is None:
         detail = "it is not known whether the policy is for a graph or for the server"
         raise UsageError(Code.USAGE_ERROR, detail, fix="add --kind graph or --kind server")
@@ -303,7 +306,7 @@ def _of_file(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBu
 
 
 def _recorded_policies(workspace: Workspace, problems: Diagnostics) -> list[BoundBundle]:
-    """The policies that the ledger records. Raises GitopsError where it cannot be read."""
+    """Return the policies that the ledger records. Raises GitopsError where it cannot be read."""
     header, found = load_header(workspace.tree)
     problems.extend(found)
     if header is None:
@@ -337,7 +340,7 @@ def _selected(bound: list[BoundBundle], options: argparse.Namespace) -> list[Bou
 
 
 def _bytes(path: str) -> bytes:
-    """The bytes of a file that the command line names. Raises GitopsError."""
+    """Return the bytes of a file that the command line names. Raises GitopsError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -348,7 +351,7 @@ def _bytes(path: str) -> bytes:
 def _cases(
     options: argparse.Namespace, bound: list[BoundBundle], problems: Diagnostics
 ) -> tuple[list[tuple[str, Case]], Guarded]:
-    """The cases with their files, and what they are about."""
+    """Return the cases with their files, and what they are about."""
     if options.file is not None:
         path = options.tests or str(Path(options.file).with_name(_TESTS))
         read, found = read_cases(_bytes(path), path)

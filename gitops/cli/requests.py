@@ -214,7 +214,7 @@ _EXIT = {_Outcome.APPLIED: OK, _Outcome.WAITS: 3, _Outcome.FAILED: FAILED}
 
 
 def _clusters(local: LocalRepository, target: str) -> list[ClusterRule]:
-    """The clusters that follow a branch (full ref name)."""
+    """Return the clusters that follow a branch (full ref name)."""
     return [rule for rule in local.clusters() if rule.ref == target]
 
 
@@ -295,7 +295,7 @@ def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterR
 
 
 def _applied(local: LocalRepository, rule: ClusterRule, commit: str) -> CheckStatus | None:
-    """The status of the apply of a merge, None while there is none."""
+    """Return the status of the apply of a merge, None while there is none."""
     return next((s for s in local.forge().statuses(commit) if s.context == f"{_APPLIES}{rule.name}"), None)
 
 
@@ -327,17 +327,17 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
 
 
 def _commits(request: ChangeRequest) -> list[str]:
-    """The commits whose statuses are those of a request."""
+    """Return the commits whose statuses are those of a request."""
     return [request.head] if request.merged_as is None else [request.head, request.merged_as]
 
 
 def status_lines(statuses: Sequence[CheckStatus], indent: int) -> list[str]:
-    """A line for each status."""
+    """Return a line for each status."""
     return [visible(f"{' ' * indent}{each.state:<8} {each.context}: {each.description}") for each in statuses]
 
 
 def status_form(status: CheckStatus) -> dict[str, Any]:
-    """A status in JSON."""
+    """Return a status in JSON."""
     return {
         "commit": status.commit,
         "context": status.context,
@@ -352,7 +352,7 @@ def _branch(ref: str) -> str:
 
 
 def request_form(request: ChangeRequest) -> dict[str, Any]:
-    """A change request in JSON, without its statuses."""
+    """Return a change request in JSON, without its statuses."""
     return {
         "number": request.number,
         "title": request.title,
@@ -376,7 +376,7 @@ _HEADS = "refs/heads/"
 
 
 def file_lines(local: LocalRepository, found: Proposal) -> list[str]:
-    """The files that a proposal changes, as git counts their lines."""
+    """Return the files that a proposal changes, as git counts their lines."""
     return diff_text(local.git.git_dir, found.old, found.new, stat=True).splitlines()
 
 
@@ -504,7 +504,7 @@ def revert(options: argparse.Namespace) -> int:
 
 
 def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) -> str:
-    """The entry that applied the merge of a request. Raises GitopsError `request_not_found`, `revert_refused`.
+    """Return the entry that applied the merge of a request. Raises GitopsError `request_not_found`, `revert_refused`.
 
     A clone of a repository on a forge finds the merge in the ledger, because asking the forge may need a token.
     """
@@ -554,7 +554,7 @@ def down_to(options: argparse.Namespace) -> int:
 
 
 def _folder_at(options: argparse.Namespace) -> Workspace:
-    """The cluster folder as it is at a commit of the repository around it, with the ledger of the folder.
+    """Return the cluster folder as it is at a commit of the repository around it, with the ledger of the folder.
 
     Raises UsageError `not_a_repository`, `usage_error`.
     """

@@ -145,7 +145,10 @@ def _server(
 
 
 def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """The secrets of the webhooks. Raises UsageError `webhook_secret_missing`: without one, everybody could send events."""
+    """Return the secrets of the webhooks.
+
+    Raises UsageError `webhook_secret_missing`: without one, everybody could send events.
+    """
     lines = _text_of(file, environ.get(_SECRET, ""), Code.WEBHOOK_SECRET_MISSING).splitlines()
     found = [line.strip() for line in lines if line.strip()]
     if not found:
@@ -169,7 +172,7 @@ def _text_of(file: str | None, default: str, code: Code) -> str:
 
 
 def _logger(options: argparse.Namespace) -> logging.Logger:
-    """The log of a server, on standard output."""
+    """Return the log of a server, on standard output."""
     from gitops.serving.logs import make_log
 
     level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO

@@ -242,7 +242,7 @@ def _work(
 
 
 def _checked(booted: Booted, token: Secret | None) -> ReadyOutcome:
-    """The outcome of a boot, with the state of identity providers, and the holder of a token.
+    """Return the outcome of a boot, with the state of identity providers, and the holder of a token.
 
     A server starts without the keys of an issuer, so that one that does not answer is only warned of.
     """
@@ -405,7 +405,7 @@ def _processes() -> int:
 
 @cache
 def _rows() -> Any:
-    """The cache of rows of a process, which all of its graphs share."""
+    """Return the cache of rows of a process, which all of its graphs share."""
     from gitops.database.graph import ReadCache
 
     return ReadCache()
@@ -441,7 +441,7 @@ def _refuse(lines: Iterable[str]) -> int:
 
 
 def _log(options: argparse.Namespace) -> logging.Logger:
-    """The log on standard error."""
+    """Return the log on standard error."""
     from gitops.serving.logs import make_log
 
     level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO
@@ -520,7 +520,7 @@ class Admin:
 def admin_address(
     address: tuple[str, int] | None, workers: int, lifeline: Lifeline, log: logging.Logger
 ) -> Iterator[Admin | None]:
-    """Answer at an admin address for the block; None where no address is given.
+    """Answer at an admin address for the block; None if no address is given.
 
     Raises UsageError `listen_failed`, and ModuleNotFoundError without the library of the numbers.
     """

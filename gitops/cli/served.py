@@ -103,7 +103,10 @@ class ServedRepository:
             raise watched.failure
 
     def cluster(self, name: str) -> ServedCluster | None:
-        """The cluster of this name, as it is now; None if this repository has none. Raises GitopsError, RemoteError."""
+        """Return the cluster of this name, as it is now; None if this repository has none.
+
+        Raises GitopsError, RemoteError.
+        """
         local = self._local()
         local.complete()
         rule = next((each for each in local.clusters() if each.name == name), None)
@@ -127,13 +130,13 @@ class ServedRepository:
         return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, local.relist)
 
     def names(self) -> tuple[str, ...]:
-        """The names of its clusters, as they are now. Raises GitopsError, RemoteError."""
+        """Return the names of its clusters, as they are now. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
         return tuple(each.name for each in local.clusters())
 
     def issuers(self, name: str) -> tuple[TokenIssuer, ...]:
-        """The identity providers of a cluster, by the rules in force. Raises GitopsError, RemoteError."""
+        """Return the identity providers of a cluster, by the rules in force. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
         config = local.config()
@@ -146,7 +149,7 @@ class ServedRepository:
         return () if trust is None else tuple(trust.issuers)
 
     def _open(self) -> tuple[LocalRepository, ForgeChoice]:
-        """The repository as it is now, and its forge."""
+        """Return the repository as it is now, and its forge."""
         local = self._local()
         local.complete()
         rule = local.config().forge
@@ -159,7 +162,7 @@ class ServedRepository:
 
 
 def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: str | None) -> ServedCluster:
-    """The cluster of a name, in the repository of a name if one is given.
+    """Return the cluster of a name, in the repository of a name if one is given.
 
     Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and as a repository does.
     """
@@ -176,7 +179,9 @@ def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: 
 
 
 def read_tokens(text: str) -> tuple[ApiToken, ...]:
-    """The tokens of programs, one to a line: `NAME read TOKEN` or `NAME write TOKEN`; empty lines and `#` comments are left out.
+    """Return the tokens of programs, one to a line: `NAME read TOKEN` or `NAME write TOKEN`.
+
+    Empty lines and `#` comments are left out.
 
     Raises UsageError `api_tokens_invalid`.
     """
@@ -228,7 +233,7 @@ class IssuerRules:
         return Caller(found.actor, Grant.BOT_WRITE in found.grants, name)
 
     def _looked_up(self, repository: str, cluster: str) -> Any:
-        """The issuers of a cluster; with an empty name, the names of the clusters."""
+        """Return the issuers of a cluster; with an empty name, the names of the clusters."""
         with self._guard:
             until, found = self._kept.get((repository, cluster), (0.0, None))
             if found is None or self._clock.monotonic() >= until:

@@ -52,7 +52,7 @@ def in_ci() -> bool:
 
 
 def actor_of(options: argparse.Namespace) -> str | None:
-    """The operator: `--as`, else `git config gitops.actor`, else None."""
+    """Return the operator: `--as`, otherwise `git config gitops.actor`, else None."""
     given: str | None = getattr(options, "actor", None)
     return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
 
@@ -94,7 +94,10 @@ def bot_of(
     run_url: str = "",
     silent: bool = False,
 ) -> Bot:
-    """The bot of a repository. It signs attestations if there is a key; a `silent` one writes nothing, and signs nothing."""
+    """Return the bot of a repository.
+
+    It signs attestations if there is a key; a `silent` one writes nothing, and signs nothing.
+    """
     from gitops.bot.context import Bot
 
     local.forge_kind = forge_kind
@@ -127,7 +130,7 @@ def rules_folder(options: argparse.Namespace) -> str:
 
 
 def checkout(folder: str) -> str | None:
-    """The root of the work tree around a folder, None where it has no `gitops.yaml`."""
+    """Return the root of the work tree around a folder, None if it has no `gitops.yaml`."""
     current = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     while not os.path.lexists(os.path.join(current, ".git")):  # noqa: PTH118
         parent = os.path.dirname(current)  # noqa: PTH120
@@ -138,7 +141,7 @@ def checkout(folder: str) -> str | None:
 
 
 def from_here(path: str, root: str | None = None) -> str:
-    """A path, or one below `root`, from where the command was started; in a CI job it is absolute."""
+    """Return a path, or one below `root`, from where the command was started; in a CI job it is absolute."""
     whole = os.path.abspath(os.path.join(root or "", path))  # noqa: PTH100, PTH118 - links stay as they are
     return whole if in_ci() else os.path.relpath(whole, os.environ.get("GIT_PREFIX") or None)
 

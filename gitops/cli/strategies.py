@@ -144,7 +144,7 @@ def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespac
 
 
 def exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
-    """The exit code of a command on targets."""
+    """Return the exit code of a command on targets."""
     if not loaded:
         return USAGE
     if unreachable:

@@ -60,7 +60,7 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def _relative_to(folder: str, base: str) -> Callable[[str], str]:
-    """A function from paths of a folder to paths relative to `base`; a path far away from both stays absolute."""
+    """Return a function from paths of a folder to paths relative to `base`; a path far away from both stays absolute."""
 
     def relative(path: str) -> str:
         place = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - links stay as they are
@@ -71,7 +71,10 @@ def _relative_to(folder: str, base: str) -> Callable[[str], str]:
 
 
 def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
-    """The absolute path of a cluster folder, and paths that a person typed relative to it. Raises UsageError `usage_error`."""
+    """Return the absolute path of a cluster folder, and paths that a person typed relative to it.
+
+    Raises UsageError `usage_error`.
+    """
     here = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     for path in given:
         if not os.path.lexists(path):

@@ -452,10 +452,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
 
 def remedy(code: Code, path: str) -> str | None:
-    """The registered remedy of a code, with `path` filled into its commands.
+    """Return the registered remedy of a code, with `path` filled into its commands.
 
-    It is filled in if it is an address, a changeset key, an approval id or the id of a commit. Returns None if the code has no
-    remedy. Raises KeyError for a code that is not registered.
+    It is filled in if it is an address, a changeset key, an approval id or the id of a commit. Returns None if the code
+    has no remedy. Raises KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
     if fix is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, slots: bool = False, **options: bool) -> Callable[[type], type]:
-        """The decorator, with the options of the standard one; a class without slots gets its methods at once."""
+        """Return the decorator, with the options of the standard one; a class without slots gets its methods at once."""
         return partial(_with_slots, options) if slots else dataclasses.dataclass(**options)
 
 

@@ -156,7 +156,7 @@ def _merging(
 
 
 def _reserved_branch(kind: str, menu: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
-    """The rules of a branch that only the bot writes, or that must never change."""
+    """Yield the rules of a branch that only the bot writes, or that must never change."""
     pattern, is_ledger = branch.rpartition("/")[0] + "/**", check == "forge.ledger"
     yield from _permanence(check, branch, pattern, menu, rules, error if is_ledger else warning)
     check, fix = f"{check}.pushers", f"{menu}: let only the bot push {pattern}"
@@ -529,7 +529,10 @@ def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
 def _cluster(
     local: LocalRepository, rule: ClusterRule, *, probe: bool
 ) -> Generator[DoctorFinding, None, Sequence[ComputeRules]]:
-    """The folder of a cluster at the head of its branch, and the storage of its graphs. Returns its strategies."""
+    """Yield the folder of a cluster at the head of its branch, and the storage of its graphs.
+
+    Returns its strategies.
+    """
     head, gaps = attempt("cluster.branch", lambda: local.head_of(rule.ref), rule.name)
     yield from gaps
     folder = None if head is None else local.git.subtree(local.git.commit(head).tree, rule.path)
@@ -639,7 +642,10 @@ def _forge(
     *,
     queue: bool,
 ) -> Iterator[DoctorFinding]:
-    """The checks of the forge, or why they cannot be made. `url` is the address of the remote that may name the forge."""
+    """Yield the checks of the forge, or why they cannot be made.
+
+    `url` is the address of the remote that may name the forge.
+    """
     if kind == LOCAL and isinstance(local.remote, SelfRemote):
         yield from forge_findings(local.forge(), kind, clusters, queue=queue, repo=str(local.git.git_dir))
         return

@@ -136,7 +136,7 @@ def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
-    """The jobs that run the bot, by the action with its input `verb` or by a script."""
+    """Return the jobs that run the bot, by the action with its input `verb` or by a script."""
     named = form.get("jobs") if isinstance(form.get("jobs"), dict) else form
     found = []
     for name, job in named.items() if isinstance(named, dict) else ():
@@ -148,7 +148,7 @@ def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
 
 
 def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str, Any]]:
-    """The inputs of the steps of a job that use an action; a step whose inputs are not a mapping is left out."""
+    """Return the inputs of the steps of a job that use an action; a step whose inputs are not a mapping is left out."""
     steps = job.get("steps")
     using = [s for s in steps if isinstance(s, dict)] if isinstance(steps, list) else []
     given = [step.get("with") or {} for step in using if action.search(str(step.get("uses", "")))]
@@ -169,7 +169,7 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The triggers of a workflow; `on` can be a word, a list or a mapping."""
+    """Return the triggers of a workflow; `on` can be a word, a list or a mapping."""
     given = form.get("on")
     if isinstance(given, str):
         return {given: None}
@@ -371,7 +371,7 @@ def _scripts(
     forms: Mapping[str, Mapping[str, Any]],
     uses: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[str]:
-    """The lines of all scripts of a job, continued ones joined."""
+    """Yield the lines of all scripts of a job, continued ones joined."""
     texts: list[Any] = []
     for part in (form, *(inner for _, inner in uses)):
         steps = part.get("steps")
@@ -465,7 +465,7 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
 
 
 def required_wheel(content: bytes) -> InstalledWheel | str:
-    """The wheel of the program in requirements of which each has a hash, or what is wrong with them."""
+    """Return the wheel of the program in requirements of which each has a hash, or what is wrong with them."""
     text = content.decode("utf-8", "replace").replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
@@ -535,7 +535,7 @@ def tick_findings(
 
 
 def interval_of(cron: str) -> int | None:
-    """The longest time in seconds between two runs of a schedule; None where it is not the same in every hour."""
+    """Return the longest time in seconds between two runs of a schedule; None if it is not the same in every hour."""
     first_field, *others = cron.split() or [""]
     if others != ["*"] * 4:
         return None

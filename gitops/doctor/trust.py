@@ -111,7 +111,7 @@ def _count_approvers(trust: TrustRoot, at: datetime) -> int:
 
 
 def _people_with_key(trust: TrustRoot, at: datetime) -> list[str]:
-    """The principals of the keys that are valid at `at`, in the order of the file."""
+    """Return the principals of the keys that are valid at `at`, in the order of the file."""
     return [name for signer in trust.signers if (name := trust.principal(signer.key, at=at)) is not None]
 
 

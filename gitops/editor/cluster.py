@@ -56,16 +56,16 @@ class ClusterView:
                 self._below[each.path[:-1]].append(each)
 
     def below(self, *path: str) -> tuple[ClusterEntry, ...]:
-        """The keys directly below a key."""
+        """Return the keys directly below a key."""
         return tuple(self._below.get(path, ()))
 
     def values(self, *path: str) -> Iterator[ClusterScalar]:
-        """The scalars of a key and of its list."""
+        """Yield the scalars of a key and of its list."""
         for each in self._at.get(path, ()):
             yield from each.values
 
     def names(self, *section: str) -> dict[str, ClusterScalar]:
-        """The names that a section declares."""
+        """Return the names that a section declares."""
         found: dict[str, ClusterScalar] = {}
         for each in self.below(*section):
             if each.key is not None:
@@ -73,7 +73,7 @@ class ClusterView:
         return found
 
     def parent(self, offset: int, indent: int) -> tuple[str, ...]:
-        """The path of keys around a new line at an offset with `indent` blanks."""
+        """Return the path of keys around a new line at an offset with `indent` blanks."""
         before = [each for each in self.entries if each.end <= offset and each.key is not None]
         if not before:
             return ()
@@ -96,7 +96,7 @@ class ClusterView:
         return found
 
     def at(self, offset: int) -> tuple[ClusterEntry, ClusterScalar] | None:
-        """The key or value over an offset."""
+        """Return the key or value over an offset."""
         for each in self.entries:
             for value in (each.key, *each.values):
                 if value is not None and value.span.start <= offset <= value.span.end:

@@ -72,7 +72,7 @@ def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
 def _complete_string(
     file: EditorFile, schema: SchemaView, tokens: tuple[Token, ...], begin: int, offset: int
 ) -> Completion:
-    """The texts that fit where a string is open; the quote that many editors have put behind the cursor stays."""
+    """Return the texts that fit where a string is open; the quote that many editors have put behind the cursor stays."""
     start, before = begin + tokens[-1].start, tokens[:-1]
     items = complete_query(read_query(before, schema), before, schema, "")
     quoted = [each for each in items if each.label.startswith('"')]
@@ -154,13 +154,13 @@ class CompletionItem(NamedTuple):
 def _word_items(
     table: Mapping[str, str], kind: SymbolKind, names: Iterable[str] | None = None, *, sign: str = ""
 ) -> Iterator[CompletionItem]:
-    """The words of a documentation table, or only those in `names`; `sign` is written before each."""
+    """Yield the words of a documentation table, or only those in `names`; `sign` is written before each."""
     for name in table if names is None else names:
         yield CompletionItem(f"{sign}{name}", kind, documentation=table.get(name, ""))
 
 
 def _property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> Iterator[CompletionItem]:
-    """The properties of a type; `suffix` is written after each."""
+    """Yield the properties of a type; `suffix` is written after each."""
     for name, (_, each) in sorted(view.properties(owner).items()):
         yield CompletionItem(
             name, SymbolKind.PROPERTY, each.type, each.description, f"{name}{suffix}" if suffix else None
@@ -168,12 +168,12 @@ def _property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> I
 
 
 def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
-    """The first item of each label, at most 500."""
+    """Return the first item of each label, at most 500."""
     return tuple({each.label: each for each in reversed([*found][:_MAX_ITEMS])}.values())[::-1]
 
 
 def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
-    """The items that may follow the tokens of one piece; `word` is the beginning of the next token."""
+    """Yield the items that may follow the tokens of one piece; `word` is the beginning of the next token."""
     head = tokens[0].text if tokens else ""
     brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
     if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
@@ -189,7 +189,7 @@ def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> I
 
 
 def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
-    """The parenthesis that is open at the end."""
+    """Return the parenthesis that is open at the end."""
     depth = 0
     for at, token in reversed([*enumerate(tokens)]):
         if token.kind is TokenKind.RPAREN:
@@ -204,7 +204,7 @@ def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
 
 
 def _argument_items(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[CompletionItem]:
-    """The properties of the type that a constraint or `@embed` may name."""
+    """Yield the properties of the type that a constraint or `@embed` may name."""
     name = tokens[opened - 1].text if opened else ""
     if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
         return
@@ -267,7 +267,10 @@ def _constraint_items(head: str) -> Iterator[CompletionItem]:
 def complete_query(
     view: QueryView, tokens: tuple[Token, ...], schema: SchemaView, word: str
 ) -> Iterator[CompletionItem]:
-    """The items that may follow the tokens of one piece, read as `view`; `word` is the beginning of the next token."""
+    """Return the items that may follow the tokens of one piece, read as `view`.
+
+    `word` is the beginning of the next token.
+    """
     return _QueryCompletion(view, tokens, schema, word).items()
 
 
@@ -384,7 +387,7 @@ class _QueryCompletion:
             yield from self._properties_of_type(owner, ": ")
 
     def _members_of_compared(self) -> Iterator[CompletionItem]:
-        """The members of the enum that `$variable.property` in front of a comparison is."""
+        """Yield the members of the enum that `$variable.property` in front of a comparison is."""
         symbol = self._view.variables.get(self._text(4)) if self._kind(3) is TokenKind.DOT else None
         if symbol is not None:
             yield from self._members(Symbol(SymbolKind.PROPERTY, self._text(2), symbol.owner, symbol.type_kind))
@@ -426,7 +429,7 @@ class _QueryCompletion:
             yield from _keywords(("true", "false"))
 
     def _properties_of_type(self, owner: Symbol, suffix: str) -> Iterator[CompletionItem]:
-        """The properties that may be written or tested."""
+        """Yield the properties that may be written or tested."""
         declared = self._schema.declaration(owner.type_kind, owner.name)
         if declared is None:
             return
@@ -442,7 +445,7 @@ class _QueryCompletion:
             yield CompletionItem(each.name, SymbolKind(kind.value), detail, each.description)
 
     def _edges(self, left: str, *, undirected: bool) -> Iterator[CompletionItem]:
-        """The edges that fit a variable; all edges if its type is not known."""
+        """Yield the edges that fit a variable; all edges if its type is not known."""
         symbol = self._view.variables.get(left)
         for each in self._schema.declarations(TypeKind.EDGE):
             if symbol is not None and symbol.owner and symbol.owner not in (each.source, each.target):
@@ -513,7 +516,7 @@ def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[Compl
 
 
 def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -> str | None:
-    """The value that was probably meant; None if it is none of a known few, or none is near."""
+    """Return the value that was probably meant; None if it is none of a known few, or none is near."""
     words = _WORDS.get(key, ())
     if words == _TRUTH and written.lower() in _OTHER_TRUTH:
         return _OTHER_TRUTH[written.lower()]
@@ -527,7 +530,7 @@ def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -
 
 
 def _principals(file: EditorFile, view: ClusterView) -> Iterator[str]:
-    """The principals of the keys of people; a file that is half written is read as far as its lines can be."""
+    """Yield the principals of the keys of people; a file that is half written is read as far as its lines can be."""
     written = next((value.text for value in view.values("approvals", "allowed_signers")), DEFAULT_SIGNERS)
     try:
         data = file.tree.read(join_path(folder_of(file.path), written))
@@ -539,7 +542,7 @@ def _principals(file: EditorFile, view: ClusterView) -> Iterator[str]:
 
 
 def _file_items(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iterator[CompletionItem]:
-    """The files below a folder with one of the endings, and its folders if `/` is one; hidden ones are left out."""
+    """Yield the files below a folder with one of the endings, and its folders if `/` is one; hidden ones are left out."""
     waiting, entries = [""], 0
     for _ in range(_MAX_FOLDERS):
         if not waiting:

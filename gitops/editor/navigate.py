@@ -50,14 +50,17 @@ def is_cluster_file(path: str) -> bool:
 
 
 def keys_of(path: str) -> Mapping[str, str] | None:
-    """The documented keys of a file of settings: of a `cluster.yaml`, or of `gitops.yaml` at the top; None for other files."""
+    """Return the documented keys of a file of settings: of a `cluster.yaml`, or of `gitops.yaml` at the top.
+
+    None for other files.
+    """
     if is_cluster_file(path):
         return CLUSTER_KEYS
     return GITOPS_KEYS if path == GITOPS_FILE else None
 
 
 def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccurrence | None:
-    """The occurrence over an offset of a schema or query file."""
+    """Return the occurrence over an offset of a schema or query file."""
     occurrences: tuple[Occurrence, ...] = ()
     piece = TextPiece(0, b"")
     if file.path.endswith(SCHEMA):
@@ -134,7 +137,7 @@ def rename_problem(cache: TextCache, file: EditorFile, offset: int, name: str | 
 
 
 def rename_edits(cache: TextCache, file: EditorFile, offset: int, name: str) -> tuple[tuple[Span, str], ...]:
-    """The edits that rename the name at an offset; none if `rename_problem` has a reason."""
+    """Return the edits that rename the name at an offset; none if `rename_problem` has a reason."""
     found = find_occurrence(cache, file, offset)
     if found is None or rename_problem(cache, file, offset, name) is not None:
         return ()
@@ -153,7 +156,7 @@ def _spans_in_query(cache: TextCache, file: EditorFile, found: FileOccurrence) -
 
 
 def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, declared: PathSpan) -> Iterator[PathSpan]:
-    """The occurrences in the files of a graph whose symbol is declared at one place."""
+    """Yield the occurrences in the files of a graph whose symbol is declared at one place."""
     schema = cache.file(file.tree, use.schema)
     if schema is None:
         return
@@ -206,7 +209,7 @@ def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> It
 
 
 def _named_file(file: EditorFile, written: str) -> str | None:
-    """The path of a file that `cluster.yaml` names, if it can be read."""
+    """Return the path of a file that `cluster.yaml` names, if it can be read."""
     try:
         path = join_path(folder_of(file.path), written)
         if file.tree.kind(path) is PathKind.FILE:
@@ -234,7 +237,7 @@ class Hover(NamedTuple):
 
 
 def hover(cache: TextCache, file: EditorFile, offset: int) -> Hover | None:
-    """The documentation of the word at an offset; None for an unknown name and between words."""
+    """Return the documentation of the word at an offset; None for an unknown name and between words."""
     keys = keys_of(file.path)
     if keys is not None:
         found = cache.cluster_view(file.data).at(offset)
@@ -285,7 +288,7 @@ def _markdown(cache: TextCache, file: EditorFile, occurrence: FileOccurrence) ->
 
 
 def _declaration(view: SchemaView, declaration: Declaration) -> str:
-    """A type with its head, its properties, also those of interfaces, its constraints and its descriptions."""
+    """Return a type with its head, its properties, also those of interfaces, its constraints and its descriptions."""
     lines = [each.text for _, each in view.properties(declaration).values()]
     lines += declaration.rules
     body = "".join(f"\n    {line}" for line in lines)
@@ -317,5 +320,5 @@ def _plain(text: str) -> str:
 
 
 def _joined(*parts: str) -> str:
-    """The parts that are not empty, as paragraphs."""
+    """Return the parts that are not empty, as paragraphs."""
     return "\n\n".join(part for part in parts if part)

@@ -34,7 +34,7 @@ class LayoutEdit(NamedTuple):
 
 
 def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
-    """The declarations of a file, in its order."""
+    """Return the declarations of a file, in its order."""
     if keys_of(file.path) is not None:
         return _cluster_items(cache.cluster_view(file.data), ())
     found = []
@@ -55,7 +55,10 @@ def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
 
 
 def layout_edit(file: EditorFile) -> LayoutEdit | None:
-    """The smallest edit of whole lines that formats a file as `gitops fmt` does; None if nothing changes or it does not parse."""
+    """Return the smallest edit of whole lines that formats a file as `gitops fmt` does.
+
+    None if nothing changes or it does not parse.
+    """
     try:
         if file.path.endswith(SCHEMA):
             after = format_schema(file.data)

@@ -50,7 +50,7 @@ class EditorProblem(NamedTuple):
 
 
 def find_problems(cache: TextCache, file: EditorFile) -> tuple[EditorProblem, ...]:
-    """The problems of a file in source order, at most 100; raises nothing for any content."""
+    """Return the problems of a file in source order, at most 100; raises nothing for any content."""
     found: Iterator[EditorProblem] = iter(())
     if file.path.endswith(SCHEMA):
         found = _schema_problems(cache, file)
@@ -75,7 +75,7 @@ class _ParsedPiece(NamedTuple):
     occurrences: tuple[Occurrence, ...] = ()
 
     def problem(self, code: Code, problem: LanguageProblem, graph: str = "") -> EditorProblem:
-        """The problem at its place in the file, with the name of the graph if one is given."""
+        """Return the problem at its place in the file, with the name of the graph if one is given."""
         size = len(self.file.data)
         start, end = self.piece.in_file(problem.span)
         span = Span(min(start, size), min(end, size))
@@ -89,7 +89,7 @@ class _ParsedPiece(NamedTuple):
         return EditorProblem(span, code, severity, "\n".join(lines), replacement, related)
 
     def _related(self, span: Span) -> Iterator[RelatedSpan]:
-        """The declaration of the name that a problem is about, or of the type that lacks it."""
+        """Yield the declaration of the name that a problem is about, or of the type that lacks it."""
         occurrence = occurrence_at(self.occurrences, span.start)
         if occurrence is None:
             # The property that the value here is written to or compared with.
@@ -151,7 +151,7 @@ def _query_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
 
 
 def _checker_problems(parsed: _ParsedPiece) -> Iterator[EditorProblem]:
-    """The problems of a query with each graph; a schema that does not compile is reported once for each query."""
+    """Yield the problems of a query with each graph; a schema that does not compile is reported once for each query."""
     cache, uses = parsed.cache, parsed.file.uses
     for use in uses:
         schema = cache.schema_of(parsed.file, use)
@@ -183,7 +183,7 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
-    """The problems of `gitops.yaml`, and of what it names."""
+    """Yield the problems of `gitops.yaml`, and of what it names."""
     for each in check_rules(file.tree, file.data):
         if each.source is not None:
             message = f"{each.message}\n{each.fix}" if each.fix else each.message
@@ -194,7 +194,10 @@ def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
 def _setting_problem(
     cache: TextCache, file: EditorFile, keys: Mapping[str, str], place: tuple[int, int], problem: EditorProblem
 ) -> EditorProblem:
-    """The problem over the key or value at a line and column, which count from 1; with the name that was probably meant."""
+    """Return the problem over the key or value at a line and column, which count from 1.
+
+    With the name that was probably meant.
+    """
     lines, view = Lines(file.data, Encoding.UTF32), cache.cluster_view(file.data)
     start = lines.offset(max(place[0] - 1, 0), max(place[1] - 1, 0))
     at = view.at(start)

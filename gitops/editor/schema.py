@@ -71,22 +71,22 @@ class SchemaView:
                     self._folded.setdefault(name.lower(), name)
 
     def declaration(self, kind: TypeKind | None, name: str) -> Declaration | None:
-        """The declaration of a type."""
+        """Return the declaration of a type."""
         found = None if kind is None else self._found.get((kind, name))
         return None if found is None else found[1]
 
     def edge(self, name: str) -> Declaration | None:
-        """The edge that a query names."""
+        """Return the edge that a query names."""
         return self.declaration(TypeKind.EDGE, name) or self.declaration(
             TypeKind.EDGE, self._folded.get(name.lower(), "")
         )
 
     def declarations(self, kind: TypeKind) -> Iterator[Declaration]:
-        """The declarations of one kind, in the order of the file."""
+        """Return the declarations of one kind, in the order of the file."""
         return (declaration for (of, _), (_, declaration) in self._found.items() if of is kind)
 
     def properties(self, declaration: Declaration) -> dict[str, tuple[Declaration, DeclaredProperty]]:
-        """The properties of a type by name, each with its declaration: the type itself or an interface."""
+        """Return the properties of a type by name, each with its declaration: the type itself or an interface."""
         # Declarations live as long as this view, so no two ever have the same identity.
         found = self._properties.get(id(declaration))
         if found is None:
@@ -98,12 +98,12 @@ class SchemaView:
         return found
 
     def property(self, symbol: Symbol) -> tuple[Declaration, DeclaredProperty] | None:
-        """The property of a symbol with its declaration."""
+        """Return the property of a symbol with its declaration."""
         owner = self.declaration(symbol.type_kind, symbol.owner)
         return None if owner is None else self.properties(owner).get(symbol.name)
 
     def span(self, symbol: Symbol) -> Span | None:
-        """The span of the declaration of a type or property name, in the whole text."""
+        """Return the span of the declaration of a type or property name, in the whole text."""
         if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._in_file(found[0], found[1].span)

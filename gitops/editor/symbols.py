@@ -66,7 +66,10 @@ def is_local(symbol: Symbol) -> bool:
 
 
 def occurrence_at(occurrences: tuple[Occurrence, ...], offset: int) -> Occurrence | None:
-    """The occurrence over an offset; the offset after a word still belongs to it, unless the next word begins there."""
+    """Return the occurrence over an offset.
+
+    The offset after a word still belongs to it, unless the next word begins there.
+    """
     ending = None
     for occurrence in occurrences:
         if occurrence.start <= offset < occurrence.end:
@@ -127,7 +130,7 @@ class Lines:
         return start, end - (2 if self._data.endswith(b"\r\n", start, end) else 1)
 
     def line_of(self, offset: int) -> int:
-        """The line in which a byte offset lies."""
+        """Return the line in which a byte offset lies."""
         return bisect_right(self._starts, max(offset, 0)) - 1
 
     def position(self, offset: int) -> tuple[int, int]:
@@ -152,7 +155,10 @@ class Lines:
         return line, units
 
     def offset(self, line: int, character: int) -> int:
-        """The byte offset of a position; after the end of a line its end, after the last line the end of the text."""
+        """Return the byte offset of a position.
+
+        After the end of a line its end, after the last line the end of the text.
+        """
         if line >= self.count:
             return len(self._data)
         start, end = self.span(line)
@@ -164,7 +170,7 @@ class Lines:
         return min(start + len(before.decode(self._codec, "ignore").encode("utf-8")), end)
 
     def cut(self, line: int, character: int) -> tuple[bytes, bytes]:
-        """The code units of a line before and after a position; it may be inside of a surrogate pair."""
+        """Return the code units of a line before and after a position; it may be inside of a surrogate pair."""
         start, end = self.span(line)
         units = self._data[start:end].decode("utf-8", "replace").encode(self._codec)
         at = len(units) if line >= self.count else max(character, 0) * self._width

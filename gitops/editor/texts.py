@@ -58,7 +58,7 @@ class TextCache:
         self.graphs = lru_cache(_SCHEMAS)(lambda data: cluster_graphs(self._cluster(data), self.cluster_view(data)))
 
     def file(self, tree: SourceTree, path: str) -> EditorFile | None:
-        """A file with its graphs; None if it cannot be read."""
+        """Return a file with its graphs; None if it cannot be read."""
         try:
             data = tree.read(path)
         except SourceError:
@@ -78,11 +78,11 @@ class TextCache:
             return None
 
     def view_of(self, file: EditorFile) -> SchemaView:
-        """The declarations that the names of a file are looked up in; none if it has no schema."""
+        """Return the declarations that the names of a file are looked up in; none if it has no schema."""
         return self.schema_view(self.schema_of(file) or b"")
 
     def piece_at(self, data: bytes, offset: int) -> TextPiece:
-        """The piece of a query file that has an offset; where two meet, the second."""
+        """Return the piece of a query file that has an offset; where two meet, the second."""
         found = TextPiece(0, b"")
         for piece in self.pieces(data):
             if piece.start > offset:
@@ -94,7 +94,7 @@ class TextCache:
         return read_query(read_tokens(_bounded(piece)), self.schema_view(schema or b""))
 
     def _checked(self, piece: bytes, schema: bytes) -> tuple[LanguageProblem, ...]:
-        """The problems of a piece that parses, against a schema that compiles."""
+        """Return the problems of a piece that parses, against a schema that compiles."""
         queries, compiled = self.parsed(piece), self.compiled(schema)
         if isinstance(queries, LanguageError) or isinstance(compiled, LanguageError):
             return ()
@@ -113,7 +113,7 @@ def _bounded(data: bytes) -> bytes:
 
 
 def _or_error(read: Callable[[bytes], _Read]) -> Callable[[bytes], _Read | LanguageError]:
-    """The reader, with the error as a result."""
+    """Return the reader, with the error as a result."""
 
     def read_text(data: bytes) -> _Read | LanguageError:
         try:
@@ -181,17 +181,20 @@ class Subtree:
 
 
 def join_path(folder: str, path: str) -> str:
-    """The path in the tree of a path written in a folder. Raises SourceError if it leads out of the tree."""
+    """Return the path in the tree of a path written in a folder. Raises SourceError if it leads out of the tree."""
     return normalize(path if path.startswith("/") else f"{folder}/{path}", confined=True)
 
 
 def folder_of(path: str) -> str:
-    """The folder of a file; `.` for the top."""
+    """Return the folder of a file; `.` for the top."""
     return path.rpartition("/")[0] or "."
 
 
 def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
-    """The graphs that a `cluster.yaml` declares, in name order; read by its lines if it is not valid (`cluster` is None)."""
+    """Return the graphs that a `cluster.yaml` declares, in name order.
+
+    Read by its lines if it is not valid (`cluster` is None).
+    """
     found: list[GraphSources] = []
     sources: tuple[tuple[str | None, str], ...]
     for graph in () if cluster is None else cluster.graphs:
@@ -215,7 +218,7 @@ def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[
 def graph_uses(
     tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[GraphSources, ...]]
 ) -> tuple[GraphUse, ...]:
-    """The graphs that `path` belongs to, in name order; may be empty. Raises nothing."""
+    """Return the graphs that `path` belongs to, in name order; may be empty. Raises nothing."""
     above = home = folder_of(path)
     while True:
         try:
@@ -238,7 +241,10 @@ def graph_uses(
 
 
 def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, str]]:
-    """The query files of a graph, each with the name of its query in map form; folders that cannot be listed are left out."""
+    """Yield the query files of a graph, each with the name of its query in map form.
+
+    Folders that cannot be listed are left out.
+    """
     for name, written in use.sources:
         path = _path_or_none(use.folder or ".", written)
         if path is None:

@@ -75,12 +75,15 @@ class TextPiece(NamedTuple):
         return Span(self.start, self.start + len(self.data.rstrip()))
 
     def in_file(self, part: Span | Token | Occurrence) -> Span:
-        """The span in the file of a part of the piece."""
+        """Return the span in the file of a part of the piece."""
         return Span(self.start + part.start, self.start + part.end)
 
 
 def read_tokens(data: bytes) -> tuple[Token, ...]:
-    """The tokens of any bytes, in order; other text is skipped, and a string without an end stops at the end of its line."""
+    """Return the tokens of any bytes, in order.
+
+    Other text is skipped, and a string without an end stops at the end of its line.
+    """
     found: list[Token] = []
     at, end, pattern = 0, len(data), _TOKEN
     while at < end:
@@ -110,7 +113,7 @@ class TokenReader:
         self._occurrences: list[Occurrence] = []
 
     def _peek(self, distance: int = 0) -> Token:
-        """The token at a distance from the next one; one of kind EOF outside of the piece."""
+        """Return the token at a distance from the next one; one of kind EOF outside of the piece."""
         at = self._at + distance
         return self._tokens[at] if 0 <= at < len(self._tokens) else _OUTSIDE
 

@@ -256,7 +256,7 @@ class WebClient:
         return bytes(data[: self._service.max_bytes + 1])
 
     def _refusal(self, request: WebRequest, status: int, headers: Mapping[str, str], data: bytes) -> _Failure:
-        """The failure that a status means, with the pause that the service names."""
+        """Return the failure that a status means, with the pause that the service names."""
         text = self._redact(data[: _SHOWN * 4].decode("utf-8", "replace"))[:_SHOWN]
         endpoint = f"{request.method} /{request.path.lstrip('/')[:200]}"
         said = f"answers {endpoint} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)

@@ -231,7 +231,10 @@ class Dialect(ABC):
         quiet: frozenset[int] = frozenset(),
         repeatable: bool | None = None,
     ) -> WebRequest:
-        """A request that writes. What creates something is not repeatable, unless `repeatable` says that it is."""
+        """Return a request that writes.
+
+        What creates something is not repeatable, unless `repeatable` says that it is.
+        """
         again = method != "POST" if repeatable is None else repeatable
         return WebRequest(method, self.root + path, body=body, headers=self.headers, repeatable=again, quiet=quiet)
 

@@ -146,7 +146,10 @@ class GiteaDialect(PullsDialect):
         return replace(super().read_viewer(answer), bot=True)
 
     def _source(self, head: JsonObject) -> str:
-        """The branch of a request. After it is deleted, only its label names it; a push to `refs/for` has no branch."""
+        """Return the branch of a request.
+
+        After it is deleted, only its label names it; a push to `refs/for` has no branch.
+        """
         ref = head.text("ref")
         label = head.text_or("label") if ref.startswith("refs/") else ref
         return HEADS + label if label else ref

@@ -234,7 +234,7 @@ class PullsDialect(Dialect):
     # Inside
 
     def _source(self, head: JsonObject) -> str:
-        """The branch of a request."""
+        """Return the branch of a request."""
         return HEADS + head.text("ref")
 
     def _author(self, data: JsonObject) -> port.Account:

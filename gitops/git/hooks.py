@@ -244,7 +244,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _hook_text(path: Path) -> bytes:
-    """The beginning of a hook, links followed; nothing if it is not a file that can be read."""
+    """Return the beginning of a hook, links followed; nothing if it is not a file that can be read."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_HOOK) if path.is_file() else b""

@@ -190,7 +190,7 @@ class Libgit2Engine:
 
 
 def common_dir(git_dir: str) -> Path:
-    """The folder that all work trees of a repository share (gitrepository-layout(5), `commondir`)."""
+    """Return the folder that all work trees of a repository share (gitrepository-layout(5), `commondir`)."""
     folder = Path(git_dir)
     link = folder / "commondir"
     return Path(os.path.normpath(folder / link.read_text(encoding="utf-8").strip())) if link.is_file() else folder

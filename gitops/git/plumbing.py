@@ -88,7 +88,7 @@ class PlumbingEngine:
         self._parents: dict[str, tuple[str, ...]] = {}
 
     def _refused(self, reason: str) -> UsageError:
-        """The error for a repository that this git program does not read."""
+        """Return the error for a repository that this git program does not read."""
         unsupported = any(part in reason for part in _NOT_SUPPORTED)
         code = Code.REPOSITORY_UNSUPPORTED if unsupported else Code.NOT_A_REPOSITORY
         return UsageError(code, f"{self.git_dir}: {' '.join(reason.split())}")
@@ -208,7 +208,7 @@ class PlumbingEngine:
         return {name: found for name, found in listed if is_below(name, prefix)}
 
     def _listed(self, prefix: str) -> dict[str, str]:
-        """The ref `prefix`, or those below it. A pattern of several characters is not one of a ref."""
+        """Return the ref `prefix`, or those below it. A pattern of several characters is not one of a ref."""
         output = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", "--", prefix)
         self._check(output, prefix)
         rows = (line.partition(" ") for line in output.stdout.decode("utf-8", "replace").splitlines())
@@ -246,7 +246,10 @@ class PlumbingEngine:
         return output.stdout.decode("ascii", "replace").split()
 
     def _line(self, head: str) -> list[str]:
-        """The first commits on the line of first parents from `head`. Most questions are about commits that are near."""
+        """Return the first commits on the line of first parents from `head`.
+
+        Most questions are about commits that are near.
+        """
         if len(self._parents) > _MOST_REMEMBERED:
             self._parents.clear()
         line = [head]
@@ -283,7 +286,7 @@ class PlumbingEngine:
         return {**_OFFLINE, **self._writable, "GIT_ATTR_SOURCE": self.write("tree", b""), "GIT_ATTR_NOSYSTEM": "1"}
 
     def _merge(self, ours: str, theirs: str) -> tuple[str, Sequence[tuple[str, str, int, str]]]:
-        """The tree of a merge, and mode, id, stage and path of every conflicting version of a file."""
+        """Return the tree of a merge, and mode, id, stage and path of every conflicting version of a file."""
         options = ("-c", "merge.renormalize=false", "-c", f"core.attributesFile={os.devnull}")
         command = ("merge-tree", "--write-tree", "-z", "--no-messages", "--allow-unrelated-histories")
         # The folder of a run is where git looks for attributes of a work tree.
@@ -311,7 +314,7 @@ class PlumbingEngine:
         return self._favored(tree, stages)
 
     def _commit(self, tree: str, *parents: str) -> str:
-        """A commit for a merge. The same trees give the same commit, so repeated merges leave one behind."""
+        """Return a commit for a merge. The same trees give the same commit, so repeated merges leave one behind."""
         return self.write("commit", format_commit(NewCommit(tree, parents, _MERGER, "merge\n")))
 
     def _favored(self, tree: str, stages: Sequence[tuple[str, str, int, str]]) -> MergeResult:

@@ -326,7 +326,7 @@ class SelfRemote:
 
 
 def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
-    """The refs in the output of `git ls-remote` that have one of these names or are in such a folder, sorted."""
+    """Return the refs in the output of `git ls-remote` that have one of these names or are in such a folder, sorted."""
     rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
     listed = (
         (name, found) for found, _, name in rows if is_object_id(found) and any(is_below(name, f) for f in folders)
@@ -335,7 +335,7 @@ def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
 
 
 def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
-    """The conflict of a push that came too late."""
+    """Return the conflict of a push that came too late."""
     names = ", ".join(update.ref for update in updates)
     return ConflictError(Code.GIT_REF_CONFLICT, f"the remote has changed: {names}")
 

@@ -202,7 +202,7 @@ class GitRepository:
         return found[1]
 
     def _missing(self, object_id: str) -> GitopsError:
-        """The error for an object that is not here, which a partial or shallow clone may have left out."""
+        """Return the error for an object that is not here, which a partial or shallow clone may have left out."""
         if self._engine.is_partial:
             return GitopsError(Code.PARTIAL_CLONE, f"object {object_id[:12]} was left out (--filter)")
         if self.is_shallow:

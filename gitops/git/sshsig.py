@@ -55,7 +55,7 @@ class _Reader:
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Return the next `count` bytes."""
         part = self._data[self._at : self._at + count]
         if len(part) != count:
             raise _RefusedError("the signature is truncated")
@@ -63,11 +63,11 @@ class _Reader:
         return part
 
     def string(self) -> bytes:
-        """A length-prefixed string."""
+        """Return a length-prefixed string."""
         return self.take(int.from_bytes(self.take(4), "big"))
 
     def number(self) -> int:
-        """A positive number in its shortest form."""
+        """Return a positive number in its shortest form."""
         data = self.string()
         if not data or data[0] > 127 or (data[0] == 0 and data[1:2] < b"\x80"):  # noqa: PLR2004 - the sign bit
             raise _RefusedError("a number in the signature is not in its shortest positive form")
@@ -89,11 +89,11 @@ class SshSignature:
     signature: bytes
 
     def key_text(self) -> str:
-        """The key as it appears in the second field of a public key line."""
+        """Return the key as it appears in the second field of a public key line."""
         return base64.b64encode(self.key).decode()
 
     def key_type(self) -> str:
-        """The key type: the first string of the key blob."""
+        """Return the key type: the first string of the key blob."""
         return _Reader(self.key).string().decode("ascii", "replace")
 
     def signed_bytes(self, payload: bytes) -> bytes:
@@ -103,7 +103,7 @@ class SshSignature:
 
 
 def _string(data: bytes) -> bytes:
-    """The wire form of a string."""
+    """Return the wire form of a string."""
     return len(data).to_bytes(4, "big") + data
 
 
@@ -199,7 +199,7 @@ def _check_ed25519(public: bytes, value: bytes, signed: bytes) -> None:
 
 
 def _point(key: _Reader, kind: bytes) -> bytes:
-    """The curve point of an ECDSA key, whose blob repeats the name of the curve (RFC 5656)."""
+    """Return the curve point of an ECDSA key, whose blob repeats the name of the curve (RFC 5656)."""
     curve, point = key.string(), key.string()
     name = b"nistp256" if kind == _SK_ECDSA else kind.removeprefix(b"ecdsa-sha2-")
     if curve != name or not point.startswith(_UNCOMPRESSED):

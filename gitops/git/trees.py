@@ -120,7 +120,7 @@ def _raw_level(read: ReadObject, tree_id: str | None) -> Mapping[bytes, tuple[by
 
 
 def _folder(entry: RawEntry | None) -> str | None:
-    """The tree id of an entry that is a folder."""
+    """Return the tree id of an entry that is a folder."""
     return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
 

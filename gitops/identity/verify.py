@@ -91,10 +91,10 @@ class KeyRing:
         self._sources: dict[tuple[str, str | None, tuple[str, ...]], _Source] = {}
 
     def find(self, issuer: TokenIssuer, key_id: str | None, algorithm: str, *, may_read: bool) -> jwt.PyJWK:
-        """The key of a token.
+        """Return the key of a token.
 
-        Raises GitopsError `issuer_unavailable`, TokenRefusedError, and KeysNeededError if keys have to be read and `may_read` is
-        false.
+        Raises GitopsError `issuer_unavailable`, TokenRefusedError, and KeysNeededError if keys have to be read and
+        `may_read` is false.
         """
         source = self._source(issuer)
         keys = self._usable(source)
@@ -306,7 +306,7 @@ def _issuer(claims: Mapping[str, Any], issuers: Sequence[TokenIssuer]) -> TokenI
 
 
 def _head(token: bytes) -> Mapping[str, Any]:
-    """The header of a token that may be verified."""
+    """Return the header of a token that may be verified."""
     first = token.partition(b".")[0]
     try:
         head = json.loads(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
@@ -326,7 +326,7 @@ def _head(token: bytes) -> Mapping[str, Any]:
 
 
 def _moment(claims: Mapping[str, Any], name: str) -> float | None:
-    """A time in seconds since 1970, None without one. Raises TokenRefusedError for anything else."""
+    """Return a time in seconds since 1970, None without one. Raises TokenRefusedError for anything else."""
     value = claims.get(name)
     if value is None:
         return None

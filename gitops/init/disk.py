@@ -43,7 +43,7 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read_templates() -> dict[str, str]:
-    """The files of the scaffold by name, from the installed wheel or from the source checkout."""
+    """Return the files of the scaffold by name, from the installed wheel or from the source checkout."""
     packaged, checkout = files(gitops) / "_data" / "scaffold", Path(gitops.__file__).resolve().parent.parent
     folder: Traversable = packaged if packaged.is_dir() else checkout / "scaffold"
     action = packaged / _ACTION if packaged.is_dir() else checkout / ".github/actions/gitops" / _ACTION
@@ -52,7 +52,7 @@ def read_templates() -> dict[str, str]:
 
 
 def read_file(root: str, path: str) -> bytes | None:
-    """The content of a file, None if there is nothing of that name.
+    """Return the content of a file, None if there is nothing of that name.
 
     Raises GitopsError `source_unreadable` for a link, a folder, or a file that is too large, on the way or at its end.
     """
@@ -74,7 +74,7 @@ def read_file(root: str, path: str) -> bytes | None:
 
 
 def list_files(root: str, folder: str) -> list[str]:
-    """The names in a folder, none if there is no such folder. Raises GitopsError `source_unreadable`."""
+    """Return the names in a folder, none if there is no such folder. Raises GitopsError `source_unreadable`."""
     try:
         with _opened(root, f"{folder}/.", make=False) as (opened, _):
             return sorted(os.listdir(opened))  # noqa: PTH208 - a descriptor has no path

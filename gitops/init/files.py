@@ -108,7 +108,7 @@ class FoundCluster:
 
 
 def find_path(names: List) -> str | None:
-    """The folder that holds a cluster already, None if none or several could be it."""
+    """Return the folder that holds a cluster already, None if none or several could be it."""
     top = [name for name in names(".") if not name.startswith(".")]
     if _DECLARATION in top or _SCHEMA in top:
         return "."
@@ -320,12 +320,12 @@ def schema_files() -> dict[str, bytes]:
 
 
 def _owners(request: InitRequest) -> tuple[str, ...]:
-    """The approvers whom GitHub knows by their address; they own the files of the bot."""
+    """Return the approvers whom GitHub knows by their address; they own the files of the bot."""
     return tuple(who for who, _ in request.approvers if "@" in who) if request.forge is ForgeKind.GITHUB else ()
 
 
 def _cluster_files(request: InitRequest) -> dict[str, str]:
-    """The files of the cluster folder by path, `cluster.yaml` first, with the names of their templates."""
+    """Return the files of the cluster folder by path, `cluster.yaml` first, with the names of their templates."""
     folder = "" if request.path == "." else f"{request.path}/"
     always = {
         f"{folder}cluster.yaml": "cluster/cluster.yaml",
@@ -448,7 +448,7 @@ def _values(request: InitRequest) -> Mapping[str, str]:
 
 
 def _up(request: InitRequest) -> str:
-    """The way from the cluster folder to the root of the repository."""
+    """Return the way from the cluster folder to the root of the repository."""
     return "" if request.path == "." else "../" * len(request.path.split("/"))
 
 
@@ -470,9 +470,10 @@ class SetupStep:
 
 
 def next_steps(request: InitRequest, server: str | None = None, bot_key: str | None = None) -> tuple[SetupStep, ...]:
-    """The steps to the first applied cluster, in order.
+    """Return the steps to the first applied cluster, in order.
 
-    `server` is the bare repository if it is a folder of this machine, `bot_key` the path of the bot's private key if known.
+    `server` is the bare repository if it is a folder of this machine, `bot_key` the path of the bot's private key if
+    known.
     """
     key = shlex.quote(bot_key) if bot_key else "KEY"
     before: list[SetupStep]
@@ -643,7 +644,7 @@ def _github_storage(request: InitRequest) -> list[SetupStep]:
 
 
 def _ruleset(request: InitRequest, *, owned: bool) -> str:
-    """The command that makes the plan a required check; with `owned`, owners review the files that are theirs."""
+    """Return the command that makes the plan a required check; with `owned`, owners review the files that are theirs."""
     checks = {
         "strict_required_status_checks_policy": False,
         "required_status_checks": [{"context": f"gitops/plan/{request.cluster}"}],

@@ -51,7 +51,10 @@ Read = Callable[[str], bytes | None]
 
 
 def dependencies_of_jobs(templates: Mapping[str, str], existing: Read, *, strategies: bool) -> str:
-    """The pinned packages that jobs install; with the driver for targets where it is asked for, or installed already."""
+    """Return the pinned packages that jobs install.
+
+    With the driver for targets where it is asked for, or installed already.
+    """
     driver = strategies or _DRIVER.search(existing(REQUIREMENTS) or b"") is not None
     return templates["requirements.txt"] + (templates["requirements-materialize.txt"] if driver else "")
 
@@ -87,7 +90,7 @@ def upgrade(
 
 
 def _strategies_files(templates: Mapping[str, str], existing: Read) -> dict[str, bytes]:
-    """The jobs of ticks, in the form of the jobs that are there."""
+    """Return the jobs of ticks, in the form of the jobs that are there."""
     content = existing(CONFIG_FILE)
     found = next(((kind, jobs) for kind, path in JOBS.items() if (jobs := existing(path)) is not None), None)
     if content is None or found is None:
@@ -155,7 +158,7 @@ class Wheel:
 
 
 def running_wheel() -> Wheel:
-    """The wheel of the installation that runs.
+    """Return the wheel of the installation that runs.
 
     Raises GitopsError `installation_unusable` if the program was not installed, or if a file is not what was installed.
     """

@@ -82,7 +82,7 @@ def audit_form(report: AuditReport) -> Form:
 
 
 def _listed(changes: Sequence[EntryChange], record: LogRecord) -> list[EntryChange]:
-    """The first changes of an entry with each result, and all that were approved or that change rules."""
+    """Return the first changes of an entry with each result, and all that were approved or that change rules."""
     marked = {each.use.resource for each in record.approvals} | {each.address for each in record.rules}
     listed, alike = [], Counter[tuple[str, str | None]]()
     for change in changes:

@@ -224,7 +224,7 @@ def listed_rows(
 
 
 def _counted(badge: str, effect: str, found: Sequence[Address]) -> CountRow:
-    """The row of several changes: graphs and schemas are named before queries."""
+    """Return the row of several changes: graphs and schemas are named before queries."""
     names = sorted(found, key=lambda each: (each.kind not in (Kind.GRAPH, Kind.SCHEMA), each))
     more = len(names) - _NAMES if len(names) > _NAMES + 1 else 0
     kinds = Counter(each.kind for each in found)
@@ -248,14 +248,14 @@ def _counted(badge: str, effect: str, found: Sequence[Address]) -> CountRow:
 
 
 def action_of(change: Change) -> str:
-    """The action on a resource, in a word or two."""
+    """Return the action on a resource, in a word or two."""
     if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE:
         return "migrate"
     return "update bindings" if change.binding_change else change.action.value
 
 
 def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
-    """The effect of an apply on a change, and the reason if it is not applied."""
+    """Return the effect of an apply on a change, and the reason if it is not applied."""
     known = words[change.disposition]
     return known if change.reason is None else f"{known} ({change.reason.words})"
 
@@ -297,7 +297,7 @@ def _data(change: Change) -> tuple[str, ...]:
 
 
 def _words(change: Change, badge: Badge) -> str:
-    """The change in words, if neither its steps nor its badge describe it."""
+    """Return the change in words, if neither its steps nor its badge describe it."""
     if badge is Badge.IRREVERSIBLE and change.action is Action.DELETE:
         if change.seen is None:
             return "deleted with an unknown number of rows"
@@ -348,7 +348,7 @@ class TextDiff:
 
 
 def diff_form(change: TextChange) -> dict[str, Any]:
-    """The difference of a text for JSON; `more` is how many lines are left out."""
+    """Return the difference of a text for JSON; `more` is how many lines are left out."""
     diff = text_diff(change)
     return {"resources": list(diff.resources), "lines": list(diff.lines), "more": diff.more}
 
@@ -390,7 +390,7 @@ class _Matcher(SequenceMatcher[str]):
     b: Sequence[str]
 
     def get_opcodes(self) -> list[Any]:
-        """The edits, each of lines that go or come moved to where it begins like a declaration."""
+        """Return the edits, each of lines that go or come moved to where it begins like a declaration."""
         ends = (0, 0, 0, 0), (len(self.a), len(self.a), len(self.b), len(self.b))
         found: list[Any] = [("equal", *ends[0]), *super().get_opcodes(), ("equal", *ends[1])]
         for index in range(1, len(found) - 1):
@@ -428,7 +428,7 @@ def _indent(line: str) -> int:
 
 
 def _unified(before: list[str], after: list[str]) -> Iterator[str]:
-    """The lines of the diff."""
+    """Yield the lines of the diff."""
     start = max(0, _shared(before, after) - _AROUND)
     end = max(0, _shared(reversed(before[start:]), reversed(after[start:])) - _AROUND)
     old, new = before[start : len(before) - end], after[start : len(after) - end]

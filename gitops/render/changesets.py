@@ -128,7 +128,7 @@ def changeset_outcome(record: Changeset) -> str:
 
 
 def item_form(item: StreamItem) -> Form:
-    """An item of a stream: `{v, seq, at, cluster, changeset, type, data, more}`."""
+    """Return an item of a stream: `{v, seq, at, cluster, changeset, type, data, more}`."""
     if not isinstance(item.what, FullState):
         event = EVENT.form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
         return {**event, "more": item.more}
@@ -144,7 +144,7 @@ def item_form(item: StreamItem) -> Form:
 
 
 def item_lines(item: StreamItem) -> list[str]:
-    """An item of a stream for people; a full state has a line for each changeset in it."""
+    """Return an item of a stream for people; a full state has a line for each changeset in it."""
     if not isinstance(item.what, FullState):
         return [visible(f"{item.at}  {item.changeset} {_what(item.what)}")]
     lines = [f"{item.at}  revision {item.what.state_revision}, {count(len(item.what.resources), 'resource')} applied"]

@@ -104,7 +104,7 @@ def marker(cluster: str) -> str:
 
 
 def plan_comment(comment: PlanComment) -> str:
-    """The effect of a merge, destroyed data first, and the missing approvals; at most 65,536 characters.
+    """Return the effect of a merge, destroyed data first, and the missing approvals; at most 65,536 characters.
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
@@ -112,7 +112,7 @@ def plan_comment(comment: PlanComment) -> str:
 
 
 def plan_summary(comment: PlanComment) -> str:
-    """The same in full, for the summary page of a job: at most 1 MiB of UTF-8, without the hidden lines.
+    """Return the same in full, for the summary page of a job: at most 1 MiB of UTF-8, without the hidden lines.
 
     Raises ValueError like `plan_comment`.
     """
@@ -150,7 +150,10 @@ def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
 
 
 def apply_comment(comment: ApplyComment) -> str:
-    """The result of an apply and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
+    """Return the result of an apply and where it stopped; at most 65,536 characters.
+
+    Raises ValueError like `plan_comment`.
+    """
     changesets, chosen = changeset_views(comment.outcome.changesets), ("--cluster", comment.subject.cluster)
     failed = next((each.key for each in changesets if each.outcome == "failed"), None)
     missing = tuple(a for a in comment.approvals if not a.satisfied)
@@ -196,7 +199,7 @@ def apply_comment(comment: ApplyComment) -> str:
 
 
 def refusal_comment(comment: RefusalComment) -> str:
-    """The reason for refusing a command: the first problem's summary, then each problem with its remedy.
+    """Return the reason for refusing a command: the first problem's summary, then each problem with its remedy.
 
     Raises ValueError like `plan_comment`.
     """
@@ -214,7 +217,7 @@ def refusal_comment(comment: RefusalComment) -> str:
 
 
 def drift_marker(cluster: str) -> str:
-    """The text of the hidden first line, such as `gitops drift=knowledge`. Raises ValueError like `marker`."""
+    """Return the text of the hidden first line, such as `gitops drift=knowledge`. Raises ValueError like `marker`."""
     return marker(cluster).replace("cluster=", "drift=", 1)
 
 
@@ -269,7 +272,7 @@ def drift_body(report: DriftReport) -> str:
 
 
 def drift_gone(report: DriftReport) -> str:
-    """The last comment on the issue of a cluster without drift."""
+    """Return the last comment on the issue of a cluster without drift."""
     seen = f"Observed {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
     return f"{code(f'{report.environment}/{report.cluster}')} no longer differs from its ledger. {seen}\n"
 
@@ -277,7 +280,7 @@ def drift_gone(report: DriftReport) -> str:
 def render_template(
     template: str, values: Mapping[str, object], diagnostics: Sequence[Diagnostic], own: Templates
 ) -> tuple[Section, ...]:
-    """The sections of a template, whose values also have `errors` and `warnings`.
+    """Return the sections of a template, whose values also have `errors` and `warnings`.
 
     If a template of the repository breaks a rule, the built-in one is used, and warns of it.
     """
@@ -295,7 +298,10 @@ def render_template(
 
 
 def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[Section, ...]:
-    """The sections of a plan, with at most so many nodes of the execution graph; from `most` changes on, many are counted."""
+    """Return the sections of a plan, with at most so many nodes of the execution graph.
+
+    From `most` changes on, many are counted.
+    """
     outcome, view = comment.outcome, _view(comment.outcome, comment.view)
     digest = None if view is None else view.plan.digest
     gates = () if view is None else approval_states(view.plan, comment.approvals)
@@ -348,7 +354,7 @@ _NO_PLAN: Mapping[str, object] = {
 def _plan_values(
     view: PlanView, gates: Sequence[ApprovalState], fixes: Mapping[str, Diagnostic], nodes: int, most: int | None
 ) -> dict[str, object]:
-    """The values of a template about a plan; `fixes` are the problems that block its apply, by their place."""
+    """Return the values of a template about a plan; `fixes` are the problems that block its apply, by their place."""
     plan, access = view.plan, view.plan.access
     rows = [
         replace(row.plain, fix=fixes[row.resource].fix or "") if _explains(row, fixes) else row for row in view.rows
@@ -426,7 +432,10 @@ def _debts(comment: PlanComment | ApplyComment) -> dict[str, object]:
 
 
 def commit_address(page: str, commit: str) -> str:
-    """The page of a commit, next to the page of a change request on the same forge; empty if that has no known form."""
+    """Return the page of a commit, next to the page of a change request on the same forge.
+
+    Empty if that has no known form.
+    """
     found = _REQUEST_PAGE.match(page)
     return f"{found[1]}/commit/{commit}" if found and commit else ""
 
@@ -442,7 +451,7 @@ def _onto(subject: CommentSubject) -> str:
 
 
 def _plan_words(digest: str | None) -> str:
-    """A plan by the first digits of its digest: the command that approves it has them all."""
+    """Return a plan by the first digits of its digest: the command that approves it has them all."""
     return f", plan {code(digest[:12])}" if digest else ""
 
 
@@ -460,14 +469,14 @@ def _is_error(found: Diagnostic) -> bool:
 
 
 def _forge_command(comment: RequestComment, words: str) -> str:
-    """A command for a comment, which names its cluster if the repository has several."""
+    """Return a command for a comment, which names its cluster if the repository has several."""
     if not comment.forge_commands:
         return ""
     return f"/gitops {words}{f' --cluster {comment.subject.cluster}' if comment.several else ''}"
 
 
 def _line(words: str) -> str:
-    """A command on one line: a name in it may have line breaks."""
+    """Return a command on one line: a name in it may have line breaks."""
     return " ".join(words.splitlines())
 
 
@@ -540,7 +549,7 @@ class GatedView:
 
 
 def gated_views(rows: Sequence[ChangeRow], approvals: Iterable[ApprovalState]) -> tuple[GatedView, ...]:
-    """The changes that need approvals, worst first, and those that still miss one before the others."""
+    """Return the changes that need approvals, worst first, and those that still miss one before the others."""
     known = {str(row.resource): row for row in rows}
     found = [
         GatedView(row if row is None or each.satisfied else row.plain, each)
@@ -553,7 +562,7 @@ def gated_views(rows: Sequence[ChangeRow], approvals: Iterable[ApprovalState]) -
 
 
 def _ended(rows: Sequence[ChangeRow], stopped: Iterable[NodeResult]) -> tuple[ChangeRow, ...]:
-    """The rows of an apply, with the end of each change that failed or that another one blocked."""
+    """Return the rows of an apply, with the end of each change that failed or that another one blocked."""
     ends = {each.node_id: each for each in stopped if each.outcome.failed or each.blocked_by}
     found = []
     for row in rows:
@@ -576,14 +585,14 @@ def _explains(row: ChangeRow, fixes: Mapping[str, Diagnostic]) -> bool:
 
 
 def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[ApprovalState]) -> str:
-    """The first line of a comment on a plan."""
+    """Return the first line of a comment on a plan."""
     more = [f"{count(len(comment.debts), 'countersignature')} missing"] if comment.debts else []
     more += ["review on the forge missing"] if comment.forge_verdict_missing else []
     return headline(comment.outcome, view, sum(each.missing for each in gates), more, ready="ready to merge")
 
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
-    """The result of an apply in one line; `missing` approvals hold back the rest."""
+    """Return the result of an apply in one line; `missing` approvals hold back the rest."""
     counts, errors = apply_counts(outcome), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
@@ -694,9 +703,11 @@ class DriftView:
 
 @dataclass(frozen=True, slots=True)
 class ProblemView:
-    """Equal problems of several places: the first `places`, and how many `more` there are. `path` names them on one line.
+    """Equal problems of several places: the first `places`, and how many `more` there are.
 
-    `fix` is None where the next problem has the same remedy, so that each is read once.
+    `path` names them on one line.
+
+    `fix` is None if the next problem has the same remedy, so that each is read once.
     """
 
     code: str

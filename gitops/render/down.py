@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 
 def down_text(outcome: DownOutcome, folder: str = "") -> str:
-    """The change with the cost of reversing each step, the reverse steps, then the problems."""
+    """Return the change with the cost of reversing each step, the reverse steps, then the problems."""
     lines = [*_down_lines(outcome), *diagnostic_lines(outcome.diagnostics, folder=folder)]
     return "".join(visible(line) + "\n" for line in lines)
 
 
 def down_form(outcome: DownOutcome) -> Form:
-    """The JSON document; `source` is the schema text whose plan is `back`. Each step has its class of reversibility."""
+    """Return the JSON document; `source` is the schema text whose plan is `back`.
+
+    Each step has its class of reversibility.
+    """
     planned = outcome.migrations
     return present(
         ok=outcome.ok,

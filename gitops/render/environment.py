@@ -200,7 +200,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return filtered
 
     def _top(self, values: Any, most: object) -> Any:
-        """The first `most` items of a list."""
+        """Return the first `most` items of a list."""
         if isinstance(values, str) or not isinstance(most, int) or most < 0:
             raise _RuleError("top gives the first items of a list")
         found = tuple(islice(values, most))
@@ -238,7 +238,7 @@ def _templates() -> Traversable:
 
 
 def _built_in(name: str) -> CodeType:
-    """The compiled code of a built-in template. Raises TemplateNotFound."""
+    """Return the compiled code of a built-in template. Raises TemplateNotFound."""
     file = _templates() / name
     if "/" in name or not name.endswith(".md.j2") or not file.is_file():
         raise TemplateNotFound(name)
@@ -248,7 +248,7 @@ def _built_in(name: str) -> CodeType:
 
 @lru_cache(maxsize=32)
 def _compiled(name: str, text: str) -> CodeType:
-    """The compiled code of a template. Raises TemplateError, with the line, for one that breaks a rule."""
+    """Return the compiled code of a template. Raises TemplateError, with the line, for one that breaks a rule."""
     environment = _Environment()
     tree = environment.parse(text, name, name)
     # Nothing but the allowed part of the language; a problem is reported with its line.

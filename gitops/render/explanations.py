@@ -92,7 +92,7 @@ def explanations(
 
 
 def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
-    """The numbered steps of the verification of an approval, each `passed`, `refused` or `not reached`.
+    """Return the numbered steps of the verification of an approval, each `passed`, `refused` or `not reached`.
 
     Empty without an approval, or if none of the steps refused it.
     """

@@ -221,7 +221,7 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
 
 
 def _owner(node: ExecNode) -> str | None:
-    """The name of the frame of a node; of one of a tick that is its failure group."""
+    """Return the name of the frame of a node; of one of a tick that is its failure group."""
     address = node.address
     if node.kind in (DECISION, REPLICA, READINESS):
         return f"compute cluster {node.group}"
@@ -229,7 +229,7 @@ def _owner(node: ExecNode) -> str | None:
 
 
 def _in_frame(node: ExecNode) -> str:
-    """The title of a node without the name of its graph or compute cluster, which its frame has."""
+    """Return the title of a node without the name of its graph or compute cluster, which its frame has."""
     address = node.address
     if node.kind == BARRIER_KIND:
         return node.id.removeprefix(f"{BARRIER_KIND}.")
@@ -240,7 +240,7 @@ def _in_frame(node: ExecNode) -> str:
 
 
 def _edge_lines(edges: Sequence[ExecEdge], folded: Mapping[str, str]) -> list[str]:
-    """A line for each edge, and one for those alike of nodes that are `folded` under one name."""
+    """Return a line for each edge, and one for those alike of nodes that are `folded` under one name."""
     ends = ((folded.get(e.before, e.before), folded.get(e.after, e.after), e) for e in edges)
     lines = (f"  {one} -> {other} [{e.reason}{f': {e.detail}' if e.detail else ''}]" for one, other, e in ends)
     return list(map(visible, dict.fromkeys(lines)))

@@ -30,7 +30,7 @@ _EXPLAINED = frozenset(
 
 
 def graph_form(result: results.GraphOutcome) -> dict[str, Any]:
-    """The JSON document of a result."""
+    """Return the JSON document of a result."""
     form: dict[str, Any] = result.to_json()
     return {
         "ok": result.ok,
@@ -225,7 +225,7 @@ def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, wi
 
 
 def cell_text(value: Any) -> str:
-    """A JSON value as tables show it."""
+    """Return a JSON value as tables show it."""
     if value is None:
         return _NULL
     plain = isinstance(value, str) and value not in ("", _NULL) and value == value.strip() and value[0] not in '"[{'
@@ -283,7 +283,7 @@ def _one_line(value: Any) -> str:
 
 
 def operator_lines(operators: Sequence[Mapping[str, Any]], indent: str = "") -> list[str]:
-    """The operators of a query in the order in which they ran, those of a nested block below it."""
+    """Return the operators of a query in the order in which they ran, those of a nested block below it."""
     lines = []
     for form in operators:
         parts = [form["operator"], *(str(form[name]) for name in ("variable", "table", "hop") if name in form)]
@@ -333,7 +333,7 @@ def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def queries_text(outcome: QueriesOutcome, folder: str = "", *, verbose: bool = False) -> str:
-    """The queries of each graph, then the problems; each line ended by a line feed."""
+    """Return the queries of each graph, then the problems; each line ended by a line feed."""
     from gitops.render.text import diagnostic_lines
 
     lines = []

@@ -277,7 +277,7 @@ def _apply(outcome: ApplyOutcome) -> Form:
 
 
 def _dry_run(outcome: ApplyOutcome) -> Form:
-    """The members that the JSON document of a dry run has beside those of an apply."""
+    """Return the members that the JSON document of a dry run has beside those of an apply."""
     results, found = {result.node_id: result for result in outcome.results}, []
     for node in outcome.dry_run or ():
         work = {"change": node.address, "action": node.action.value} if node.changes else {}
@@ -289,7 +289,7 @@ def _dry_run(outcome: ApplyOutcome) -> Form:
 
 
 def _serving(serving: Sequence[Replica] | None) -> Form:
-    """The member `serving` of a document, left out where no server is known."""
+    """Return the member `serving` of a document, left out where no server is known."""
     found = [
         {
             "replica": server.report.replica,
@@ -312,7 +312,7 @@ def _revision(revision: RevisionIdentity) -> Form:
 
 
 def _observations(seen: StateObservations) -> Form:
-    """The ledger and the lock as the command found them; `locked` refers to a lock that existed before."""
+    """Return the ledger and the lock as the command found them; `locked` refers to a lock that existed before."""
     holder = seen.held.info
     return present(
         state_path=seen.state_path,
@@ -334,7 +334,10 @@ def _observations(seen: StateObservations) -> Form:
 
 
 def access_form(diff: AccessDiff, widening: Collection[str]) -> Form:
-    """The JSON form: every row in full, but of its actors the first five names; `gated` are the classes that need an approval."""
+    """Return the JSON form: every row in full, but of its actors the first five names.
+
+    `gated` are the classes that need an approval.
+    """
     found = {row.row_class for row in diff.widenings}
     return {
         "version": 1,
@@ -373,7 +376,7 @@ def _access_row(row: AccessRow) -> Form:
 
 
 def _undoings(plan: Plan) -> Form:
-    """The fields of a plan back: the class of each change, and the order in which they are undone."""
+    """Return the fields of a plan back: the class of each change, and the order in which they are undone."""
     forms = []
     for each in plan.undoings:
         form: Form = {"resource": each.resource, "undo": each.undo.value}
@@ -477,12 +480,12 @@ def _debts(debts: Iterable[Debt]) -> Form:
 
 
 def present(**fields: Any) -> Form:
-    """The fields that have a value, in the given order."""
+    """Return the fields that have a value, in the given order."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _recorded(state: LedgerState | None) -> Form:
-    """The statuses and observations that are on disk."""
+    """Return the statuses and observations that are on disk."""
     seen = sorted(state.observations.items() if state else ())
     return {"resource_statuses": _statuses(state), "observations": {text: plain(each) for text, each in seen}}
 

@@ -121,7 +121,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
 
 
 def source_lines(text: SourceText, region: Region) -> list[str]:
-    """The line of a region with its number, and the part of it that the region covers underlined below."""
+    """Return the line of a region with its number, and the part of it that the region covers underlined below."""
     line, data = text.line_span(region.line), text.data
     end = min(region.end, line.end)
     first = max(line.start, region.start - _BEFORE * _BYTES_PER_CHARACTER)

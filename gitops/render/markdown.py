@@ -145,7 +145,10 @@ def link(address: str, words: str) -> str:
 
 
 def hidden(note: str) -> str:
-    """An HTML comment that no reader sees. Raises ValueError unless `note` is of names, digits and `:=. -` only."""
+    """Return an HTML comment that no reader sees.
+
+    Raises ValueError unless `note` is of names, digits and `:=. -` only.
+    """
     if not _HIDDEN_NOTE.match(note):
         raise ValueError("a hidden note holds names and digits only")
     return f"<!-- {note} -->"

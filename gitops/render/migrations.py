@@ -154,7 +154,7 @@ class AffectedView:
 
 
 def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[BreaksView, ...]:
-    """The breaks of each schema whose migration affects a stored query, in plan order."""
+    """Return the breaks of each schema whose migration affects a stored query, in plan order."""
     views, known = [], _by_schema(plan)
     for resource, migration in migrations.items():
         items = []
@@ -199,7 +199,7 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
 
 
 def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
-    """The users of each changed resource that has any."""
+    """Return the users of each changed resource that has any."""
     known, views = _by_schema(plan), []
     # An automatic update of a graph affects no one, and a new resource has no users yet.
     unfelt = {c.address for c in plan.changes if c.disposition is Disposition.DERIVED or c.action is Action.CREATE}
@@ -223,7 +223,7 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
 
 
 def result_line(view: ResultView) -> str:
-    """The change of a result on one plain line."""
+    """Return the change of a result on one plain line."""
     return f"result of {view.query}" + (
         f": {view.changes}" if view.changes else " has its columns in a different order"
     )
@@ -314,7 +314,7 @@ def _in_words(step: Mapping[str, Any]) -> str | None:
 
 
 def _refused(reason: str) -> str:
-    """The words before a step that is not supported, unless its reason has them."""
+    """Return the words before a step that is not supported, unless its reason has them."""
     return "" if "not supported" in reason else "not supported: "
 
 
@@ -349,7 +349,7 @@ def _strings(values: Any) -> Sequence[str]:
 
 
 def _spelled_type(form: Any) -> str:
-    """A property type as schemas spell it: `I32?`, `[String]`, `Vector(4)`, `enum(a, b)`."""
+    """Return a property type as schemas spell it: `I32?`, `[String]`, `Vector(4)`, `enum(a, b)`."""
     scalar, values = form["scalar"], form.get("enum_values")
     if values is not None:
         base = f"enum({', '.join(_strings(values))})"

@@ -37,7 +37,7 @@ class RunView:
     waits: int
 
     def lines(self, now: datetime) -> Iterator[str]:
-        """The view at a later moment: numbers first, then a line for each change that runs or waits."""
+        """Yield the view at a later moment: numbers first, then a line for each change that runs or waits."""
         numbers = [f"{count} {how}" for how, count in self.ended.items() if count and how != "done"]
         numbers += [f"{len(self.running)} running"] + ([f"{self.waits} waiting"] if self.waits else [])
         done = f"{self.ended['done']} of {self.changes} done"
@@ -85,7 +85,7 @@ class RunProgress:
         return None
 
     def view(self) -> RunView:
-        """The run as it is now."""
+        """Return the run as it is now."""
         running, waiting = tuple(self._running.values()), tuple(islice(self._waiting.values(), _MOST_WAITING))
         return RunView(self._changes, dict(self._ended), self._began, running, waiting, len(self._waiting))
 
@@ -107,7 +107,7 @@ class RunProgress:
 
 
 def event_form(event: RunEvent) -> dict[str, Any]:
-    """An event as plain JSON: `{v, seq, at, type, data: {node, ...its facts}}`."""
+    """Return an event as plain JSON: `{v, seq, at, type, data: {node, ...its facts}}`."""
     whole = timestamp(event.at).removesuffix("Z")
     at = f"{whole}.{event.at.microsecond // 1000:03}Z"
     node = {} if event.node is None else {"node": event.node}
@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
 
 
 def _clock(span: timedelta) -> str:
-    """A duration as `M:SS`, or `H:MM:SS`."""
+    """Return a duration as `M:SS`, or `H:MM:SS`."""
     minutes, seconds = divmod(max(0, int(span.total_seconds())), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

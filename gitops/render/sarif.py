@@ -61,10 +61,12 @@ _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 
 
 def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
-    """The log as plain JSON values. `place` gives the path of a file of the cluster folder from the root of the repository.
+    """Return the log as plain JSON values.
 
-    An absolute path, or a path that starts with `..`, is outside of it. At most 5,000 results, errors first; a notification
-    has the number of the others.
+    `place` gives the path of a file of the cluster folder from the root of the repository.
+
+    An absolute path, or a path that starts with `..`, is outside of it. At most 5,000 results, errors first; a
+    notification has the number of the others.
     """
     rules = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
     rules += [_code_rule(code) for code in sorted({each.code for each in outcome.diagnostics})]
@@ -86,7 +88,7 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
 
 
 def audit_sarif(report: AuditReport) -> Form:
-    """The log as plain JSON values: one run, at most 5,000 results."""
+    """Return the log as plain JSON values: one run, at most 5,000 results."""
     codes = sorted({finding.code for finding in report.findings})
     same: Counter[str] = Counter()
     return _log(
@@ -146,7 +148,7 @@ def _rule(rule: LanguageRule) -> Form:
 
 
 def _code_rule(name: Code) -> Form:
-    """The rule that stands for a code of the registry."""
+    """Return the rule that stands for a code of the registry."""
     code = REGISTRY[name]
     about = f"Cause: {code.cause}." if code.fix is None else f"To fix: {code.fix}."
     return {
@@ -247,7 +249,7 @@ def _artifact(path: str) -> Form:
 
 
 def _fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
-    """The identity of a problem from run to run; equal ones are numbered in their order, which `same` counts."""
+    """Return the identity of a problem from run to run; equal ones are numbered in their order, which `same` counts."""
     key = canonical_digest([None if part is None else visible(part) for part in identity])[:_HASH_DIGITS]
     same[key] += 1
     return {_FINGERPRINT: f"{key}:{same[key]}"}

@@ -201,7 +201,7 @@ def tick_form(outcome: TickOutcome) -> dict[str, Any]:
 
 
 def tick_line(outcome: TickOutcome, at: str) -> str:
-    """The last line of the log of a tick, in the form of the events of its run."""
+    """Return the last line of the log of a tick, in the form of the events of its run."""
     return to_line({"v": 1, "at": at, "type": "tick_finished", "data": tick_form(outcome)})
 
 

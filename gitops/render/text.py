@@ -62,10 +62,10 @@ _FOLLOWS = {
 
 
 def to_text(outcome: VerbOutcome, *, folder: str = "", quiet: bool = False, verbose: bool = False) -> str:
-    """The output of a command, each line ended by a line feed; `quiet` prints only problems.
+    """Return the output of a command, each line ended by a line feed; `quiet` prints only problems.
 
-    `folder` is the cluster folder as the reader reaches it. `verbose` prints all remedies, and all that waits. Raises KeyError
-    for an unknown outcome.
+    `folder` is the cluster folder as the reader reaches it. `verbose` prints all remedies, and all that waits. Raises
+    KeyError for an unknown outcome.
     """
     body = [] if quiet else _body(outcome, verbose=verbose)
     problems = diagnostic_lines(outcome.diagnostics, folder=folder, verbose=verbose)
@@ -225,7 +225,7 @@ def access_lines(diff: AccessDiff) -> list[str]:
 
 
 def obstacle_lines(outcome: PlanOutcome) -> list[str]:
-    """The problems that block an apply of the plan, one line each."""
+    """Return the problems that block an apply of the plan, one line each."""
     if not outcome.obstacles:
         return []
     return [
@@ -283,14 +283,14 @@ def change_lines(plan: Plan) -> list[str]:
 
 
 def few(names: Sequence[str], *, verbose: bool = False) -> str:
-    """The first of many names with the number of all; `verbose` has them all."""
+    """Return the first of many names with the number of all; `verbose` has them all."""
     if verbose or len(names) <= _NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more ({len(names):,} in all)"
 
 
 def rule_line(change: RuleChange) -> str:
-    """A difference of keys and rules: `+` added, `-` removed, `~` changed."""
+    """Return a difference of keys and rules: `+` added, `-` removed, `~` changed."""
     if change.before is None:
         text = f"+ {change.rule}: {change.after}"
     elif change.after is None:
@@ -430,7 +430,7 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
 
 
 def _serving(serving: Sequence[Replica] | None) -> list[str]:
-    """A line for each live server."""
+    """Return a line for each live server."""
     lines = []
     for server in serving or ():
         report = server.report

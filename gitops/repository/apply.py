@@ -70,7 +70,10 @@ def move_cluster(
 
 
 def governed_apply(moved: ClusterMove, rest: Callable[[ClusterRule], ApplyOutcome]) -> ApplyOutcome:
-    """The outcome of a whole apply after its move of the cluster; `rest` applies the rest where the cluster is then."""
+    """Return the outcome of a whole apply after its move of the cluster.
+
+    `rest` applies the rest where the cluster is then.
+    """
     entry = moved.outcome
     if entry is not None and (moved.refused or moved.rule is None):
         return entry

@@ -204,14 +204,17 @@ class OriginSources:
         return found
 
     def _by(self, account: str) -> Pushed:
-        """A push by an account of the forge."""
+        """Return a push by an account of the forge."""
         if not account:
             return Pushed(How.FORGE, "", None, problem=f"{self.forge_name} does not say who pushed it")
         person, people = person_of_account(self.trust, account), names_of_accounts(self.trust, [account])
         return Pushed(How.FORGE, account, person, people, "" if person else unlisted(account))
 
     def _history(self, branch: str, project: str, head: str) -> PushHistory:
-        """The pushes of a branch, in the repository or in a fork (`project`); empty if the forge does not show them."""
+        """Return the pushes of a branch, in the repository or in a fork (`project`).
+
+        Empty if the forge does not show them.
+        """
         try:
             return follow_pushes(self.forge.pushes(branch, project), head, self._store, self.applied)
         except RemoteError as error:

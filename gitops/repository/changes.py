@@ -69,7 +69,7 @@ def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bo
 
 
 def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | None = None) -> tuple[Address, ...]:
-    """The changes of a cluster that wait for approvals, as its ledger and its branch have them.
+    """Return the changes of a cluster that wait for approvals, as its ledger and its branch have them.
 
     With a `commit`, none if that is not part of the source that the ledger names. Raises GitopsError.
     """

@@ -51,12 +51,12 @@ class LedgerPosition:
     graphs: LedgerGraphs = field(default_factory=lambda: LedgerGraphs(None, {}))
 
     def plain_folder(self, compiler: str | None) -> PlainFolder | None:
-        """The folder that this very program found plain when it was applied."""
+        """Return the folder that this very program found plain when it was applied."""
         record = self.graphs.record
         return None if record is None or record.compiler != compiler else record.folder
 
     def vouched(self, tree: ContentTree, compiler: str | None, folder: ComparedFolder) -> VouchedGraphs | None:
-        """The graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
+        """Return the graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
         return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
 
     @property
@@ -65,7 +65,7 @@ class LedgerPosition:
         return None if self.trust is None else self.trust.forge_kind
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
-        """The tiers of the changes that the rules gate, and for which a review or a command on the forge counts."""
+        """Return the tiers of the changes that the rules gate, and for which a review or a command on the forge counts."""
         at = environment if self.scope is None else self.scope.target.environment
         return frozenset() if self.trust is None else self.trust.reviews_open(at)
 
@@ -76,7 +76,7 @@ class LedgerPosition:
 
 
 def rule_at(target: ClusterTarget) -> ClusterRule:
-    """The rule of a cluster where a ledger records it."""
+    """Return the rule of a cluster where a ledger records it."""
     return ClusterRule(
         name=target.cluster,
         path=target.path,

@@ -169,7 +169,7 @@ class PushGuard:
             raise _refused("a commit in quarantine is kept under its name, and never moved or deleted")
 
     def _ledger_head(self, update: RefUpdate, cluster: str, what: str) -> str:
-        """The ledger entry that the new branch of an approval or a decision (`what`) is for."""
+        """Return the ledger entry that the new branch of an approval or a decision (`what`) is for."""
         if update.old != ZERO or update.new == ZERO:
             raise _refused(f"{what} is created once, and never moved or deleted")
         head = self._reader.resolve(ledger_ref(cluster))
@@ -280,7 +280,10 @@ class PushGuard:
                 raise _refused(f"on a file system that ignores case this is {target}; rename it")
 
     def _declared(self) -> tuple[NamedCluster, ...]:
-        """The clusters of the default branch before the push; empty without a `gitops.yaml`. The file is read once."""
+        """Return the clusters of the default branch before the push; empty without a `gitops.yaml`.
+
+        The file is read once.
+        """
         if self._declared_clusters is None:
             self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
         return self._declared_clusters
@@ -302,7 +305,7 @@ class PushGuard:
         return is_governed(self._reader, self._default_ref)
 
     def _clusters_at(self, commit: str | None) -> tuple[NamedCluster, ...]:
-        """The clusters that `gitops.yaml` of a commit names. Raises GitopsError for a file with a mistake."""
+        """Return the clusters that `gitops.yaml` of a commit names. Raises GitopsError for a file with a mistake."""
         content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
         if content is None:
             return ()
@@ -384,5 +387,5 @@ def record_push(
 def record_of(
     updates: Sequence[RefUpdate], clock: Clock, *, certificate: str | None, key: str | None, account: str | None
 ) -> PushRecord:
-    """The record of a push that happens now."""
+    """Return the record of a push that happens now."""
     return PushRecord(timestamp(clock.now()), tuple(updates), certificate, key, account)

@@ -129,12 +129,12 @@ _MOST_READ = 50
 
 
 def plan_ref(cluster: str, number: int) -> str:
-    """The ref of the newest plan of a change request."""
+    """Return the ref of the newest plan of a change request."""
     return f"{PLANS}/{cluster}/{number}"
 
 
 def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord | None:
-    """The plan of a request that was reported last; None if there is none, or if it cannot be read."""
+    """Return the plan of a request that was reported last; None if there is none, or if it cannot be read."""
     store = repository.git
     try:
         commit = repository.head_of(plan_ref(cluster, number))
@@ -184,7 +184,10 @@ def seen_in_plans(
 
 
 def _newer(first: tuple[str, Seen], second: tuple[str, Seen]) -> tuple[str, Seen]:
-    """The newer of two statements with their times; of one graph, the versions decide, because times have whole seconds."""
+    """Return the newer of two statements with their times.
+
+    Of one graph, the versions decide, because times have whole seconds.
+    """
     (before, old), (at, new) = first, second
     if old.incarnation != new.incarnation:
         return second if at > before else first

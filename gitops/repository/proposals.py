@@ -175,13 +175,13 @@ def entry_of_merge(repository: Repository, rule: ClusterRule, merge: str, what: 
 
 
 def _chain(repository: Repository, rule: ClusterRule) -> tuple[str, ...]:
-    """The commits of a ledger, the first entry first, after the chain was verified."""
+    """Return the commits of a ledger, the first entry first, after the chain was verified."""
     repository.position(rule)
     return entry_ids(repository.git, repository.ledger_head(rule))
 
 
 def _number(chain: tuple[str, ...], text: str) -> int | None:
-    """The number of the entry with this number, commit, or unique prefix of a commit."""
+    """Return the number of the entry with this number, commit, or unique prefix of a commit."""
     if text.isascii() and text.isdigit() and len(text) < _MIN_PREFIX:
         return int(text) if 1 <= int(text) <= len(chain) else None
     found = [
@@ -222,7 +222,7 @@ def _head(repository: Repository, rule: ClusterRule) -> str:
 
 
 def _with_folder(repository: Repository, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
-    """A root tree in which the cluster declares what it declared earlier."""
+    """Return a root tree in which the cluster declares what it declared earlier."""
     was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(repository, root, rule))
     if was.desired is None:
         detail = f"the folder of {earlier.words} cannot be read by this release"
@@ -261,7 +261,7 @@ def _has_hints(*texts: bytes) -> bool:
 
 
 def _without_hints(repository: Repository, rule: ClusterRule, root: str, graphs: Collection[str]) -> str:
-    """A root tree whose schemas of these graphs have no hints."""
+    """Return a root tree whose schemas of these graphs have no hints."""
     from gitops.database.language.schema.reversal import without_hints
     from gitops.database.language.text import LanguageError
 
@@ -355,7 +355,7 @@ def proposed_commit(repository: Repository, proposal: Proposal, person: Person, 
 
 
 def cluster_folder(repository: Repository, root: str, rule: ClusterRule) -> ContentTree:
-    """The folder of a cluster in a root tree. Raises GitopsError `cluster_not_found`."""
+    """Return the folder of a cluster in a root tree. Raises GitopsError `cluster_not_found`."""
     tree = repository.git.subtree(root, rule.path)
     if tree is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"folder {rule.path} does not exist", path=rule.name)

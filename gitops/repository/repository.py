@@ -90,11 +90,14 @@ class Repository(ABC):
 
     @abstractmethod
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
-        """The ledger of a cluster on its branch, and its graphs in a declared storage; they are kept under the name `home`."""
+        """Return the ledger of a cluster on its branch, and its graphs in a declared storage.
+
+        They are kept under the name `home`.
+        """
 
     @abstractmethod
     def ledger(self, rule: ClusterRule) -> LedgerStore:
-        """The ledger of a cluster on its branch."""
+        """Return the ledger of a cluster on its branch."""
 
     def compiler(self) -> str | None:
         """Digest of the sources that read and compile, None if it is not known."""
@@ -105,7 +108,10 @@ class Repository(ABC):
         return False
 
     def head_of(self, ref: str) -> str | None:
-        """The commit that a ref of the remote is at, fetched if it is missing here; None if there is no such ref."""
+        """Return the commit that a ref of the remote is at, fetched if it is missing here.
+
+        None if there is no such ref.
+        """
         return self.fetch_refs(ref).get(ref)
 
     def config(self) -> BotConfig:
@@ -132,7 +138,10 @@ class Repository(ABC):
         return clusters_in_force(config, newest_entries(self.git, self.fetch_refs(LEDGERS.rstrip("/"))))
 
     def fetch_refs(self, *names: str) -> Mapping[str, str]:
-        """The refs of the remote with one of these names or below it, their commits fetched. Raises RemoteError."""
+        """Return the refs of the remote with one of these names or below it, their commits fetched.
+
+        Raises RemoteError.
+        """
         refs, store = self.remote.refs(*names), self.git
         self.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
         return refs
@@ -167,7 +176,7 @@ class Repository(ABC):
         return self.target(rule, config=config) if position.scope is None else position.scope.target
 
     def declared_storage(self, tree: str, path: str) -> str | None:
-        """The storage that the cluster folder `path` of a root tree declares; see `declared_storage`."""
+        """Return the storage that the cluster folder `path` of a root tree declares; see `declared_storage`."""
         store, open_tree = self.git, self.open_tree
         return declared_storage(store, tree, path, lambda reader, folder: open_tree(reader, folder, path))
 
@@ -270,7 +279,7 @@ class Repository(ABC):
         return self.remote.refs(ref, *also).get(ref, request.head) != request.head
 
     def merging(self, request: ChangeRequest) -> Candidate:
-        """A change request as it would merge now: the tree of the merge, named by the head of the request.
+        """Return a change request as it would merge now: the tree of the merge, named by the head of the request.
 
         Raises GitopsError `request_conflict`, `request_head_moved`.
         """
@@ -387,7 +396,7 @@ class Repository(ABC):
         files: Mapping[str, bytes],
         known: Callable[[], KnownOrigins] | None,
     ) -> Origins | None:
-        """The origins of what is not applied; before the first entry, which applies nothing, there are none."""
+        """Return the origins of unapplied commits; there are none before the first entry, which applies nothing."""
         git, trust, applied, scope = self.git, position.trust, position.applied, position.scope
         if applied is None or trust is None:
             return None
@@ -407,11 +416,11 @@ class Repository(ABC):
         return Origins(counted, unapplied, known, position.origins)
 
     def accepted_schema(self, graph: str, digest: str, entry: str | None) -> bytes | None:
-        """The schema text of a graph that the ledger up to an entry recorded with this digest, where git has it."""
+        """Return the schema text of a graph that the ledger up to an entry recorded with this digest, where git has it."""
         return recorded_schema(self.git, entry, graph, digest, self.open_tree)
 
     def ledger_head(self, rule: ClusterRule) -> str:
-        """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
+        """Return the newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
         head = self.head_of(ledger_ref(rule.name))
         if head is None:
             raise GitopsError(Code.LEDGER_MISSING, f"cluster {rule.name} has no ledger branch", path=rule.name)
@@ -419,7 +428,7 @@ class Repository(ABC):
 
 
 def head_ref(request: ChangeRequest) -> str:
-    """The ref of the remote that holds the head of a request."""
+    """Return the ref of the remote that holds the head of a request."""
     return request.head_ref or f"refs/gitops/requests/{request.number}/head"
 
 
@@ -480,7 +489,7 @@ class ClusterAt:
         return self.position.origins
 
     def authors_of(self, address: Address) -> Authors:
-        """The authors of what is not applied of an address."""
+        """Return the authors of what is not applied of an address."""
         return Authors() if self.origins is None else self.origins.authors_of(address)
 
     def authors_for(self, change: Change) -> Authors:
@@ -497,7 +506,7 @@ class ClusterAt:
         return self.origins is not None and self.origins.touched()
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
-        """The files of the cluster folder that differ from another tree of it."""
+        """Return the files of the cluster folder that differ from another tree of it."""
         return changed_paths(self.repository.git, tree, self.folder.tree)
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
@@ -512,13 +521,15 @@ class ClusterAt:
         return self.repository.declared_scope(self.folder, self.scope, storage)
 
     def stores_at(self, scope: ClusterScope) -> Stores:
-        """The stores of a place."""
+        """Return the stores of a place."""
         return self.repository.stores(self.rule, scope.storage, scope.home)
 
     def open_stores(self, declared: str | None) -> Stores:
-        """The stores where the ledger records the cluster, before that where it is declared; `declared` is that storage.
+        """Return the stores where the ledger records the cluster, before that where it is declared.
 
-        Raises GitopsError, also `git_object_missing` where the storage in force is unknown.
+        `declared` is that storage.
+
+        Raises GitopsError, also `git_object_missing` if the storage in force is unknown.
         """
         rule, scope, stores = self.rule, self.scope, self.repository.stores
         if scope is None:
@@ -571,7 +582,7 @@ class ClusterAt:
             raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
 
     def workspace(self, actor: str | None) -> Workspace:
-        """The workspace of the cluster."""
+        """Return the workspace of the cluster."""
         repository, folder, position = self.repository, self.folder, self.position
         tree = repository.open_tree(repository.git, folder.tree, folder.rule.path)
         made = Workspace(

@@ -54,14 +54,14 @@ def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
 
 
 def diagnostics_of(error: GitopsError) -> tuple[Diagnostic, ...]:
-    """An exception as the only diagnostic of an outcome."""
+    """Return an exception as the only diagnostic of an outcome."""
     problems = Diagnostics()
     problems.add_error(error)
     return tuple(problems)
 
 
 def error_line(subject: str, error: GitopsError) -> LogLine:
-    """The line that reports an exception which ended one part of a run."""
+    """Return the line that reports an exception which ended one part of a run."""
     return LogLine(f"{subject}: {error.code}: {error.detail}", result_of(diagnostics_of(error)))
 
 

@@ -123,7 +123,7 @@ B = TypeVar("B", bound=Body)
 
 
 def read_request(kind: type[B], data: bytes) -> B:
-    """The body of a request. Raises GitopsError `api_request_invalid` with what is wrong, and where."""
+    """Return the body of a request. Raises GitopsError `api_request_invalid` with what is wrong, and where."""
     try:
         return kind.model_validate(OBJECT.read(parse(data or b"{}")))
     except MalformedError as error:
@@ -262,14 +262,16 @@ class ClusterApi:
         self._identify, self._refused = identify, RefusalLog(context, "tokens")
 
     def answer(self, request: ApiRequest) -> ApiAnswer:
-        """The answer to a request for a document."""
+        """Return the answer to a request for a document."""
         try:
             return self._answer(request, self._caller(request))
         except GitopsError as error:
             return self._refusal(request, error)
 
     def stream(self, request: ApiRequest) -> tuple[EventStream, tuple[StreamItem, ...]] | ApiAnswer:
-        """The stream of a cluster's changesets and its first items: `after`, `changeset` or `commit`; an answer if it is refused.
+        """Return the stream of a cluster's changesets and its first items: `after`, `changeset` or `commit`.
+
+        An answer if it is refused.
 
         A reader of server-sent events sends its position as `Last-Event-ID`.
         """

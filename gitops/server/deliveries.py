@@ -66,7 +66,7 @@ NOT_FOUND = HttpAnswer(404, "not found")
 
 
 def repository_key(kind: str, repository: str) -> str:
-    """The name of a repository in the queue. Forges ignore the case of names."""
+    """Return the name of a repository in the queue. Forges ignore the case of names."""
     return f"{kind}:{repository.casefold()}"
 
 
@@ -90,7 +90,9 @@ class DeliveryReceiver:
         return kind in self._formats
 
     def receive(self, kind: str, headers: Mapping[str, str], body: bytes, sender: str = "") -> HttpAnswer:
-        """The answer to a delivery of a kind of forge; header names are in lower case. May be called from several threads.
+        """Return the answer to a delivery of a kind of forge; header names are in lower case.
+
+        May be called from several threads.
 
         `sender` is the address that it came from; it decides nothing, and is logged.
         """

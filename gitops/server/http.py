@@ -118,7 +118,7 @@ class Listener(uvicorn.Server):
 
 
 def _bounded(address: ListenAddress) -> type[H11Protocol]:
-    """The protocol of one connection, with its bounds."""
+    """Return the protocol of one connection, with its bounds."""
 
     class Bounded(H11Protocol):
         _end: Any = None
@@ -148,7 +148,7 @@ def make_app(
     metrics: bool = False,
     more: Sequence[Route] = (),
 ) -> Starlette:
-    """The application. `healthy` says whether all threads run; larger bodies than `max_body_bytes` are refused.
+    """Return the application. `healthy` says whether all threads run; larger bodies than `max_body_bytes` are refused.
 
     `more` are further addresses.
     """
@@ -206,7 +206,7 @@ async def _receive(receiver: DeliveryReceiver, request: Request, kind: str, max_
 
 
 async def read_body(request: Request, most: int) -> bytes | None:
-    """The body of a request; None if it has more than `most` bytes, the rest of which are not read."""
+    """Return the body of a request; None if it has more than `most` bytes, the rest of which are not read."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced[:20]) > most:
         return None
@@ -244,7 +244,7 @@ _CLOSE = {"connection": "close", "cache-control": "no-store"}
 def api_routes(
     api: ClusterApi, context: ServerContext, *, longest_s: float, stopping: Callable[[], bool]
 ) -> list[Route]:
-    """The addresses; a stream lasts at most `longest_s` seconds, and ends when the server is `stopping`."""
+    """Return the addresses; a stream lasts at most `longest_s` seconds, and ends when the server is `stopping`."""
     places = threading.BoundedSemaphore(_WAITING)
 
     def pieces(stream: EventStream, items: tuple[StreamItem, ...], kind: str, wait: float) -> Iterator[str]:
@@ -281,7 +281,7 @@ def api_routes(
 
 
 async def _asked(request: Request) -> ApiRequest | None:
-    """A request as the interface reads it; None if its body is too large."""
+    """Return a request as the interface reads it; None if its body is too large."""
     body = await read_body(request, _MOST)
     if body is None:
         return None
@@ -294,7 +294,10 @@ async def _asked(request: Request) -> ApiRequest | None:
 def _pieces(
     stream: EventStream, items: tuple[StreamItem, ...], kind: str, end: float, stopping: Callable[[], bool]
 ) -> Iterator[str]:
-    """The items of a stream until its time is over or the server stops. Raises GitopsError if the ledger cannot be read."""
+    """Yield the items of a stream until its time is over or the server stops.
+
+    Raises GitopsError if the ledger cannot be read.
+    """
     pause = _SHORTEST_S
     while True:
         for item in items:

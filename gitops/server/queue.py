@@ -158,7 +158,7 @@ class Database:
             self._changed.notify_all()
 
     def unusable(self, why: str, *, fix: str | None = None) -> GitopsError:
-        """The error that says why the file cannot be used."""
+        """Return the error that says why the file cannot be used."""
         return GitopsError(Code.QUEUE_UNUSABLE, f"the queue {self.path}: {why}", path=str(self.path), fix=fix)
 
     @contextmanager
@@ -392,7 +392,7 @@ class EventQueue(Database):
         super().wait(seen, left)
 
     def listed(self) -> tuple[ListedEvent, ...]:
-        """All events that are not done, oldest first."""
+        """Return all events that are not done, oldest first."""
         with self.reading() as database:
             rows = database.execute(
                 "SELECT number, repository, subject, state, attempts, received, due, reason FROM event ORDER BY number"

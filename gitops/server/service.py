@@ -53,7 +53,7 @@ class RetryPolicy:
     longest: timedelta = timedelta(minutes=15)
 
     def pause(self, attempts: int) -> timedelta | None:
-        """The pause after a number of attempts; None if there is no further attempt."""
+        """Return the pause after a number of attempts; None if there is no further attempt."""
         if attempts >= self.attempts:
             return None
         return min(self.longest, self.first * (1 << min(attempts - 1, 32)))

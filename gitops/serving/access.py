@@ -3,8 +3,8 @@
 The state depends on the settings at the start:
 
 tokens policy --unauthenticated state (an identity provider counts as tokens) no no no refused: auth_not_configured no
-no yes OPEN on a loopback address, else refused: open_server_exposed no yes any refused: policy_without_tokens yes no
-any DEFAULT_DENY yes yes any POLICY_ENABLED
+no yes OPEN on a loopback address, otherwise refused: open_server_exposed no yes any refused: policy_without_tokens yes
+no any DEFAULT_DENY yes yes any POLICY_ENABLED
 
 The decision, by what is bound to the scope of the request, the graph or the server. The first row that applies counts:
 
@@ -77,7 +77,7 @@ def classify(
 
 
 def bearer_of(authorization: Sequence[bytes]) -> bytes:
-    """The token of a request with these Authorization headers. Raises ProblemError 401."""
+    """Return the token of a request with these Authorization headers. Raises ProblemError 401."""
     if len(authorization) != 1 or authorization[0][: len(_SCHEME)].lower() != _SCHEME:
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
     return authorization[0][len(_SCHEME) :]
@@ -316,7 +316,7 @@ def _table(pairs: Iterable[tuple[str, str]]) -> BearerTokens:
 
 
 def _named(place: Path) -> list[tuple[str, str]]:
-    """The tokens of a file, or of a folder of files."""
+    """Return the tokens of a file, or of a folder of files."""
     try:
         if not place.is_dir():
             return _object(_bytes(place), str(place))
@@ -402,13 +402,13 @@ def refuse_other_sites(scope: Mapping[str, Any], *, any_host: bool) -> None:
 
 
 def _name(host: str) -> str:
-    """A host without its port."""
+    """Return a host without its port."""
     name, _, port = host.rpartition(":")
     return name if name and port.isdecimal() else host
 
 
 def _reached(scope: Mapping[str, Any]) -> str | None:
-    """The address of this end of the connection, as a Host has it."""
+    """Return the address of this end of the connection, as a Host has it."""
     server = scope.get("server")
     if not server:
         return None

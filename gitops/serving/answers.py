@@ -110,7 +110,7 @@ class StreamAnswer:
 
 
 def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> BodyAnswer:
-    """An answer with a JSON document."""
+    """Return an answer with a JSON document."""
     data = json.dumps(form, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     return BodyAnswer(status, data, JSON, headers or {})
 
@@ -121,7 +121,7 @@ def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def problem_answer(problem: ApiProblem) -> BodyAnswer:
-    """The envelope of a problem."""
+    """Return the envelope of a problem."""
     return json_answer(problem.form, problem.status, problem.headers)
 
 
@@ -293,7 +293,7 @@ class BlobPart:
         return f"bytes {self.start}-{self.start + self.length - 1}/{self.cell.size}"
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """The bytes, in pieces of at most 64 KiB."""
+        """Yield the bytes, in pieces of at most 64 KiB."""
         for at in range(0, self.length, PIECE_BYTES):
             yield self.cell.read(self.start + at, min(PIECE_BYTES, self.length - at))
 

@@ -79,10 +79,11 @@ def boot(
     compiled: Compiled,
     rows: Callable[[], ReadCache] | None = None,
 ) -> Generation | None:
-    """Make a generation of a revision; None where it must not be served, with the reasons in `found`, which it extends.
+    """Make a generation of a revision; None if it must not be served, with the reasons in `found`, which it extends.
 
-    `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` makes. Without `rows`
-    or `compile_policy` the generation is good for looking at it: policies are not compiled, and nothing can be read.
+    `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` makes.
+    Without `rows` or `compile_policy` the generation is good for looking at it: policies are not compiled, and nothing
+    can be read.
     """
     run = _Boot(revision, stores, rules, found)
     run.bind_policies()
@@ -150,7 +151,7 @@ class _Boot:
         self._enforced: Mapping[str, Enforced] = {}
 
     def policy_of(self, scope: str) -> str | None:
-        """The name of the policy that is enforced on a scope."""
+        """Return the name of the policy that is enforced on a scope."""
         enforced = self._enforced.get(scope)
         return None if enforced is None else enforced.policy
 
@@ -243,7 +244,7 @@ class _Boot:
         return quarantined
 
     def _read(self, graph: str) -> tuple[str, GraphReading | GitopsError]:
-        """The root of a graph, and what is there or why it does not open."""
+        """Return the root of a graph, and what is there or why it does not open."""
         stores, uri = self._stores, ""
         try:
             uri = stores.graph_uri(graph)

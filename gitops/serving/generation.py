@@ -318,9 +318,9 @@ class ServedGraph:
         return f"/graphs/{self.graph_id}"
 
     def open(self, target: ReadTarget) -> Snapshot:
-        """A version of the graph. Raises as `graph.open_snapshot`.
+        """Return a version of the graph. Raises as `graph.open_snapshot`.
 
-        Raises IntegrityError `graph_unreadable` where another graph is at the root than when the generation was made, and
+        Raises IntegrityError `graph_unreadable` if another graph is at the root than when the generation was made, and
         `graph_rewound` for an older copy of it.
         """
         found, seen = graph.open_snapshot(self.uri, target, self.cache), self.seen
@@ -396,7 +396,7 @@ class Compiled:
         return sorted(self._sound)
 
     def schema(self, source: bytes, path: str, found: Diagnostics) -> Schema | None:
-        """The compiled schema of a live graph; None where it does not compile, which is reported."""
+        """Return the compiled schema of a live graph; None if it does not compile, which is reported."""
         name = digest(source)
         if name not in self._schemas:
             try:
@@ -453,7 +453,7 @@ class Compiled:
 
 
 def _sound(share: Sequence[TextOfGraph]) -> list[int]:
-    """The positions of those that can be parsed and checked."""
+    """Return the positions of those that can be parsed and checked."""
     found = []
     for number, each in enumerate(share):
         try:
@@ -471,7 +471,7 @@ def _checked(each: TextOfGraph) -> CheckedQuery:
 # The queries of one file have one text, and come one after another.
 @lru_cache(maxsize=16)
 def _parsed(content: bytes) -> Mapping[str, Query]:
-    """The queries of a text by name, the first of each."""
+    """Return the queries of a text by name, the first of each."""
     return {each.name.text: each for each in reversed(parse_queries(content))}
 
 

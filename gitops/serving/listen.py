@@ -38,7 +38,10 @@ _OTHER_FILES = 512
 
 
 def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
-    """A socket bound to an address, which `option` gives; port 0 is any free port. Raises UsageError `listen_failed`."""
+    """Return a socket bound to an address, which `option` gives; port 0 is any free port.
+
+    Raises UsageError `listen_failed`.
+    """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -116,7 +116,7 @@ class ServingMetrics:
         self._refused.of(reason).inc()
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
-        """A decision about access; None where the policy could not decide."""
+        """A decision about access; None if the policy could not decide."""
         effect = "failed" if decision is None else "permit" if decision.allowed else "deny"
         rule = None if decision is None else decision.rule
         self._decisions.of(scope, action.value, effect, rule or _NONE).inc()
@@ -135,7 +135,7 @@ class ServingMetrics:
 
 
 def exposition(folder: Path, asked: Asked, workers: int, now: float) -> tuple[str, bytes]:
-    """The numbers of all workers as text, with its media type; `workers` is how many there should be.
+    """Return the numbers of all workers as text, with its media type; `workers` is how many there should be.
 
     `now` is the time in seconds since 1970.
     """

@@ -49,7 +49,7 @@ class Argument:
 
 
 def flag(name: str, meaning: str, *, short: str = "") -> Argument:
-    """An argument without a value."""
+    """Return an argument without a value."""
     return Argument(name, "", meaning, short=short)
 
 
@@ -137,14 +137,14 @@ STRICT = flag("--strict", "also exit 1 if there are warnings")
 
 
 def count(text: str) -> int:
-    """A whole number, at least 1."""
+    """Return a whole number, at least 1."""
     if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or int(text) < 1:
         raise ArgumentTypeError(f"'{text[:40]}' is not a number: use a whole number of at least 1")
     return int(text)
 
 
 def up_to(maximum: int) -> Callable[[str], int]:
-    """The reader of a whole number from 1 to `maximum`."""
+    """Return the reader of a whole number from 1 to `maximum`."""
 
     def read(text: str) -> int:
         if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or not 1 <= int(text) <= maximum:
@@ -155,7 +155,7 @@ def up_to(maximum: int) -> Callable[[str], int]:
 
 
 def workers(text: str) -> int:
-    """A number of workers from 1 to 64; `auto` is one for each processor that this process may use, at most 8."""
+    """Return a number of workers from 1 to 64; `auto` is one for each processor that this process may use, at most 8."""
     if text == "auto":
         return min(
             _AUTO_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -166,7 +166,7 @@ def workers(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A finite number of seconds above 0."""
+    """Return a finite number of seconds above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -177,7 +177,7 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> timedelta:
-    """A duration such as 90s, 10m, 6h or 7d."""
+    """Return a duration such as 90s, 10m, 6h or 7d."""
     from datetime import timedelta
 
     match = re.match(r"([1-9][0-9]{0,4})([smhd])\Z", text)
@@ -188,7 +188,7 @@ def duration(text: str) -> timedelta:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """A host name or an IP address with a port; an IPv6 address stands in brackets."""
+    """Return a host name or an IP address with a port; an IPv6 address stands in brackets."""
     match = re.match(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+)):([0-9]{1,5})\Z", text, re.ASCII)
     if match is None or int(match[3]) > _MAX_PORT:
         raise ArgumentTypeError("use HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
@@ -202,7 +202,7 @@ def own_host_and_port(text: str) -> tuple[str, int]:
 
 
 def public_url(text: str) -> str:
-    """The address of a server without a path: `https://HOST`, or `http://` and an address of this machine."""
+    """Return the address of a server without a path: `https://HOST`, or `http://` and an address of this machine."""
     if not re.match(
         r"(?:https://[0-9A-Za-z.-]+|http://(?:localhost|127\.0\.0\.1))(?::[0-9]{1,5})?/?\Z", text, re.ASCII
     ):

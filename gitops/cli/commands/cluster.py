@@ -105,7 +105,7 @@ SETUP_COMMANDS = (
 def _with_ledger(
     name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group, epilog: str = "", reads: bool = False
 ) -> Command:
-    """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
+    """Return a command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
     return Command(name, summary, verb, *arguments, CLUSTER, inputs=inputs, epilog=epilog, reads=reads)
 
 
@@ -477,7 +477,7 @@ _TARGETS = (
 
 
 def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group, reads: bool = False) -> Command:
-    """A command on the targets of the applied strategies."""
+    """Return a command on the targets of the applied strategies."""
     return Command(name, summary, f"{_STRATEGIES}:{handler}", *arguments, *_TARGETS, epilog=_CODES, reads=reads)
 
 

@@ -32,7 +32,10 @@ _QUERY_ARGUMENTS = (*_QUERY_TEXTS, _EMBEDDINGS)
 
 
 def _on_graph(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
-    """A command on the graph that its first arguments name; `handler` is `module:function` below `gitops.cli.graph`."""
+    """Return a command on the graph that its first arguments name.
+
+    `handler` is `module:function` below `gitops.cli.graph`.
+    """
     return Command(name, summary, f"gitops.cli.graph.{handler}", *_GRAPH, *arguments)
 
 

@@ -166,12 +166,12 @@ _PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
 
 
 def write_context(options: argparse.Namespace) -> graph.WriteContext:
-    """The clock, the ids and the actor of a verb that writes."""
+    """Return the clock, the ids and the actor of a verb that writes."""
     return graph.WriteContext(SystemClock(), RandomIds(), actor_of(options))
 
 
 def graph_root(options: argparse.Namespace) -> str:
-    """The root of the graph that the options name."""
+    """Return the root of the graph that the options name."""
     if options.root is not None:
         return str(options.root)
     if not is_name(options.graph):
@@ -195,7 +195,7 @@ def graph_root(options: argparse.Namespace) -> str:
 
 
 def parse_revision(text: str) -> graph.ReadTarget:
-    """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` names; WHEN is a version, a commit or a time."""
+    """Return the version that `BRANCH`, `WHEN` or `BRANCH@WHEN` names; WHEN is a version, a commit or a time."""
     match = _PLACE.fullmatch(text)
     if match is None:
         raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} is not a version: use BRANCH, BRANCH@VERSION or a commit id")
@@ -206,7 +206,7 @@ def parse_revision(text: str) -> graph.ReadTarget:
 
 
 def read_target(branch: str, when: str | None) -> graph.ReadTarget:
-    """A version of a branch: a version number, a commit id or a time; by default its newest."""
+    """Return a version of a branch: a version number, a commit id or a time; by default its newest."""
     if when is None:
         return graph.ReadTarget(branch)
     if when.isascii() and when.isdecimal():

@@ -77,7 +77,7 @@ def mutate(options: argparse.Namespace) -> GraphOutcome:
 
 
 def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> CheckedQuery:
-    """The query that the options name, checked against the schema of the version that it reads or changes.
+    """Return the query that the options name, checked against the schema of the version that it reads or changes.
 
     A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
     `query_typecheck_error`, `query_unknown`.
@@ -106,7 +106,7 @@ def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> Che
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
-    """A name of the source for messages, and the text."""
+    """Return a name of the source for messages, and the text."""
     if options.text is not None:
         # A byte of the command line that is not UTF-8 is passed on unchanged, and the parser reports it.
         return "--text", options.text.encode(errors="surrogateescape")
@@ -140,7 +140,7 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
-    """The values of the query's parameters, from `--params` (a JSON object) and `--param NAME=VALUE`.
+    """Return the values of the query's parameters, from `--params` (a JSON object) and `--param NAME=VALUE`.
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
     """

@@ -27,7 +27,7 @@ _MIB = 2**20
 
 
 def row_format(options: argparse.Namespace) -> str:
-    """The format of rows that `--format` or `--json` names. Raises UsageError `usage_error` for two."""
+    """Return the format of rows that `--format` or `--json` names. Raises UsageError `usage_error` for two."""
     if options.json and options.format not in (None, "json"):
         raise UsageError(Code.USAGE_ERROR, "--json and --format cannot be combined", fix="leave one out")
     return options.format or ("json" if options.json else "table")
@@ -50,7 +50,10 @@ def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, An
 
 
 def read_parameters(file: str | None) -> Any:
-    """The JSON value of `--params`, an empty object without it. Raises UsageError `usage_error` if it is not JSON."""
+    """Return the JSON value of `--params`, an empty object without it.
+
+    Raises UsageError `usage_error` if it is not JSON.
+    """
     try:
         return {} if file is None else json.loads(read_small(file))
     except (ValueError, RecursionError) as error:
@@ -75,7 +78,7 @@ def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
 
 
 def read_small(name: str) -> bytes:
-    """The content of a file that is no longer than a query or its parameters may be."""
+    """Return the content of a file that is no longer than a query or its parameters may be."""
     with open_records(name) as stream:
         data = stream.read(_MIB + 1)
     if len(data) > _MIB:
@@ -84,7 +87,7 @@ def read_small(name: str) -> bytes:
 
 
 def open_records(name: str) -> BinaryIO:
-    """A file, or standard input for `-`."""
+    """Return a file, or standard input for `-`."""
     if name == "-":
         return sys.stdin.buffer
     try:

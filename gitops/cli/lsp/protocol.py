@@ -166,20 +166,20 @@ class ProtocolForms:
         self._lines = Lines(data, encoding)
 
     def range(self, span: Span) -> lsp.Range:
-        """The range of a span."""
+        """Return the range of a span."""
         start, end = self._lines.position(span.start), self._lines.position(span.end)
         return lsp.Range(lsp.Position(*start), lsp.Position(*end))
 
     def span(self, area: lsp.Range) -> Span:
-        """The span of a range."""
+        """Return the span of a range."""
         return Span(self.offset(area.start), self.offset(area.end))
 
     def offset(self, position: lsp.Position) -> int:
-        """The offset of a position."""
+        """Return the offset of a position."""
         return self._lines.offset(position.line, position.character)
 
     def diagnostic(self, problem: EditorProblem, location: Callable[[PathSpan], lsp.Location | None]) -> lsp.Diagnostic:
-        """The diagnostic of a problem; `location` converts spans of other files."""
+        """Return the diagnostic of a problem; `location` converts spans of other files."""
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)
             for each in problem.related
@@ -195,7 +195,7 @@ class ProtocolForms:
         )
 
     def completion_list(self, completion: Completion) -> lsp.CompletionList:
-        """The items of a completion, in their order."""
+        """Return the items of a completion, in their order."""
         area = self.range(completion.span)
         found = [
             lsp.CompletionItem(
@@ -212,7 +212,7 @@ class ProtocolForms:
         return lsp.CompletionList(is_incomplete=False, items=found)
 
     def symbol(self, entry: OutlineItem) -> lsp.DocumentSymbol:
-        """The symbol of a declaration with its children."""
+        """Return the symbol of a declaration with its children."""
         return lsp.DocumentSymbol(
             name=entry.name,
             kind=_SYMBOL_KINDS[entry.kind],

@@ -285,7 +285,7 @@ class EditorServer:
         return [] if edit is None else [lsp.TextEdit(request.forms.range(edit.span), edit.text)]
 
     def _actions(self, request: _RequestFile, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        """The replacement of each problem in the range, where one is known."""
+        """Return the replacement of each problem in the range, where one is known."""
         if params.context.only is not None and lsp.CodeActionKind.QuickFix not in params.context.only:
             return []
         asked = request.forms.span(params.range)
@@ -414,7 +414,7 @@ class OpenFiles:
         return tuple(self._open.values())
 
     def locate(self, uri: str) -> FileLocation | None:
-        """The location of a file; None for a file that is not local."""
+        """Return the location of a file; None for a file that is not local."""
         path = local_path(uri)
         if path is None:
             return None
@@ -428,7 +428,10 @@ class OpenFiles:
         return FileLocation(base, os.path.relpath(path, base), readable=True)
 
     def tree(self, location: FileLocation) -> SourceTree:
-        """The files around a location, open texts first; each is read once, so use it for one request or one round of checks."""
+        """Return the files around a location, open texts first.
+
+        Each is read once, so use it for one request or one round of checks.
+        """
         prefix = location.base.rstrip("/") + "/"
         texts = {key.removeprefix(prefix): held.data for key, held in self._open.items() if key.startswith(prefix)}
         if not location.readable:
@@ -437,14 +440,14 @@ class OpenFiles:
         return _OpenFilesTree(disk, texts)
 
     def uri(self, location: FileLocation, path: str) -> str:
-        """The address of a path of the tree around a location; that of the client if the file is open."""
+        """Return the address of a path of the tree around a location; that of the client if the file is open."""
         place = os.path.normpath(f"{location.base}/{path}")
         held = self._open.get(place)
         return f"file://{quote(place)}" if held is None else held.uri
 
 
 def local_path(uri: str) -> str | None:
-    """The absolute path of a `file:` address of this machine, without `.` and `..`."""
+    """Return the absolute path of a `file:` address of this machine, without `.` and `..`."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -456,7 +459,10 @@ def local_path(uri: str) -> str | None:
 
 
 def _base_folder(workspace: str, folder: str) -> str | None:
-    """The innermost repository around a folder, else the folder of the workspace; None if the path has a link."""
+    """Return the innermost repository around a folder, otherwise the folder of the workspace.
+
+    None if the path has a link.
+    """
     base = place = workspace
     below = os.path.relpath(folder, workspace)
     for name in () if below == "." else below.split("/"):

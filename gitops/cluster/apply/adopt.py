@@ -88,7 +88,7 @@ def waiting_adoption(current: Session) -> tuple[Change, ...]:
 
 
 def _plan_adoption(current: Session) -> tuple[Plan, AcceptedApprovals, ApprovalRequirement]:
-    """The plan of an adoption, and the approval that it needs; that one is missing is reported."""
+    """Return the plan of an adoption, and the approval that it needs; that one is missing is reported."""
     plan, accepted = plan_session(current, current.state)
     current.problems.extend(plan.diagnostics)
     (change,), (need,) = plan.changes, plan.approvals_required

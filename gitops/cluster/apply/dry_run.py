@@ -81,7 +81,7 @@ def _dry_run(current: Session) -> ApplyOutcome:
 
 
 def _foresee(current: Session) -> tuple[Foreseen, Planned | None]:
-    """Step 3, and the plan of step 4: None where an apply ends before it plans. What is foreseen is reported."""
+    """Step 3, and the plan of step 4: None if an apply ends before it plans. What is foreseen is reported."""
     ledger, problems = current.opened.ledger, current.problems
     listing, interrupted = ledger.changesets(), ledger.intents()
 

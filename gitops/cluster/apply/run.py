@@ -192,7 +192,7 @@ def begins_at(current: Session) -> tuple[str, ChangesetBase]:
 
 
 def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> ChangesetIdentity:
-    """The identity of a changeset that does not exist yet. Raises GitopsError."""
+    """Return the identity of a changeset that does not exist yet. Raises GitopsError."""
     current, ledger = run.session, run.session.opened.ledger
     repair = f"{current.view.head or current.view.cas} {run.plan.digest}"
     kind, attempt, retry_of = facts.kind, facts.attempt, facts.retry_of

@@ -129,7 +129,7 @@ class _Case:
         return cast(ApprovalStatement, self.evidence.statement)
 
     def names(self) -> frozenset[str]:
-        """All names of the approver. They are present once step 3 has passed."""
+        """Return all names of the approver. They are present once step 3 has passed."""
         listed = frozenset[str]() if self.statement.via is Via.FORGE else self.trust.names(self.evidence.signature.key)
         return self.trust.known_as({self.approval.approved_by, *listed})
 

@@ -236,7 +236,10 @@ def approve_in_session(
 
 
 def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
-    """The gated change with the rows that the approver has seen. Raises GitopsError where the graph has too many more by now."""
+    """Return the gated change with the rows that the approver has seen.
+
+    Raises GitopsError where the graph has too many more by now.
+    """
     now = gated.change.seen
     if rows is None or now is None:
         return gated
@@ -307,7 +310,7 @@ def _recorded_subject(current: Session, address: Address) -> ApprovalSubject:
 
 
 def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRequirement]:
-    """The gated change of `address` in a plan, and its gate. Raises GitopsError `approval_not_required`."""
+    """Return the gated change of `address` in a plan, and its gate. Raises GitopsError `approval_not_required`."""
     requirement = next((r for r in plan.approvals_required if r.resource == address), None)
     change = plan.change(address)
     if requirement is None or change is None:

@@ -231,7 +231,7 @@ def _find_approval(
 
 
 def _find_debt(view: LedgerView, approval_id: str) -> Debt:
-    """The open debt that an approval left. Raises GitopsError `debt_not_found`."""
+    """Return the open debt that an approval left. Raises GitopsError `debt_not_found`."""
     debts = () if view.state is None else view.state.debts
     debt = next((d for d in debts if d.approval_id == approval_id), None)
     if debt is None:

@@ -364,7 +364,7 @@ def _check_tier(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gat
 
 
 def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
-    """A change as an entry lists it, with the steps of its migration."""
+    """Return a change as an entry lists it, with the steps of its migration."""
     change, entry = change_of(listed), found.entry
     if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or entry.version < WITH_ORIGINS:
         return change
@@ -421,7 +421,7 @@ def _widened(walk: Walk, found: VerifiedEntry, state: LedgerState, changes: Sequ
 
 
 def _gapped(walk: Walk, found: VerifiedEntry, changes: Iterable[Change]) -> frozenset[Address]:
-    """The strategies among changes that drop a replica before the new one is created."""
+    """Return the strategies among changes that drop a replica before the new one is created."""
     strategies = {
         change.address: change.after
         for change in changes

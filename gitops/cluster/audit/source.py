@@ -307,7 +307,7 @@ def _touches(reader: GitReader, commit: Commit, path: str) -> bool:
 
 
 def _merges(reader: GitReader, one: str, other: str, path: str) -> tuple[str | bytes | None, ...]:
-    """A folder or file after merging two commits; nothing where the merge conflicts.
+    """Return a folder or file after merging two commits; nothing if the merge conflicts.
 
     Where one side did not change it, it is the other side's, whatever conflicts there are elsewhere.
     """

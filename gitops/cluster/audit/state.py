@@ -89,7 +89,7 @@ def _mismatch(detail: str) -> IntegrityError:
 
 
 def _completed_operations(transition: StateTransition) -> tuple[AnnouncedOperation, ...]:
-    """The operations that this entry records as completed, in order."""
+    """Return the operations that this entry records as completed, in order."""
     before, after = transition.before.recovery_records, transition.after.recovery_records
     if any(after.get(operation) != record for operation, record in before.items()):
         raise _mismatch("the record of an earlier recovery is missing")

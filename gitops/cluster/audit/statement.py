@@ -234,7 +234,7 @@ def _signers(
 
 
 def _entry_of(payload: bytes) -> str:
-    """The entry that a statement is about."""
+    """Return the entry that a statement is about."""
     try:
         form = json.loads(payload)
         kinds, commit = (form["_type"], form["predicateType"]), form["predicate"]["ledgerCommit"]

@@ -167,7 +167,7 @@ def _going_on(record: Changeset | None, event: ChangesetEvent) -> Changeset:
 
 
 def _follow_members(record: Changeset | None, events: Sequence[ChangesetEvent]) -> Changeset:
-    """The record after events that are about its members, and leave its state as it is."""
+    """Return the record after events that are about its members, and leave its state as it is."""
     record = _going_on(record, events[0])
     members = {member.address: member for member in record.members}
     removed = {removal.address for removal in record.removals}

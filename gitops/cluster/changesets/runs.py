@@ -44,7 +44,7 @@ class RunLog:
             self._nodes.append(RunNode(name, ready, began, at, worker, after, waited, event.facts["outcome"]))
 
     def record(self) -> RunRecord:
-        """The record of the run so far, without nodes that have not ended yet."""
+        """Return the record of the run so far, without nodes that have not ended yet."""
         return RunRecord(self._workers, tuple(self._nodes))
 
 

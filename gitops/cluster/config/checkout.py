@@ -95,7 +95,7 @@ def _keys(tree: SourceTree, text: bytes, config: BotConfig) -> Iterator[tuple[Co
 
 
 def _people(config: BotConfig) -> Iterator[tuple[Place, str]]:
-    """The people whom rules name, with the place of each."""
+    """Yield the people whom rules name, with the place of each."""
     rules = config.approvals
     for key, names in (("approvers", rules.approvers), ("break_glass", rules.break_glass)):
         for number, name in enumerate(names):

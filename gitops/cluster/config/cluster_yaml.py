@@ -169,7 +169,7 @@ class _ClusterReader:
         self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, message, source=place, fix=fix)
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
-        """The document, None if a problem was reported."""
+        """Return the document, None if a problem was reported."""
         top = self._fields(root, "", "")
         metadata = self._fields(top.get("metadata"), "metadata", "metadata")
         state = self._fields(top.get("state"), "state", "state")

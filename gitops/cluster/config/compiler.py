@@ -128,7 +128,7 @@ def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) ->
 
 
 def _paths(tree: SourceTree, declared: DeclaredGraph, name: str) -> Iterator[str]:
-    """The files that may have the query, in the order of a load."""
+    """Yield the files that may have the query, in the order of a load."""
     if isinstance(declared.queries, QueryRegistry):
         yield from (each.file.value for each in declared.queries.entries if each.name.value == name)
         return

@@ -47,7 +47,7 @@ _VALUES: Mapping[str, _Schema] = MappingProxyType(
 
 
 def json_schema(document: str) -> _Schema:
-    """The schema of a document, one of `SCHEMAS`."""
+    """Return the schema of a document, one of `SCHEMAS`."""
     make, title = SCHEMAS[document]
     return {"$schema": _DIALECT, "title": title, **make()}
 
@@ -57,7 +57,7 @@ def _described(schema: _Schema, words: str) -> _Schema:
 
 
 def _object(properties: Mapping[str, _Schema], required: tuple[str, ...], *, empty: bool = False) -> _Schema:
-    """A mapping with exact keys; with `empty`, nothing counts as one without keys."""
+    """Return a mapping with exact keys; with `empty`, nothing counts as one without keys."""
     return {
         "type": ["object", "null"] if empty else "object",
         "properties": dict(properties),
@@ -74,7 +74,7 @@ def _cluster() -> _Schema:
 
 
 def _below(shape: str) -> _Schema:
-    """The mapping below a path of the table of keys."""
+    """Return the mapping below a path of the table of keys."""
     keys = keys_below(tuple(filter(None, shape.split("."))), CLUSTER_KEYS)
     prefix = f"{shape}." if shape else ""
     required = required_keys(shape)

@@ -333,7 +333,7 @@ class _Load:
         self._judgement = judge(self._config, policies, self._reader, sound, self._compiled)
 
     def _compiled(self, graph: str) -> GraphDeclaration:
-        """A graph of a folder without errors, also if it was not loaded."""
+        """Return a graph of a folder without errors, also if it was not loaded."""
         return self._loader.compiled.get(graph) or self._again(graph).compiled[graph]
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
@@ -446,7 +446,7 @@ class _Load:
                 yield from self._vouched[graph].digests
 
     def _known_resource(self, address: Address) -> Resource:
-        """A resource of a graph that was not loaded."""
+        """Return a resource of a graph that was not loaded."""
         expected = self._digests[address]
         if address.kind is Kind.GRAPH:
             return Resource(address, expected)

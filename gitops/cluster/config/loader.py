@@ -256,17 +256,19 @@ class _GraphLoading:
             self.schema()
 
     def schema(self) -> Schema | None:
-        """The compiled schema, None if there is none or it has problems, which are reported once."""
+        """Return the compiled schema, None if there is none or it has problems, which are reported once."""
         if self.needs_schema and self._schema_file is not None:
             self.needs_schema = False
             self._schema = self._loader.compiler.schema(self._schema_file, self._schema_at)
         return self._schema
 
     def queries(self, declared: QueryRegistry | QuerySources) -> Sequence[tuple[_Candidate, CheckedQuery | None]]:
-        """All queries in name order, each checked against the schema; None if it was not compiled, or has a problem.
+        """Return all queries in name order, each checked against the schema.
 
-        Without a schema, a warning `query_typecheck_skipped` for each. Queries whose file cannot be read or whose name is
-        invalid are reported and left out; the rest of their checks is still done.
+        None if it was not compiled, or has a problem.
+
+        Without a schema, a warning `query_typecheck_skipped` for each. Queries whose file cannot be read or whose name
+        is invalid are reported and left out; the rest of their checks is still done.
         """
         if self._reader.full:
             return ()
@@ -374,7 +376,7 @@ class _GraphLoading:
         return checked
 
     def _declarations(self, file: SourceFile, at: str) -> _QueryFile | None:
-        """The declarations of a file; the problems of a file are reported once in each graph."""
+        """Return the declarations of a file; the problems of a file are reported once in each graph."""
         if file.path not in self._declared:
             self._reader.admit(self._at, SourceRef(file.path), size=file.size)
         if self._reader.full:

@@ -61,7 +61,7 @@ class BotConfigError(GitopsError):
         self.problems = problems
 
     def parts(self) -> tuple[GitopsError, ...]:
-        """The problems with their places."""
+        """Return the problems with their places."""
         found = []
         for each in self.problems:
             key = each.message.partition(":")[0].rpartition(".")[2]
@@ -331,7 +331,7 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | Non
 
 
 def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
-    """The values of places, each by its form. Raises Refused with the problems of all."""
+    """Return the values of places, each by its form. Raises Refused with the problems of all."""
     found, problems = [], []
     for place, form, value in values:
         try:
@@ -406,7 +406,7 @@ class Row(NamedTuple):
         return f"{self.said} Default: {self.said_default}." if self.said_default else self.said
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its value, with its words."""
+        """Return the JSON Schema of its value, with its words."""
         return {**({"description": self.documentation} if self.words else {}), **schema_of(self.form)}
 
 

@@ -77,7 +77,7 @@ def _left(root: YamlNode, key: str) -> tuple[YamlScalar | None, YamlNode | None,
 
 
 def _with(plain: object, path: list[str], value: object) -> dict[str, object]:
-    """A plain value with a key set."""
+    """Return a plain value with a key set."""
     known = dict(plain) if isinstance(plain, dict) else {}
     known[path[0]] = value if len(path) == 1 else _with(known.get(path[0]), path[1:], value)
     return known

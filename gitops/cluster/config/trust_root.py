@@ -232,7 +232,10 @@ def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
 
 
 def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
-    """The digest of this release. What has its default is left out, so that a later rule does not move the digests of today."""
+    """Return the digest of this release.
+
+    What has its default is left out, so that a later rule does not move the digests of today.
+    """
     said: dict[str, dict[str, object]] = {"ledger": {}, "forge": {}, "approvals": {}}
     for key, _, value in trust_rules(config):
         section, _, name = key.rpartition(".")
@@ -250,7 +253,7 @@ def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
 
 
 def _said(value: object) -> object:
-    """A value as the digest covers it, without order and without defaults."""
+    """Return a value as the digest covers it, without order and without defaults."""
     match value:
         case tuple() if all(isinstance(each, TokenIssuer) for each in value):
             return [each.form for each in sorted(value, key=lambda each: each.issuer)]

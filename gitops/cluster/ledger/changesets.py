@@ -141,7 +141,7 @@ _RECORD: Members = {
 
 
 def _changeset(*, phase: str, **members: Any) -> model.Changeset:
-    """A record whose phase, which is for simple readers, agrees with its state."""
+    """Return a record whose phase, which is for simple readers, agrees with its state."""
     found = model.Changeset(**members)
     if found.phase != phase:
         raise MalformedError(f"a changeset that is {found.state} is not in the phase {phase}", "phase")

@@ -91,13 +91,13 @@ _PLAIN_STATUSES = {status.value: StatusRecord(status) for status in Status}
 
 
 def _plain_resource(value: Any) -> AppliedResource | None:
-    """A resource that has nothing but its digest."""
+    """Return a resource that has nothing but its digest."""
     digest = value.get("digest") if type(value) is dict and len(value) == 1 else None
     return AppliedResource(digest) if type(digest) is str else None
 
 
 def _plain_status(value: Any) -> StatusRecord | None:
-    """A status without conditions and message."""
+    """Return a status without conditions and message."""
     status = value.get("status") if type(value) is dict and len(value) == 1 else None
     return _PLAIN_STATUSES.get(status) if type(status) is str else None
 

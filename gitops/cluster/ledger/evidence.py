@@ -78,7 +78,7 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
 
 
 def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None:
-    """The cluster folder of the commit that was reviewed on a forge, where that is at hand.
+    """Return the cluster folder of the commit that was reviewed on a forge, where that is at hand.
 
     A commit without the folder has the empty tree, which no statement names.
     """

@@ -203,11 +203,11 @@ class GitLock:
                     self._remote.push([RefUpdate(place, oid, ZERO)])
 
     def _order(self) -> tuple[str, ...]:
-        """All places, the likely one first."""
+        """Return all places, the likely one first."""
         return (self.ref, *(place for place in self._places if place != self.ref))
 
     def _find(self, *places: str) -> Iterator[_FoundLock]:
-        """The lock in each of `places` where it is. Raises RemoteError."""
+        """Return the lock in each of `places` where it is. Raises RemoteError."""
         found = (self._look(place) for place in places)
         return (lock for lock in found if lock is not None)
 

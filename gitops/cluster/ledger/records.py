@@ -331,7 +331,7 @@ class ChangesetRecords:
 
 
 def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -> ChangesetIndex:
-    """The index after an event that gave this record."""
+    """Return the index after an event that gave this record."""
     key, blocks = record.key, record.state in BLOCKING
     active = key if blocks else None if index.active == key else index.active
     cleaning = [each for each in index.open if each != key or not record.ended]
@@ -356,7 +356,7 @@ class ChangesetReader(ABC):
 
     @abstractmethod
     def _changesets(self) -> ChangesetRecords:
-        """The changesets as they are now. Raises GitopsError."""
+        """Return the changesets as they are now. Raises GitopsError."""
 
     def changesets(self) -> ChangesetListing:
         """Return the open changesets. If the ledger cannot be read, the listing has a problem."""

@@ -176,7 +176,7 @@ class _PastLedger:
         return self._ledger.intents()
 
     def view(self) -> LedgerView:
-        """The state of that digest. Raises GitopsError `revision_unknown`, and as every view."""
+        """Return the state of that digest. Raises GitopsError `revision_unknown`, and as every view."""
         newest = self._ledger.view()
         if not newest.found or newest.problems or newest.cas == f"sha256:{self._state}":
             return newest
@@ -193,7 +193,7 @@ class _PastLedger:
         raise GitopsError(Code.REVISION_UNKNOWN, detail, path="--revision")
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """The blob as the entry of that state has it."""
+        """Return the blob as the entry of that state has it."""
         if self._tree is None:
             return self._ledger.blob(address, digest)
         key = layout.blob_key(address, digest)

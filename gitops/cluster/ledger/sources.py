@@ -27,7 +27,7 @@ def trust_at(reader: GitReader, tree: str) -> Mapping[str, bytes]:
 
 @lru_cache(maxsize=8)
 def _paths(source: bytes) -> tuple[str, ...]:
-    """The files that a `gitops.yaml` names; hundreds of branches of one push have the same."""
+    """Return the files that a `gitops.yaml` names; hundreds of branches of one push have the same."""
     return tuple(trust_paths(parse_bot_config(source)))
 
 

@@ -221,7 +221,7 @@ def check_trailers(reader: GitReader, commit_id: str) -> None:
 
 
 def _changed(reader: GitReader, before: str | None, after: str) -> list[str]:
-    """The paths that differ in the folders of changesets; equal folders are not read."""
+    """Return the paths that differ in the folders of changesets; equal folders are not read."""
     changed = []
     for folder in _FOLDERS:
         was, now = None if before is None else reader.subtree(before, folder), reader.subtree(after, folder)

@@ -470,7 +470,7 @@ _ENUM = re.compile(r"enum\((.*)\)(\]?\??)\Z")
 
 
 def type_change(name: str, before: str, after: str) -> str:
-    """A parameter or column with its old and new type, in a line; of an enum, only the values that differ."""
+    """Return a parameter or column with its old and new type, in a line; of an enum, only the values that differ."""
     old, new = _ENUM.match(before), _ENUM.match(after)
     if old is None or new is None or old[2] != new[2]:
         return f"{name} changes from `{before}` to `{after}`"

@@ -47,7 +47,7 @@ class ClusterScope:
         )
 
     def facts(self) -> dict[str, str]:
-        """The parts of the scope to show in reports, by their names in the configuration."""
+        """Return the parts of the scope to show in reports, by their names in the configuration."""
         target = self.target
         return {
             "name": target.cluster,

@@ -124,7 +124,7 @@ def _rest(node: ExecNode) -> ExecNode:
 
 
 def _placed(nodes: Sequence[ExecNode]) -> tuple[ExecNode, ...]:
-    """The nodes and the barriers at positions that no edge contradicts."""
+    """Return the nodes and the barriers at positions that no edge contradicts."""
     ordered: list[ExecNode] = []
     for barrier in BARRIERS:
         ordered += [node for node in nodes if _BETWEEN[node.phase][1] == barrier]

@@ -261,7 +261,7 @@ def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
 
 
 def _nodes(plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[LockClaim, ...]]) -> tuple[ExecNode, ...]:
-    """The nodes in plan order, with locks and failure groups."""
+    """Return the nodes in plan order, with locks and failure groups."""
     ranks: dict[Address, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
     if late:
         ranks[BARRIER] = (4, "", 0, BARRIER)
@@ -355,7 +355,7 @@ def lock_claims(
 
 
 def _graph_claims(change: Change, bound: PolicyBindings) -> set[LockClaim]:
-    """The graphs and scopes that a change needs for itself, or as they are."""
+    """Return the graphs and scopes that a change needs for itself, or as they are."""
     address = change.address
     if moves_graph(change):
         return {LockClaim(f"graph:{address.graph}")}

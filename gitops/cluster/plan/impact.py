@@ -402,5 +402,5 @@ def contract_breaks(address: Address, before: CheckedQuery, after: CheckedQuery)
 
 
 def _bare(kind: PropType | None) -> PropType | None:
-    """A type whether or not it may be null, and whichever members an enum has."""
+    """Return a type whether or not it may be null, and whichever members an enum has."""
     return None if kind is None else kind._replace(nullable=False, enum_values=None)

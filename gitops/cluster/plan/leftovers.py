@@ -596,7 +596,10 @@ def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], Gr
 
 
 def _session_then(current: Session, settled: _Settled) -> Session:
-    """The session in which migrations start from the schemas that the graphs have then; its problems are its own."""
+    """Return the session in which migrations start from the schemas that the graphs have then.
+
+    Its problems are its own.
+    """
     workspace, texts = current.workspace, settled.texts
 
     def accepted_schema(graph: str, wanted: str) -> bytes | None:

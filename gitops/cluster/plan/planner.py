@@ -165,7 +165,7 @@ def _execution_graph(
 
 
 def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
-    """The queries that leave a graph that stays."""
+    """Return the queries that leave a graph that stays."""
     deletes = [c.address for c in changes if c.action is Action.DELETE]
     gone = {address.name for address in deletes if address.kind is Kind.GRAPH}
     left = [address for address in deletes if address.kind is Kind.QUERY and address.graph not in gone]
@@ -316,7 +316,7 @@ def survey(
 
 
 def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
-    """The graphs that a recorded policy is bound to."""
+    """Return the graphs that a recorded policy is bound to."""
     return None if policy.applies_to is None else tuple(Address(scope).name for scope in policy.applies_to)
 
 

@@ -145,7 +145,7 @@ class Schedule:
         return tuple(self._wait(name) for _, name in self._ready[: self._passed])
 
     def fresh_waits(self) -> tuple[LockWait, ...]:
-        """The nodes of `waiting` that the last `next_ready` passed over for the first time, in priority order."""
+        """Return the nodes of `waiting` that the last `next_ready` passed over for the first time, in priority order."""
         return tuple(self._wait(name) for name in self._fresh)
 
     @property
@@ -429,5 +429,5 @@ class Locks:
                 del self._owners[claim.key]
 
     def keys(self) -> tuple[str, ...]:
-        """All claimed keys, sorted."""
+        """Return all claimed keys, sorted."""
         return tuple(sorted(self._owners))

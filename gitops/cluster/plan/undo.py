@@ -94,7 +94,7 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
 
 
 def _data_steps(migration: MigrationPreview) -> Iterator[tuple[Mapping[str, object], str | None]]:
-    """The steps, each with the table or column that it adds, or the column that it drops."""
+    """Yield the steps, each with the table or column that it adds, or the column that it drops."""
     # A later step names a type as the earlier schema does; the newest version has it under the name before its rename.
     newest: dict[str, str] = {}
     for step in migration.steps:

@@ -79,7 +79,7 @@ class _ScopeRows:
         self._bases: dict[tuple[bool, int, int], dict[int, int]] = {}
 
     def rows(self) -> Iterator[AccessRow]:
-        """All differences of the scope."""
+        """Yield all differences of the scope."""
         change = self._change
         allowed = [(change.before.allowed(groups), change.after.allowed(groups)) for groups in change.combinations]
         shown = self._cells.shown | self._cells.exposed(mask for sides in allowed for mask in sides)
@@ -129,7 +129,7 @@ class _ScopeRows:
         return bases
 
     def _merged(self, key: _Key, cells: Mapping[int, int], sets: ActorSets) -> Iterator[AccessRow]:
-        """The rows of one cause and rule; `cells` has the actors of each bit."""
+        """Yield the rows of one cause and rule; `cells` has the actors of each bit."""
         # Equal actors over branches, by action, class and class of queries; then equal actors and branches over queries.
         by_branch: dict[tuple[str, AccessClass, int | None, int], list[int]] = {}
         for bit, actors in cells.items():
@@ -181,7 +181,7 @@ class _ScopeRows:
 
 
 def _as_mask(places: Iterable[int], number: int) -> int:
-    """A set of places as a mask."""
+    """Return a set of places as a mask."""
     found = bytearray((number + 7) // 8)
     for place in places:
         found[place >> 3] |= 1 << (place & 7)
@@ -225,7 +225,7 @@ class _PartOfChange(NamedTuple):
     only: int = -1
 
     def undoes(self, groups: int, before: int) -> int:
-        """The cells of which the members of some groups may do the same as before."""
+        """Return the cells of which the members of some groups may do the same as before."""
         if self.member is not None:
             old, new = self.member
             if bool(groups & old) == bool(groups & new):
@@ -326,7 +326,7 @@ class PolicyScopeChange:
         return found
 
     def _changed_parts(self) -> Iterator[_PartOfChange]:
-        """The parts of the change in the order in which they are tried."""
+        """Yield the parts of the change in the order in which they are tried."""
         old, new = self.old, self.new
         if self.after.served and self._was and self._was.bundle and new and new.bundle:
             yield from self._content_parts(self._was.bundle, new.bundle)
@@ -593,7 +593,10 @@ class Derived:
         self._known: dict[int, int] = {}
 
     def base_of(self, bit: int, changed: int) -> int:
-        """Return the permission behind a derived one, to invoke or copy, or the other if only that `changed`; else the bit."""
+        """Return the permission behind a derived one, to invoke or copy, or the other if only that `changed`.
+
+        Otherwise the bit.
+        """
         cell = self._cells.cells[bit]
         if not cell.derived:
             return bit

@@ -111,7 +111,7 @@ class _CaseReader:
         self._nodes = nodes
 
     def cases(self, root: YamlNode) -> tuple[Case, ...]:
-        """The cases, which are good if no error was reported."""
+        """Return the cases, which are good if no error was reported."""
         top = self._nodes.fields(root, "", TEST_KEYS, required=("version",))
         if "version" in top and self._nodes.number(top["version"], "version") not in ("", "1"):
             self._nodes.wrong(top["version"], "version", "only version 1 is supported")

@@ -98,7 +98,7 @@ class _BundleReader:
         self._waiting.append(partial(self._nodes.report, code, node, where, message))
 
     def bundle(self, root: YamlNode) -> Bundle:
-        """The file as a bundle, which is good if no error was reported."""
+        """Return the file as a bundle, which is good if no error was reported."""
         nodes = self._nodes
         top = nodes.fields(root, "", FILE_KEYS, required=("version",))
         version = nodes.number(top["version"], "version") if "version" in top else "1"

@@ -336,7 +336,7 @@ class Steering:
         return RollingBack(error, None)
 
     def _intents(self, record: Changeset) -> tuple[Intent, ...]:
-        """The operations that a changeset announced, and that are not settled."""
+        """Return the operations that a changeset announced, and that are not settled."""
         return tuple(each for each in self._ledger.intents().intents if each.address in record.addresses)
 
     def _entry(self, view: LedgerView, key: str, at: str) -> LedgerEntry | None:

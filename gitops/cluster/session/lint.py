@@ -226,7 +226,7 @@ class _LintRun:
         return sorted(set(found))
 
     def _declared_graphs(self) -> Iterator[tuple[DeclaredGraph, str]]:
-        """The graphs of `cluster.yaml` with the paths of their schemas."""
+        """Yield the graphs of `cluster.yaml` with the paths of their schemas."""
         cluster, problems = read_cluster(self._tree)
         self._diagnostics.extend(problems)
         for graph in () if cluster is None else cluster.graphs:
@@ -235,7 +235,7 @@ class _LintRun:
                 yield graph, schema
 
     def _query_files(self, graph: DeclaredGraph) -> Iterator[tuple[str, Text]]:
-        """The query files of a graph, each once, with the value that lists it."""
+        """Yield the query files of a graph, each once, with the value that lists it."""
         queries, by_name = graph.queries, isinstance(graph.queries, QueryRegistry)
         listed = [each.file for each in queries.entries] if isinstance(queries, QueryRegistry) else list(queries.items)
         seen: set[str] = set()
@@ -319,7 +319,7 @@ class _LintRun:
 
 
 def _locate(path: str, text: SourceText, found: Mapping[LintProblem, Sequence[str]]) -> Iterator[LocatedProblem]:
-    """The problems of a file in the order of their places."""
+    """Yield the problems of a file in the order of their places."""
     size = len(text.data)
     for each in sorted(found, key=lambda each: (each.span.start, each.span.end, each.code, each.message)):
         start, end = min(each.span.start, size), min(each.span.end, size)

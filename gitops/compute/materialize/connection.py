@@ -104,7 +104,7 @@ class TargetConnection:
         self._connected()
 
     def run(self, query: TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
-        """The rows that a statement gives, and the number of rows that it changed.
+        """Return the rows that a statement gives, and the number of rows that it changed.
 
         Raises MissingRelationError, MissingColumnError, MissingFunctionError, and as the methods of the port.
         """
@@ -204,7 +204,7 @@ class TargetConnection:
 
 
 def _driver() -> Any:
-    """The driver. Raises UsageError `materialize_unavailable` where it is not installed."""
+    """Return the driver. Raises UsageError `materialize_unavailable` if it is not installed."""
     try:
         import psycopg
     except ModuleNotFoundError as error:

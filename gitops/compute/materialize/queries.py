@@ -223,7 +223,7 @@ UNLOCK = TargetQuery("SELECT pg_advisory_unlock_all()")
 
 
 def rows(query: TargetQuery, row: str, length: int) -> TargetQuery:
-    """The query with so many rows of parameters where it has braces."""
+    """Return the query with so many rows of parameters where it has braces."""
     return TargetQuery(query.text.format(", ".join([row] * length)), query.privilege, query.relations)
 
 

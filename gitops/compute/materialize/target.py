@@ -176,7 +176,7 @@ class MaterializeTarget:
         return found
 
     def _if_there(self, query: queries.TargetQuery, *values: object) -> list[tuple[Any, ...]]:
-        """Rows of one of the three tables, none where it is missing."""
+        """Rows of one of the three tables, none if it is missing."""
         try:
             return self._on_table(query, *values)[0]
         except MissingRelationError:
@@ -227,7 +227,7 @@ class MaterializeTarget:
         self._write(queries.PRUNE_STATES, cluster_id, types, at)
 
     def _after(self, query: queries.TargetQuery, values: Iterable[object], at: datetime) -> datetime:
-        """The time, or one that is later than the newest of the rows that are there."""
+        """Return the time, or one that is later than the newest of the rows that are there."""
         newest = self._write(query, *values)[0][0][0]
         return at if newest is None else max(at, newest.astimezone(UTC) + _TICK)
 

@@ -109,7 +109,7 @@ def _remembered(
     cluster: ComputeCluster,
     actions: Iterable[ReplicaAction],
 ) -> dict[StrategyType, StrategyState]:
-    """The states without what was decided and is not done."""
+    """Return the states without what was decided and is not done."""
     changed = {action.replica for action in actions}
     kept = {}
     for kind, state in after.items():
@@ -191,7 +191,7 @@ class DesiredReplicas:
 
     @classmethod
     def of(cls, cluster: ComputeCluster) -> DesiredReplicas:
-        """The cluster as it is."""
+        """Return the cluster as it is."""
         return cls(MappingProxyType(dict(cluster.replicas)))
 
     @property
@@ -200,20 +200,20 @@ class DesiredReplicas:
         return "; ".join(map(str, self.reasons))
 
     def names(self, *, size: str | None = None) -> list[str]:
-        """The names of the replicas in order, or of those that have a size."""
+        """Return the names of the replicas in order, or of those that have a size."""
         return sorted(name for name, spec in self.target_replicas.items() if size is None or spec.size == size)
 
     def because(self, replica: str) -> tuple[ReplicaReason, ...]:
-        """The reasons that are about one replica."""
+        """Return the reasons that are about one replica."""
         return tuple(reason for reason in self.reasons if reason.replica == replica)
 
     def with_replica(self, name: str, spec: ReplicaSpec, by: str, text: str) -> DesiredReplicas:
-        """The same with a replica more."""
+        """Return the same with a replica more."""
         replicas = MappingProxyType({**self.target_replicas, name: spec})
         return replace(self, target_replicas=replicas, reasons=(*self.reasons, ReplicaReason(by, name, text)))
 
     def without(self, names: Iterable[str], by: str, text: str) -> DesiredReplicas:
-        """The same without some replicas, all for one reason."""
+        """Return the same without some replicas, all for one reason."""
         gone = sorted(set(names) & self.target_replicas.keys())
         kept = MappingProxyType({name: spec for name, spec in self.target_replicas.items() if name not in gone})
         return replace(
@@ -240,7 +240,7 @@ _FAILURES_COUNT_FOR = timedelta(hours=1)
 
 
 def burst_name(cluster: str) -> str:
-    """The name of the replica that `burst` adds to a cluster."""
+    """Return the name of the replica that `burst` adds to a cluster."""
     return f"{cluster}_burst"
 
 
@@ -369,6 +369,6 @@ def _decided(state: StrategyState, signals: Signals, **changes: Any) -> Strategy
 
 
 def _free_name(wanted: str, taken: Container[str]) -> str:
-    """The name, or with a number behind it: a replica never changes its size, since that would drop it first."""
+    """Return the name, or with a number behind it: a replica never changes its size, since that would drop it first."""
     candidates = (wanted if n == 1 else f"{wanted}_{n}" for n in count(1))
     return next(name for name in candidates if name not in taken)

@@ -139,7 +139,7 @@ class Timeline:
 
 
 def simulate(scenario: Scenario) -> Timeline:
-    """The timeline of a scenario."""
+    """Return the timeline of a scenario."""
     return Timeline(scenario, tuple(_steps(scenario)))
 
 
@@ -187,7 +187,7 @@ def _signals(scenario: Scenario, at_s: int, sizes: Mapping[str, str], since: Map
 
 
 def _last(activity: Activity, at_s: int) -> int | None:
-    """The last second until now at which it went on, None where it has not begun."""
+    """Return the last second until now at which it went on, None if it has not begun."""
     days = at_s // _DAY_S if activity.daily else 0
     for day in (days, days - 1) if activity.daily and days else (days,):
         start, end = day * _DAY_S + activity.start, day * _DAY_S + activity.to
@@ -262,7 +262,10 @@ _DOCUMENT = mapping(
 
 
 def read_scenario(data: bytes, path: str, found: Diagnostics) -> Scenario | None:
-    """The scenario of a document; None where it has problems, which are added to `found` with their lines in `path`."""
+    """Return the scenario of a document.
+
+    None if it has problems, which are added to `found` with their lines in `path`.
+    """
     try:
         root = parse_yaml(data)
     except YamlError as error:
@@ -376,7 +379,7 @@ class Replay:
         return bool(self.recorded)
 
     def under(self, rules: Sequence[StrategyRule], limits: Limits) -> Scenario:
-        """The scenario with these strategies."""
+        """Return the scenario with these strategies."""
         return replace(self.scenario, rules=tuple(rules), limits=limits)
 
 
@@ -392,9 +395,10 @@ class _Event:
 
 
 def replay_of(trace: SignalTrace, interval_s: int) -> Replay:
-    """The scenario of a trace, for ticks that come every `interval_s` seconds.
+    """Return the scenario of a trace, for ticks that come every `interval_s` seconds.
 
-    The same trace always gives the same replay. Rows that were not executed, or whose statement cannot be read, are passed over.
+    The same trace always gives the same replay. Rows that were not executed, or whose statement cannot be read, are
+    passed over.
     """
     events, passed_over = _events(trace)
     start, unsized = _at_start(trace, events)
@@ -445,7 +449,7 @@ def _assumed(trace: SignalTrace, interval_s: int, unsized: Iterable[str], passed
 
 
 def _events(trace: SignalTrace) -> tuple[list[_Event], int]:
-    """The statements that were executed, in order, and how many rows cannot be read."""
+    """Return the statements that were executed, in order, and how many rows cannot be read."""
     found, passed_over = [], 0
     for row in trace.audited:
         if not row.executed or row.created_at is None or not trace.since <= row.created_at <= trace.until:
@@ -533,7 +537,7 @@ def _rehydrated(
 
 
 def _spans(trace: SignalTrace, interval_s: int, length_s: int) -> Iterator[Activity]:
-    """The spans of statements, each until the next tick at least, joined where no tick falls between them."""
+    """Yield the spans of statements, each until the next tick at least, joined where no tick falls between them."""
     first = last = None
     for began, ended in trace.spans:
         begin = max(0, int((began - trace.since).total_seconds()))

@@ -40,22 +40,25 @@ class ReplicaStatement:
 
 
 def identifier(name: str) -> str:
-    """A name between quotes; whatever is in it stays part of it. Raises BugError for a name that no statement can carry."""
+    """Return a name between quotes; whatever is in it stays part of it.
+
+    Raises BugError for a name that no statement can carry.
+    """
     return '"' + _checked(name).replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text between quotes. Raises BugError as `identifier`."""
+    """Return a text between quotes. Raises BugError as `identifier`."""
     return "'" + _checked(text).replace("'", "''") + "'"
 
 
 def create_replica(cluster: str, replica: str, size: str) -> str:
-    """The statement that creates a replica of a compute cluster."""
+    """Return the statement that creates a replica of a compute cluster."""
     return f"CREATE CLUSTER REPLICA {identifier(cluster)}.{identifier(replica)} (SIZE {literal(size)})"
 
 
 def drop_replica(cluster: str, replica: str) -> str:
-    """The statement that drops a replica of a compute cluster, if it is there."""
+    """Return the statement that drops a replica of a compute cluster, if it is there."""
     return f"DROP CLUSTER REPLICA IF EXISTS {identifier(cluster)}.{identifier(replica)}"
 
 

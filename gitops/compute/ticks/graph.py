@@ -114,7 +114,7 @@ class TickAction:
 def actions_of(
     rules: ComputeRules, cluster: ComputeCluster, decision: StrategyDecision, signals: Signals
 ) -> list[TickAction]:
-    """The actions of a decision in their order."""
+    """Return the actions of a decision in their order."""
     seen, metadata = signals_digest(signals), decision.desired.metadata
     suspends = SUSPENDED in metadata or GAP in metadata
     return [
@@ -152,12 +152,12 @@ def signals_digest(signals: Signals) -> str:
 
 
 def decision_id(compute: str, strategy: StrategyType) -> str:
-    """The id of the node for the decision of a strategy about a compute cluster, by its name in `cluster.yaml`."""
+    """Return the id of the node for the decision of a strategy about a compute cluster, by its name in `cluster.yaml`."""
     return f"{DECISION}.{compute}.{strategy.value}"
 
 
 def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
-    """The execution graph of actions, by the table of this module."""
+    """Return the execution graph of actions, by the table of this module."""
     nodes: list[ExecNode] = []
     edges: list[ExecEdge] = []
     ordered = sorted(actions, key=lambda each: (each.target, each.compute, each.index))
@@ -201,7 +201,7 @@ def tick_record(
     actor: str | None,
     at: str,
 ) -> changeset.Changeset:
-    """The first record of the changeset of a tick, created at the RFC 3339 time `at`."""
+    """Return the first record of the changeset of a tick, created at the RFC 3339 time `at`."""
     graph = tick_graph(actions)
     return changeset.Changeset(
         key=key,
@@ -238,7 +238,7 @@ def _member(action: TickAction) -> changeset.Member:
 
 
 def action_of(member: changeset.Member) -> TickAction | None:
-    """The action of a member; None where its outputs are not those that a tick records."""
+    """Return the action of a member; None if its outputs are not those that a tick records."""
     form = {**member.runtime.outputs, "kind": ActionKind.CREATE if member.action is Action.CREATE else ActionKind.DROP}
     try:
         found = TickAction(**{**form, "reasons": tuple(form["reasons"]), "by": tuple(form["by"])})
@@ -423,7 +423,7 @@ class ReplicaWork:
 
 
 def has_happened(target: TargetReader, action: TickAction) -> bool | None:
-    """Return whether the effect of a statement is there now; None where the target does not say."""
+    """Return whether the effect of a statement is there now; None if the target does not say."""
     try:
         found = target.clusters()
     except GitopsError:

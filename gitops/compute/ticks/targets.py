@@ -55,7 +55,7 @@ class Decided:
 
 
 def by_target(rules: Sequence[ComputeRules]) -> Mapping[str, list[ComputeRules]]:
-    """The compute clusters of each target, in the order of the names of targets."""
+    """Return the compute clusters of each target, in the order of the names of targets."""
     names = sorted({each.target.name for each in rules})
     return {name: [each for each in rules if each.target.name == name] for name in names}
 

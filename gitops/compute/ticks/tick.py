@@ -265,13 +265,15 @@ def _memory(decided: Decided, results: Mapping[str, NodeResult]) -> Mapping[Stra
 
 
 def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> StrategyState:
-    """The state of a strategy, with the outcome where it wanted any of the actions."""
+    """Return the state of a strategy, with the outcome where it wanted any of the actions."""
     by = {name for action in decided.actions for name in action.by}
     return replace(state, last_outcome=outcome) if state.strategy.value in by else state
 
 
 def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules]]:
-    """The applied strategies of the targets that have any of the chosen compute clusters; none where they cannot be read.
+    """Return the applied strategies of the targets that have any of the chosen compute clusters.
+
+    None if they cannot be read.
 
     Raises UsageError for a chosen target that no strategy is on, and for a filter that matches no compute cluster.
     """

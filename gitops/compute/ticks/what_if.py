@@ -50,7 +50,10 @@ class Reach(Enum):
 
 
 def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reach.DECLARED) -> PlanOutcome:
-    """The outcome of a plan with what its change of strategies would do, or why that is unknown; as it is if it changes none."""
+    """Return the outcome of a plan with what its change of strategies would do, or why that is unknown.
+
+    As it is if it changes none.
+    """
     changes = outcome.strategies
     if changes is None or outcome.plan is None:
         return outcome
@@ -250,7 +253,7 @@ def traces(
     since: datetime,
     until: datetime,
 ) -> list[Replay]:
-    """The replay of each compute cluster, in two statements. Raises RemoteError."""
+    """Return the replay of each compute cluster, in two statements. Raises RemoteError."""
     owners = [each.cluster_id for each in clusters]
     audited, spans = target.audited(owners, since=since), target.activity(owners, since=since)
     return [
@@ -270,6 +273,6 @@ def traces(
 
 
 def played(replay: Replay, before: ComputeRules, after: ComputeRules) -> tuple[Timeline, Timeline]:
-    """A replay with the applied and with the declared strategies."""
+    """Return a replay with the applied and with the declared strategies."""
     first, second = (simulate(replay.under(each.rules, each.limits)) for each in (before, after))
     return first, second

@@ -290,7 +290,7 @@ class _Fields:
         )
 
     def read(self, value: Any) -> dict[str, Any]:
-        """The attributes that an object holds."""
+        """Return the attributes that an object holds."""
         members = _object(value)
         if members.keys() != self._required:
             for name in members:
@@ -314,7 +314,7 @@ class _Fields:
         return arguments
 
     def write(self, value: Any) -> dict[str, Any]:
-        """The object, its members in the declared order."""
+        """Return the object, its members in the declared order."""
         form: dict[str, Any] = {}
         for name, attribute, write, unwritten in self._writers:
             found = value if attribute is None else getattr(value, attribute)

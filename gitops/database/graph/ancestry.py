@@ -23,7 +23,7 @@ def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
 
 
 def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
-    """The newest number of each line that is part of both versions."""
+    """Return the newest number of each line that is part of both versions."""
     left, right = one.reach, other.reach
     return {line: min(left[line], right[line]) for line in sorted(left.keys() & right.keys())}
 
@@ -86,7 +86,7 @@ def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
 
 
 def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Manifest | None:
-    """The first version of a line that was forked from this one: it has the same tables."""
+    """Return the first version of a line that was forked from this one: it has the same tables."""
     for line in sorted({line for head in heads for line in head.reach}):
         first = find_manifest(store, ref.n + 1, line)
         parent = None if first is None or first.operation != "branch" else first.parent

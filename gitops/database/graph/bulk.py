@@ -103,7 +103,7 @@ class _Exchanged:
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The value as plain JSON."""
+        """Return the value as plain JSON."""
         form = asdict(self)  # type: ignore[call-overload] # every subclass is a dataclass
         return {name: list(value) if isinstance(value, tuple) else value for name, value in form.items()}
 
@@ -186,7 +186,7 @@ class BulkPart(_Exchanged):
     fragments: tuple[str, ...]
 
     def staged(self) -> list[FragmentMetadata]:
-        """The fragments, for the driver. Raises IntegrityError `graph_unreadable`."""
+        """Return the fragments, for the driver. Raises IntegrityError `graph_unreadable`."""
         found = []
         for text in self.fragments:
             try:
@@ -242,12 +242,12 @@ _ACCEPTED: Mapping[Scalar, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def cell_type(kind: PropType) -> pa.DataType:
-    """The type of a column of cells; that of a blob is bytes until it is stored."""
+    """Return the type of a column of cells; that of a blob is bytes until it is stored."""
     return pa.large_binary() if kind.scalar is Scalar.BLOB else arrow_field("cells", kind).type
 
 
 def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
-    """The cells of a column, nulls left as they are; blobs are bytes. Raises CellError."""
+    """Return the cells of a column, nulls left as they are; blobs are bytes. Raises CellError."""
     try:
         column.validate(full=True)
         if pa.types.is_null(column.type):
@@ -274,7 +274,7 @@ def _lists(column: pa.Array, kind: PropType) -> pa.Array:
 
 
 def _items(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The items of all lists, and the length of each list, null for no list."""
+    """Return the items of all lists, and the length of each list, null for no list."""
     listed = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_kind(column.type) for is_kind in listed):
         raise CellError(f"got {column.type}")
@@ -282,7 +282,7 @@ def _items(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _plain_cells(column: pa.Array, scalar: Scalar) -> pa.Array:
-    """The cells of a property that is neither a list nor a vector.
+    """Return the cells of a property that is neither a list nor a vector.
 
     A time with a zone is a moment; one without is taken for UTC. What is finer than a millisecond is cut off.
     """
@@ -390,7 +390,7 @@ def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetada
 
 
 def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
-    """The columns that batches for a table may have, and whether each must be there."""
+    """Return the columns that batches for a table may have, and whether each must be there."""
     ends = dict.fromkeys(_end_columns(declared), True) if isinstance(declared, EdgeType) else {}
     return {**ends, **{name: not kind.nullable for name, kind in declared.properties.items()}, "id": False}
 
@@ -414,7 +414,10 @@ class _RowMaker:
         """Whether all ids were made here."""
 
     def rows(self, batch: pa.RecordBatch) -> pa.Table:
-        """The rows of a batch, none if there is a problem with any. Raises LoadError when there are too many problems."""
+        """Return the rows of a batch, none if there is a problem with any.
+
+        Raises LoadError when there are too many problems.
+        """
         declared, before, start = self._declared, self._problems.total, self.count
         self.count += batch.num_rows
         names = batch.schema.names
@@ -444,7 +447,7 @@ class _RowMaker:
         return pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
 
     def _column(self, column: pa.Array, expects: str, kind: PropType, start: int) -> pa.Array:
-        """The cells of a column. If one does not fit, each is looked at, to say which."""
+        """Return the cells of a column. If one does not fit, each is looked at, to say which."""
         try:
             return column_cells(column, kind)
         except CellError as error:
@@ -489,7 +492,7 @@ class _RowMaker:
                 self._problems.add(start + at + 1, pattern_fault(declared, check))
 
     def _id_columns(self, batch: pa.RecordBatch, cells: Mapping[str, pa.Array], start: int) -> dict[str, pa.Array]:
-        """The columns `id`, `src` and `dst`; ids that are not given are made, of the key if there is one."""
+        """Return the columns `id`, `src` and `dst`; ids that are not given are made, of the key if there is one."""
         declared, text, given = self._declared, PropType(Scalar.STRING), None
         if "id" in batch.schema.names:
             given = self._column(batch.column("id"), "'id' expects a text", text, start)
@@ -518,7 +521,10 @@ class _RowMaker:
 
 
 def _key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array]) -> pa.Array:
-    """The ids that the keys make. Texts and whole numbers are their own canonical texts; others are made one by one."""
+    """Return the ids that the keys make.
+
+    Texts and whole numbers are their own canonical texts; others are made one by one.
+    """
     kind = declared.properties[key[0]]
     if len(key) == 1 and kind.scalar is Scalar.STRING:
         return cells[key[0]]
@@ -674,7 +680,7 @@ def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, col
 
 
 def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
-    """The fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
+    """Return the fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
     staged, seen = [], set[str]()
     for at, part in enumerate(parts):
         if part.bulk != plan.bulk or part.key not in plan.tables or part.path != plan.tables[part.key]["path"]:

@@ -89,7 +89,7 @@ def finish_delete(uri: str, context: WriteContext) -> None:
 
 
 def deleted_by(uri: str, incarnation: str) -> frozenset[str]:
-    """The approvals that the marker of an incarnation names; none without a marker. Raises GitopsError."""
+    """Return the approvals that the marker of an incarnation names; none without a marker. Raises GitopsError."""
     found = _read_marker(find_root(uri), incarnation)
     return frozenset() if found is None else frozenset(found.approvals)
 
@@ -110,7 +110,7 @@ def raise_fence(uri: str, fence: int, context: WriteContext) -> None:
 
 
 def check_fence(snapshot: Snapshot, fence: int | None) -> None:
-    """Raises ConflictError `graph_fenced` where an operation with a higher number was before this one."""
+    """Raises ConflictError `graph_fenced` if an operation with a higher number was before this one."""
     last = snapshot.manifest.fence or 0
     if fence is not None and fence < last:
         place = snapshot.root.location

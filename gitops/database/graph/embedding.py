@@ -96,7 +96,7 @@ class ServiceEmbedder:
         return found
 
     def _ask(self, texts: list[str], dimension: int, model: str) -> list[list[float]]:
-        """The vectors in the order of the texts; every part of the answer is checked."""
+        """Return the vectors in the order of the texts; every part of the answer is checked."""
         body: dict[str, Any] = {"model": model, "input": texts, "encoding_format": "float"}
         if model in self._shortened:
             body["dimensions"] = dimension

@@ -66,7 +66,10 @@ class LanceEngine:
         return existence(uri)
 
     def read(self, uri: str) -> port.GraphReading:
-        """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""
+        """Return the accepted schema text and the newest version.
+
+        Raises GitopsError `graph_missing` or `graph_unreadable`.
+        """
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             reads: tuple[Callable[[], Any], ...] = (
@@ -103,7 +106,7 @@ class LanceEngine:
             raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=uri)
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
-        """The approvals by which this incarnation was deleted from the root before."""
+        """Return the approvals by which this incarnation was deleted from the root before."""
         with _storage(uri):
             return deleted_by(uri, incarnation)
 
@@ -331,7 +334,7 @@ def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) 
 
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
-    """The migration from one schema to another; `allow_data_loss` makes every drop a hard one."""
+    """Return the migration from one schema to another; `allow_data_loss` makes every drop a hard one."""
     from gitops.database.language.schema.migration import plan_migration as plan
 
     migration = plan(accepted, desired)
@@ -389,7 +392,7 @@ def _unreadable(uri: str) -> Iterator[None]:
 
 
 def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
-    """The newest version that has rows of each table or column of `names` that the newest one of all lacks.
+    """Return the newest version that has rows of each table or column of `names` that the newest one of all lacks.
 
     Versions are read until all are found.
     """

@@ -52,7 +52,7 @@ class TableFiles:
         self._names: dict[str, frozenset[str]] = {}
 
     def missing(self, entry: TableEntry) -> list[str]:
-        """The files that a version of the table needs and that are not there. Raises as `find_missing`."""
+        """Return the files that a version of the table needs and that are not there. Raises as `find_missing`."""
         key = f"{self._path}/_versions/{_NEWEST - entry.version:020}.manifest"
         version = self._store.read(key)
         if version is None:
@@ -72,7 +72,10 @@ class TableFiles:
 
 
 def _named_files(version: bytes) -> Iterator[str]:
-    """The files that a version names, below the folder of its table. Raises ValueError and its like for damaged bytes."""
+    """Yield the files that a version names, below the folder of its table.
+
+    Raises ValueError and its like for damaged bytes.
+    """
     if version[-len(_MAGIC) :] != _MAGIC:
         raise ValueError("no footer")
     start = int.from_bytes(version[-_FOOTER : -_FOOTER + 8], "little")
@@ -109,7 +112,7 @@ class _Message:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number in groups of seven bits, the lowest first, and where it ends."""
+    """Return a whole number in groups of seven bits, the lowest first, and where it ends."""
     number = shift = 0
     while True:
         byte = data[at]

@@ -41,7 +41,7 @@ class GraphImage:
         self._catalog = catalog
 
     def declared(self, key: str) -> NodeType | EdgeType:
-        """The type of a table."""
+        """Return the type of a table."""
         return declared_type(self._catalog, key)
 
     def duplicate_ids(self, key: str) -> Iterator[RowProblem]:

@@ -39,27 +39,27 @@ def is_line(text: str) -> bool:
 
 
 def manifests(line: str) -> str:
-    """The folder of the manifests of a line."""
+    """Return the folder of the manifests of a line."""
     return MANIFESTS if line == MAIN else f"{BRANCHES}/{line}/{MANIFESTS}"
 
 
 def manifest_key(n: int, line: str = MAIN) -> str:
-    """The object key of manifest `n`, from 1."""
+    """Return the object key of manifest `n`, from 1."""
     return f"{manifests(line)}/{_NEWEST - n:020}.json"
 
 
 def floor_key(line: str) -> str:
-    """The object key of the number up to which manifests of the line may have been removed."""
+    """Return the object key of the number up to which manifests of the line may have been removed."""
     return f"{FLOORS}/{line}.json"
 
 
 def lease_key(lease_id: str) -> str:
-    """The object key of a lease."""
+    """Return the object key of a lease."""
     return f"{LEASES}/{lease_id}.json"
 
 
 def manifest_number(name: str) -> int | None:
-    """The number behind a file name of the manifests folder; None when it is not the name of a manifest."""
+    """Return the number behind a file name of the manifests folder; None when it is not the name of a manifest."""
     stem, dot, suffix = name.partition(".")
     if dot + suffix != ".json" or len(stem) != len(str(_NEWEST)) or not (stem.isascii() and stem.isdigit()):
         return None
@@ -68,15 +68,15 @@ def manifest_number(name: str) -> int | None:
 
 
 def source_key(digest: str) -> str:
-    """The object key of a schema text."""
+    """Return the object key of a schema text."""
     return f"{SCHEMA}/{digest}.pg"
 
 
 def ir_key(digest: str) -> str:
-    """The object key of a canonical schema."""
+    """Return the object key of a canonical schema."""
     return f"{SCHEMA}/{digest}.json"
 
 
 def table_path(kind: str, table_id: str) -> str:
-    """The path of a new table below the root; `kind` is `node` or `edge`."""
+    """Return the path of a new table below the root; `kind` is `node` or `edge`."""
     return f"{kind}s/{table_id}.lance"

@@ -65,7 +65,7 @@ class Line:
     actor: str | None = None
 
     def holder(self, n: int) -> str:
-        """The id of the line that holds version `n` of this branch."""
+        """Return the id of the line that holds version `n` of this branch."""
         held = self.id
         for older in self.inherits:
             if n > older.until:
@@ -74,7 +74,7 @@ class Line:
         return held
 
     def child_inherits(self, n: int) -> tuple[InheritedVersions, ...]:
-        """The inheritance of a line that is forked from version `n` of this branch."""
+        """Return the inheritance of a line that is forked from version `n` of this branch."""
         return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
 
 
@@ -89,11 +89,11 @@ class BranchIndex:
     data: bytes | None = None
 
     def line(self, name: str) -> Line | None:
-        """The line of a branch."""
+        """Return the line of a branch."""
         return MAIN_LINE if name == layout.MAIN else self.branches.get(name)
 
     def lines(self) -> tuple[Line, ...]:
-        """All lines, `main` first, then by name."""
+        """Return all lines, `main` first, then by name."""
         return (MAIN_LINE, *(self.branches[name] for name in sorted(self.branches)))
 
     def swap(self, store: ObjectStore, branches: Mapping[str, Line]) -> bool:
@@ -105,7 +105,7 @@ class BranchIndex:
 
 
 def check_name(name: str, *, internal: bool = False) -> str:
-    """The name of a branch, without white space around it. Raises GitopsError `graph_branch_name`.
+    """Return the name of a branch, without white space around it. Raises GitopsError `graph_branch_name`.
 
     Names are parts of letters, digits and `_ . -`, joined by `/`; a part begins with no dot and no hyphen.
     """
@@ -119,7 +119,7 @@ def check_name(name: str, *, internal: bool = False) -> str:
 
 
 def read_branches(store: ObjectStore) -> BranchIndex:
-    """The branches of a graph. Raises IntegrityError `graph_unreadable`."""
+    """Return the branches of a graph. Raises IntegrityError `graph_unreadable`."""
     data = store.read(layout.BRANCH_INDEX)
     if data is None:
         return BranchIndex({})
@@ -128,7 +128,7 @@ def read_branches(store: ObjectStore) -> BranchIndex:
 
 
 def read_line(store: ObjectStore, name: str) -> Line:
-    """The line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
+    """Return the line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
     if name == layout.MAIN:
         return MAIN_LINE
     index = read_branches(store)

@@ -210,7 +210,7 @@ class JointChecks:
                     self.intake.problems.add(record, message, fix=_ADDED_AGAIN if again else None)
 
     def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
-        """The committed edges of every source that a record names, or that a replaced edge began at."""
+        """Return the committed edges of every source that a record names, or that a replaced edge began at."""
         spill = table.ends["src"]
         if not outcome.replaced:
             return self._committed_keys(key, "src", spill)
@@ -249,7 +249,7 @@ class JointChecks:
         return found
 
     def _read_all(self, key: str, columns: Columns) -> Spill:
-        """All committed rows by their keys, with their addresses; read once."""
+        """Return all committed rows by their keys, with their addresses; read once."""
         found = self._read.get((key, columns))
         if found is None:
             found = self._read[key, columns] = self._spill()
@@ -382,7 +382,7 @@ def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew
 
 
 def _open_branch(request: LoadRequest) -> Snapshot:
-    """The branch, or its base if it does not exist yet."""
+    """Return the branch, or its base if it does not exist yet."""
     try:
         return open_snapshot(request.uri, ReadTarget(branch=request.branch))
     except GitopsError as error:

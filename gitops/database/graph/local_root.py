@@ -44,11 +44,11 @@ class LocalFolder:
         self.store = LocalStore(path)
 
     def dataset(self, path: str) -> DatasetLocation:
-        """The folder of the dataset."""
+        """Return the folder of the dataset."""
         return DatasetLocation(str(self._path / path))
 
     def begin(self, path: str) -> frozenset[str]:
-        """The files that the dataset has; none when it is new."""
+        """Return the files that the dataset has; none when it is new."""
         walk = os.walk(self._path / path)
         return frozenset(os.path.join(place, name) for place, _, names in walk for name in names)  # noqa: PTH118
 
@@ -106,7 +106,10 @@ class LocalFolder:
         sync_folder(place.parent)
 
     def _real(self, path: str) -> Path:
-        """The absolute path of a path below the folder. Raises OSError for a link on it: only files of the graph are removed."""
+        """Return the absolute path of a path below the folder.
+
+        Raises OSError for a link on it: only files of the graph are removed.
+        """
         place = self._path
         for part in filter(None, path.split("/")):
             place /= part
@@ -132,7 +135,7 @@ class LocalRoot:
         return path_existence(self._path)
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:
-        """The graph in the folder."""
+        """Return the graph in the folder."""
         seen = self.existence()
         if seen is Existence.ABSENT:
             raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location)

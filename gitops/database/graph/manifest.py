@@ -60,7 +60,7 @@ TIME = text_form(lambda text: parse_timestamp(text) is not None, "an RFC 3339 ti
 
 
 def number(least: int) -> Form[int]:
-    """A whole number of at least `least` that fits 64 bits."""
+    """Return a whole number of at least `least` that fits 64 bits."""
     return integer(least, 2**63 - 1)
 
 
@@ -92,12 +92,12 @@ def sealed(form: Form[T]) -> Form[T]:
 
 
 def graph_document(formats: Mapping[int, Form[T]]) -> Document[T]:
-    """A document in these formats; the newest is written."""
+    """Return a document in these formats; the newest is written."""
     return Document(versions=formats, code=Code.GRAPH_UNREADABLE, version_name="format")
 
 
 def read_document(document: Document[T], data: bytes, place: str) -> T:
-    """The value of the bytes at `place`. Raises IntegrityError `graph_unreadable`."""
+    """Return the value of the bytes at `place`. Raises IntegrityError `graph_unreadable`."""
     try:
         return document.read(data)
     except IntegrityError as error:
@@ -105,7 +105,7 @@ def read_document(document: Document[T], data: bytes, place: str) -> T:
 
 
 def read_json(form: Form[T], value: Any, place: str) -> T:
-    """The value of plain JSON from `place`. Raises IntegrityError `graph_unreadable`."""
+    """Return the value of plain JSON from `place`. Raises IntegrityError `graph_unreadable`."""
     try:
         return form.read(value)
     except MalformedError as problem:
@@ -124,7 +124,7 @@ class GraphIdentity:
     created_at: str
 
     def to_bytes(self) -> bytes:
-        """The stored document."""
+        """Return the stored document."""
         return IDENTITY.write(self)
 
 
@@ -153,14 +153,14 @@ class DroppedTable:
 
 @dataclass(frozen=True, slots=True)
 class CommitRef:
-    """A version by its line and number. `commit` is None where a document of format 1 does not record it."""
+    """A version by its line and number. `commit` is None if a document of format 1 does not record it."""
 
     line: str
     n: int
     commit: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """The version as results show it."""
+        """Return the version as results show it."""
         return {"commit": self.commit, "manifest_version": self.n}
 
 
@@ -207,7 +207,7 @@ class Manifest:
         return MANIFEST.write(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The version as a log shows it."""
+        """Return the version as a log shows it."""
         return {
             "commit": self.txn_id,
             "manifest_version": self.n,
@@ -223,13 +223,13 @@ class Manifest:
 
 
 def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]:
-    """The numbers of the manifests of a line that are there, newest first."""
+    """Return the numbers of the manifests of a line that are there, newest first."""
     numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
     return tuple(n for n in numbers if n is not None)
 
 
 def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
-    """The number of the newest manifest of a line, or None when there is none."""
+    """Return the number of the newest manifest of a line, or None when there is none."""
     # The newest has the first name, and there may be thousands.
     numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
     return next((n for n in numbers if n is not None), None)
@@ -277,7 +277,10 @@ def find_manifest(
 
 
 def read_identity(store: ObjectStore) -> GraphIdentity:
-    """The identity of the graph. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
+    """Return the identity of the graph.
+
+    Raises IntegrityError `graph_unreadable` when it is absent or not well formed.
+    """
     data, place = store.read(layout.IDENTITY), store.display(layout.IDENTITY)
     if data is None:
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)

@@ -77,7 +77,7 @@ class ObjectFolder:
         self.store = _SubfolderStore(root, name)
 
     def dataset(self, path: str) -> DatasetLocation:
-        """The address of the dataset."""
+        """Return the address of the dataset."""
         return DatasetLocation(f"{self.store.location}/{path}", self._options())
 
     def clear(self) -> None:
@@ -125,11 +125,11 @@ class ObjectRoot:
 
     @classmethod
     def at(cls, uri: str) -> ObjectRoot:
-        """The root at an `s3:` address, with the service and the credentials that the environment names.
+        """Return the root at an `s3:` address, with the service and the credentials that the environment names.
 
-        The bucket itself cannot be a root, since removing a root removes all below it. Only characters that every client takes
-        literally are allowed, or the driver and this module could use different keys. Raises GitopsError `graph_unreadable`
-        for any other address, and as S3Store.
+        The bucket itself cannot be a root, since removing a root removes all below it. Only characters that every
+        client takes literally are allowed, or the driver and this module could use different keys. Raises GitopsError
+        `graph_unreadable` for any other address, and as S3Store.
         """
         from gitops.database.storage.s3 import S3Store, lance_options
 
@@ -155,7 +155,7 @@ class ObjectRoot:
         return Existence.ABSENT if marker is None or _is_claim(marker) else Existence.PRESENT
 
     def open(self) -> tuple[GraphIdentity, ObjectFolder]:
-        """The graph that `graph.json` names; one request."""
+        """Return the graph that `graph.json` names; one request."""
         marker = self._marker()
         if marker is None:
             raise GitopsError(Code.GRAPH_MISSING, f"{self.location} contains no graph", path=self.location)
@@ -245,11 +245,11 @@ class ObjectRoot:
         raise RemoteError(Code.STORAGE_FAILED, f"{self.location}: another writer is writing while the root is removed")
 
     def folder(self, identity: GraphIdentity) -> ObjectFolder:
-        """The folder of a graph."""
+        """Return the folder of a graph."""
         return ObjectFolder(self._store, identity.graph_id, self._options)
 
     def _marker(self) -> bytes | None:
-        """The content of `graph.json`, or None when the root is empty.
+        """Return the content of `graph.json`, or None when the root is empty.
 
         Raises IntegrityError `graph_unreadable` for objects without it; RemoteError.
         """

@@ -110,7 +110,7 @@ class MigrationPreview:
 
     @classmethod
     def between(cls, accepted: Schema, desired: Schema) -> MigrationPreview:
-        """The preview of the migration from one schema to another."""
+        """Return the preview of the migration from one schema to another."""
         # The planner is large to import: most runs migrate nothing.
         from gitops.database.language.schema.migration import empties, expanded_source, plan_migration
 
@@ -120,7 +120,7 @@ class MigrationPreview:
         return cls(migration.supported, steps, empties(accepted, migration), expanded)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form of plans."""
+        """Return the JSON form of plans."""
         return {"supported": self.supported, "steps": [dict(s) for s in self.steps]}
 
 
@@ -165,7 +165,7 @@ class GraphReader(Protocol):
         ...
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
-        """The approvals by which this incarnation was deleted from the root before; none if it never was.
+        """Return the approvals by which this incarnation was deleted from the root before; none if it never was.
 
         Raises GitopsError `storage_failed` or `graph_unreadable`.
         """

@@ -42,7 +42,7 @@ def path_existence(path: Path) -> Existence:
 
 
 def locate(uri: str) -> Path:
-    """The absolute local path of a graph root given as a path or a `file:` URI.
+    """Return the absolute local path of a graph root given as a path or a `file:` URI.
 
     Raises GitopsError `graph_unreadable` for any other scheme, a relative or empty URI path and a NUL.
     """

@@ -106,7 +106,9 @@ class BlobCell:
 
 
 def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell | None:
-    """The cell of a Blob property of a row of a table (`node:T`, `edge:E`); None if the row or its cell is missing.
+    """Return the cell of a Blob property of a row of a table (`node:T`, `edge:E`).
+
+    None if the row or its cell is missing.
 
     Raises GitopsError `graph_type_unknown` for a table, or a property of this kind, that the version does not have; as
     `open_table`; RemoteError `storage_failed`.
@@ -145,11 +147,13 @@ _CELL_BYTES = 64
 
 
 def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
-    """The records of the snapshot, without line ends; of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
+    """Yield the records of the snapshot, without line ends.
 
-    Raises before the first record: GitopsError `graph_type_unknown` for a name that the schema does not have, `graph_unreadable`
-    for a table that does not open; as `Snapshot.schema`. Later: GitopsError `graph_data_invalid` for a number that JSON cannot
-    represent; RemoteError `storage_failed`.
+    Of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
+
+    Raises before the first record: GitopsError `graph_type_unknown` for a name that the schema does not have,
+    `graph_unreadable` for a table that does not open; as `Snapshot.schema`. Later: GitopsError `graph_data_invalid` for
+    a number that JSON cannot represent; RemoteError `storage_failed`.
     """
     catalog = snapshot.schema().catalog
     keys = sorted(snapshot.manifest.tables)
@@ -175,7 +179,7 @@ def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> It
 
 
 def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
-    """The rows but for their blobs, sorted by id, range by range."""
+    """Yield the rows but for their blobs, sorted by id, range by range."""
     heads = key_columns(declared)
     plain = [name for name, kind in declared.properties.items() if kind.scalar is not Scalar.BLOB]
     width = sum(

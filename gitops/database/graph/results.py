@@ -29,7 +29,10 @@ class GraphOutcome:
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON: an object with a member for each field; tables and types in code point order."""
+        """Return the result as plain JSON: an object with a member for each field.
+
+        Tables and types in code point order.
+        """
         form = _members(self).items()
         return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form}
 
@@ -72,7 +75,7 @@ class LoadResult(GraphReport):
     published: Manifest | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
+        """Return the result as plain JSON."""
         taken = {"manifest_version": self.manifest_version, "rows": dict(sorted(self.rows.items()))}
         return {**taken, "commit": _commit_of(self.published)}
 
@@ -146,7 +149,7 @@ class QueryRows(GraphOutcome):
     explanation: tuple[Mapping[str, Any], ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
+        """Return the result as plain JSON."""
         counted = {"manifest_version": self.manifest_version, "row_count": len(self.rows)}
         form = {**counted, "columns": list(self.columns), "rows": self.rows}
         return form if self.explanation is None else {**form, "explanation": list(self.explanation)}
@@ -166,7 +169,7 @@ class MutationResult(GraphReport):
     published: Manifest | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
+        """Return the result as plain JSON."""
         affected = {"affectedNodes": self.affected_nodes, "affectedEdges": self.affected_edges}
         published = {"changed": self.changed, "commit": _commit_of(self.published)}
         return {**affected, "manifest_version": self.manifest_version, **published}
@@ -188,7 +191,7 @@ class VersionDescription(GraphOutcome):
     manifest: Manifest
 
     def to_json(self) -> dict[str, Any]:
-        """The version as plain JSON."""
+        """Return the version as plain JSON."""
         tables = {
             key: {"path": entry.path, "version": entry.version, "rows": entry.rows}
             for key, entry in sorted(self.manifest.tables.items())
@@ -205,7 +208,7 @@ class BranchInfo:
     line: Line
 
     def to_json(self) -> dict[str, Any]:
-        """The branch as plain JSON."""
+        """Return the branch as plain JSON."""
         line, fork = self.line, self.line.fork
         return {
             "name": self.name,
@@ -232,7 +235,7 @@ class BranchCreated(GraphReport):
     branch: BranchInfo
 
     def to_json(self) -> dict[str, Any]:
-        """The branch as plain JSON."""
+        """Return the branch as plain JSON."""
         return self.branch.to_json()
 
 
@@ -263,7 +266,7 @@ class RowChange:
     after: Mapping[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
-        """The change as plain JSON; columns in the order of the table."""
+        """Return the change as plain JSON; columns in the order of the table."""
         return _members(self)
 
 
@@ -313,7 +316,7 @@ class FeedPage(GraphOutcome):
         return self.position.after is None and self.position.n == self.head.n
 
     def to_json(self) -> dict[str, Any]:
-        """The page as plain JSON."""
+        """Return the page as plain JSON."""
         return {
             "branch": self.position.branch,
             "changes": [{"commit": commit, **change.to_json()} for commit, change in self.changes],
@@ -345,7 +348,7 @@ class RowProblem:
     detail: str
 
     def to_json(self) -> dict[str, str]:
-        """The problem as plain JSON."""
+        """Return the problem as plain JSON."""
         kind, _, name = self.table.partition(":")
         place = {"type_kind": kind, "type": name, "id": self.id, "property": self.property}
         return {"kind": self.kind, **place, "detail": self.detail}
@@ -378,7 +381,7 @@ class BranchMergeResult(GraphReport):
         return not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON; of the deletion only where there was to be one."""
+        """Return the result as plain JSON; of the deletion only where there was to be one."""
         form = GraphReport.to_json(self)
         if self.branch_deleted is None:
             return form
@@ -396,7 +399,7 @@ class StepEffect:
     rows: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """The step as plain JSON, with its rows."""
+        """Return the step as plain JSON, with its rows."""
         return {**self.step.to_json(), "rows": self.rows}
 
 
@@ -478,7 +481,7 @@ class VerifyFinding:
         return self.code is not VerifyFindingCode.UNREFERENCED
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as plain JSON."""
+        """Return the finding as plain JSON."""
         return {"code": self.code.value, "problem": self.is_problem, "path": self.path, "detail": self.detail}
 
 

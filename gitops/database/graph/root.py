@@ -34,7 +34,7 @@ class DatasetLocation:
     options: Mapping[str, str] | None = None
 
     def driver_options(self) -> dict[str, str] | None:
-        """The options as the driver accepts them."""
+        """Return the options as the driver accepts them."""
         return None if self.options is None else dict(self.options)
 
 
@@ -56,7 +56,7 @@ class GraphFolder(Protocol):
         ...
 
     def dataset(self, path: str) -> DatasetLocation:
-        """The dataset at a path below the folder."""
+        """Return the dataset at a path below the folder."""
         ...
 
     def begin(self, path: str) -> frozenset[str]:
@@ -75,7 +75,7 @@ class GraphFolder(Protocol):
         ...
 
     def children(self, prefix: str) -> tuple[str, ...]:
-        """The names of the folders directly below a path, in code point order. Raises OSError, RemoteError."""
+        """Return the names of the folders directly below a path, in code point order. Raises OSError, RemoteError."""
         ...
 
     def remove(self, path: str) -> None:
@@ -123,10 +123,10 @@ class GraphRoot(Protocol):
         ...
 
     def open(self) -> tuple[GraphIdentity, GraphFolder]:
-        """The graph at this address.
+        """Return the graph at this address.
 
-        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything else that is not a
-        complete graph; RemoteError and OSError when the storage does not answer.
+        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything else that is
+        not a complete graph; RemoteError and OSError when the storage does not answer.
         """
         ...
 

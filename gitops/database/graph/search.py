@@ -290,7 +290,7 @@ class VectorColumn:
 
 
 def _closest(batches: Iterable[pa.RecordBatch], target: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
-    """The `k` nearest of all rows, with ties at the end."""
+    """Return the `k` nearest of all rows, with ties at the end."""
     rows = np.empty(0, np.int64)
     distances = np.empty(0, np.float64)
     for batch in batches:
@@ -323,5 +323,5 @@ def _candidates(vectors: NDArray[np.float32], target: NDArray[np.float64], k: in
 
 
 def _margin(dimension: int) -> float:
-    """The factor by which a distance in single precision may be wrong."""
+    """Return the factor by which a distance in single precision may be wrong."""
     return 1 + (dimension + 4) * float(np.finfo(np.float32).eps)

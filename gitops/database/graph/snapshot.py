@@ -94,19 +94,22 @@ class Snapshot:
         return self.folder.store
 
     def schema_source(self) -> bytes:
-        """The accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
+        """Return the accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
         return self.schema_text(self.manifest.schema_source)
 
     def schema_text(self, digest: str) -> bytes:
-        """The text of an accepted schema of this or an earlier version. Raises IntegrityError `graph_unreadable`."""
+        """Return the text of an accepted schema of this or an earlier version.
+
+        Raises IntegrityError `graph_unreadable`.
+        """
         return self._content(layout.source_key(digest), digest)
 
     def schema_ir(self) -> bytes:
-        """The canonical schema. Raises IntegrityError `graph_unreadable`."""
+        """Return the canonical schema. Raises IntegrityError `graph_unreadable`."""
         return self._content(layout.ir_key(self.manifest.schema_ir), self.manifest.schema_ir)
 
     def schema(self) -> Schema:
-        """The accepted schema, from its canonical form; its types are those of the manifest.
+        """Return the accepted schema, from its canonical form; its types are those of the manifest.
 
         Raises IntegrityError `graph_unreadable`.
         """
@@ -134,12 +137,12 @@ class Snapshot:
 
 
 def table_keys(catalog: Catalog) -> set[str]:
-    """The keys of the tables of a schema: `node:T` and `edge:E`."""
+    """Return the keys of the tables of a schema: `node:T` and `edge:E`."""
     return {*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)}
 
 
 def find_root(uri: str) -> GraphRoot:
-    """The root at a path, a `file:` URI or an `s3:` URI; nothing is read.
+    """Return the root at a path, a `file:` URI or an `s3:` URI; nothing is read.
 
     Raises GitopsError `graph_unreadable` for any other address.
     """
@@ -200,13 +203,19 @@ def unreadable(uri: str, error: RemoteError) -> GitopsError:
 
 
 def open_newest(root: GraphRoot) -> Snapshot:
-    """The newest version of `main`, also if it is that of a delete. Raises GitopsError `graph_missing`, `graph_unreadable`."""
+    """Return the newest version of `main`, also if it is that of a delete.
+
+    Raises GitopsError `graph_missing`, `graph_unreadable`.
+    """
     identity, folder = root.open()
     return Snapshot(root, folder, identity, _newest(folder.store, MAIN_LINE))
 
 
 def held_rows(snapshot: Snapshot) -> int:
-    """The rows of all tables at the heads of all branches; of a table that several branches have, its greatest number."""
+    """Return the rows of all tables at the heads of all branches.
+
+    Of a table that several branches have, its greatest number.
+    """
     tables = [snapshot.manifest.tables]
     tables += [_newest(snapshot.store, line).tables for line in read_branches(snapshot.store).lines()[1:]]
     rows: dict[str, int] = {}
@@ -252,7 +261,10 @@ def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
 
 
 def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory | None = None) -> Manifest:
-    """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
+    """Return the head.
+
+    It may be superseded and removed between the listing and the reading: then there is a newer one.
+    """
     key = ("head", graph_id, store.location, line.id)
     manifest = None if memory is None else _newest_since(store, line, memory.recall(key), memory)
     for _ in range(_ROUNDS if manifest is None else 0):
@@ -287,7 +299,7 @@ def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Mem
 def _find_commit(
     store: ObjectStore, line: Line, commit: str, graph_id: str, memory: Memory | None
 ) -> tuple[Line, Manifest]:
-    """The version with this commit id, and the branch that has it: `line`, or another one."""
+    """Return the version with this commit id, and the branch that has it: `line`, or another one."""
     if not is_ulid(commit):
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
     key = ("commit", graph_id, store.location, commit)
@@ -315,7 +327,7 @@ def _find_commit(
 
 
 def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
-    """The newest version at or before a time."""
+    """Return the newest version at or before a time."""
     wanted = parse_timestamp(time)
     if wanted is None:
         detail = f"{time[:80]!r} is not a version, a commit or a time such as 2026-01-31T12:00:00Z"
@@ -340,7 +352,7 @@ def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
 
 
 def unknown_type(place: str, name: str, tables: Iterable[str], *, path: str = "") -> GitopsError:
-    """The refusal of a name that no type has; `tables` are the keys of those that there are."""
+    """Return the refusal of a name that no type has; `tables` are the keys of those that there are."""
     known = {key.partition(":")[2] for key in tables}
     return GitopsError(Code.GRAPH_TYPE_UNKNOWN, f"{place} has no type {name[:80]!r}{choices(name, known)}", path=path)
 

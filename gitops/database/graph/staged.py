@@ -75,7 +75,7 @@ def precise_timestamp(moment: datetime) -> str:
 
 
 def later_timestamp(one: str, other: str) -> str:
-    """The later of two times; the first one when they are equal or do not read as times."""
+    """Return the later of two times; the first one when they are equal or do not read as times."""
     return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))
 
 
@@ -242,7 +242,7 @@ class Lease:
     expires_at: str
 
     def to_bytes(self) -> bytes:
-        """The stored document."""
+        """Return the stored document."""
         return LEASE.write(self)
 
     def expired(self, now: datetime) -> bool:

@@ -56,7 +56,10 @@ _ARROW: Mapping[Scalar, pa.DataType] = {
 
 
 def arrow_field(name: str, kind: PropType) -> pa.Field:
-    """The column of a property. Items of lists and vectors are nullable physically, whatever the property says."""
+    """Return the column of a property.
+
+    Items of lists and vectors are nullable physically, whatever the property says.
+    """
     if kind.scalar is Scalar.BLOB:
         return lance.blob_field(name, nullable=kind.nullable)
     vector = kind.scalar is Scalar.VECTOR
@@ -91,10 +94,10 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
 
 
 def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
-    """The table at the version that the manifest names.
+    """Return the table at the version that the manifest names.
 
     Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`;
-    RemoteError `storage_failed` where the service of a bucket does not answer, or refuses.
+    RemoteError `storage_failed` if the service of a bucket does not answer, or refuses.
     """
     place = folder.dataset(entry.path)
     try:
@@ -176,12 +179,12 @@ def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]])
 
 
 def key_columns(declared: NodeType | EdgeType) -> list[str]:
-    """The columns before the properties: `id`, and for an edge `src` and `dst`."""
+    """Return the columns before the properties: `id`, and for an edge `src` and `dst`."""
     return ["id", "src", "dst"] if isinstance(declared, EdgeType) else ["id"]
 
 
 def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
-    """The type that a table key (`node:T`, `edge:E`) names."""
+    """Return the type that a table key (`node:T`, `edge:E`) names."""
     kind, _, name = key.partition(":")
     return catalog.nodes[name] if kind == "node" else catalog.edges[name]
 
@@ -194,12 +197,14 @@ def stage_rows(
 
 
 def driver_message(error: Exception) -> str:
-    """The message of the driver in one line, without positions in its own source."""
+    """Return the message of the driver in one line, without positions in its own source."""
     return _SOURCE.sub("", str(error).partition("\n")[0])
 
 
 def service_failure(place: str, error: Exception) -> RemoteError | None:
-    """The failure of the service of a bucket, behind an error of the driver; None for any other, such as a missing file.
+    """Return the failure of the service of a bucket, behind an error of the driver.
+
+    None for any other, such as a missing file.
 
     Nothing is quoted but the status: a service may echo the request, with its signature.
     """
@@ -217,7 +222,7 @@ def service_failure(place: str, error: Exception) -> RemoteError | None:
 
 
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
-    """The cells of each column: dates as days and times as milliseconds, also inside lists."""
+    """Return the cells of each column: dates as days and times as milliseconds, also inside lists."""
     return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
 
 
@@ -350,7 +355,10 @@ def _driver(place: DatasetLocation) -> Iterator[None]:
 
 
 def _reason(place: DatasetLocation, error: Exception) -> str:
-    """The message of the driver. A service may echo the request, with its signature: its documents are left out."""
+    """Return the message of the driver.
+
+    A service may echo the request, with its signature: its documents are left out.
+    """
     text = driver_message(error)
     return text if place.options is None else text.partition("<")[0][:300]
 
@@ -360,7 +368,7 @@ _T = TypeVar("_T")
 
 
 def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
-    """The dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
+    """Return the dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
     return call_driver(path, lambda: lance.dataset(place.uri, storage_options=place.driver_options()))
 
@@ -395,7 +403,7 @@ def drop_left_files(folder: GraphFolder, path: str) -> int:
 
 
 def data_files(folder: GraphFolder, path: str) -> set[str]:
-    """The names of the data files of all versions. Raises RemoteError `storage_failed`."""
+    """Return the names of the data files of all versions. Raises RemoteError `storage_failed`."""
     dataset = open_latest(folder, path)
     found: set[str] = set()
     for number, _ in dataset_versions(folder, path):

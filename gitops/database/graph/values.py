@@ -61,7 +61,7 @@ class CellError(ValueError):
 
 
 def json_to_cell(value: Any, kind: PropType) -> Any:
-    """The cell of a non-null JSON value; enum members are checked by `unknown_member`. Raises CellError."""
+    """Return the cell of a non-null JSON value; enum members are checked by `unknown_member`. Raises CellError."""
     read = _READERS[kind.scalar]
     if not kind.is_list:
         return read(value, kind)
@@ -71,7 +71,10 @@ def json_to_cell(value: Any, kind: PropType) -> Any:
 
 
 def unknown_member(cell: Any, kind: PropType) -> str | None:
-    """The first text in the cell that is not a member of the enum; None when all are members, or the property has no enum."""
+    """Return the first text in the cell that is not a member of the enum.
+
+    None when all are members, or the property has no enum.
+    """
     if kind.enum_values is None:
         return None
     texts = cell if kind.is_list else [cell]
@@ -103,7 +106,7 @@ def cell_to_json(cell: Any, kind: PropType) -> Any:
 
 
 def key_text(cell: Any, kind: PropType) -> str:
-    """The canonical text of one key column's cell, from which ids are made."""
+    """Return the canonical text of one key column's cell, from which ids are made."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if kind.scalar in (Scalar.F32, Scalar.F64):
@@ -118,7 +121,7 @@ def compact_json(value: Any) -> str:
 
 
 def nearest_single(value: float) -> float:
-    """The 32-bit float nearest to a number, infinite where there is none."""
+    """Return the 32-bit float nearest to a number, infinite where there is none."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -208,7 +211,10 @@ def _datetime(value: Any, kind: PropType) -> int:
 
 
 def _read_moment(text: str) -> int | None:
-    """The milliseconds of a day (its midnight), or of a day with a time (RFC 3339; UTC without an offset); else None."""
+    """Return the milliseconds of a day (its midnight), or of a day with a time (RFC 3339; UTC without an offset).
+
+    Else None.
+    """
     try:
         if day := _DATE.fullmatch(text):
             return (date(*map(int, day.groups())).toordinal() - _EPOCH_DAY) * _DAY_MS
@@ -264,7 +270,7 @@ _READERS: Mapping[Scalar, Callable[[Any, PropType], Any]] = {
 
 
 def _float_to_json(number: float, *, single: bool) -> float | str:
-    """The shortest number that reads back the same at its width; NaN and infinities by name."""
+    """Return the shortest number that reads back the same at its width; NaN and infinities by name."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     if single:

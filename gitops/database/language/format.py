@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def format_schema(source: bytes) -> bytes:
-    """The canonical layout of schema text that matches the grammar; rules beyond the grammar are not checked.
+    """Return the canonical layout of schema text that matches the grammar; rules beyond the grammar are not checked.
 
     Raises `LanguageError` with every grammar problem otherwise.
     """
@@ -71,7 +71,7 @@ def format_schema(source: bytes) -> bytes:
 
 
 def format_queries(source: bytes) -> bytes:
-    """The canonical layout of query text that matches the grammar; names and types are not checked.
+    """Return the canonical layout of query text that matches the grammar; names and types are not checked.
 
     Raises `LanguageError` with every grammar problem otherwise.
     """
@@ -169,7 +169,7 @@ _GAPS = {LayoutOp.SPACE: 1, LayoutOp.LINE: 1, LayoutOp.SOFT: 0}
 
 
 def write(layout: Layout) -> str:
-    """The text of a layout, each line ended by a line feed; empty for a layout without tokens."""
+    """Return the text of a layout, each line ended by a line feed; empty for a layout without tokens."""
     text = _Printer(layout).text()
     return text + "\n" if text else ""
 
@@ -366,7 +366,7 @@ class LayoutWriter:
         return self.current.kind is kind and text in (None, self.current.text)
 
     def following(self, distance: int) -> SourceToken:
-        """The token `distance` after the next one, at most the end of the file."""
+        """Return the token `distance` after the next one, at most the end of the file."""
         return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
 
     def put(self, *ops: LayoutOp) -> None:
@@ -440,7 +440,7 @@ class LayoutWriter:
         self.put(LayoutOp.CLOSE)
 
     def end(self) -> Layout:
-        """The finished layout, with the comments at the end of the file."""
+        """Return the finished layout, with the comments at the end of the file."""
         self.put(LayoutOp.KEEP)
         self.layout.append(LayoutToken("", self._carried + self.current.comments))
         return self.layout
@@ -630,7 +630,10 @@ class _UnusualError(Exception):
 
 
 def format_yaml(data: bytes) -> bytes:
-    """The document in its layout, or `data` itself if it is written in an unusual way. Raises YamlError as the reader does."""
+    """Return the document in its layout, or `data` itself if it is written in an unusual way.
+
+    Raises YamlError as the reader does.
+    """
     root = parse_yaml(data)
     text = data.decode()
     if _ODD.search(text):
@@ -683,7 +686,7 @@ class _Places:
                 self.block(item, depth + _YAML_STEP)
 
     def moved(self) -> list[str]:
-        """The lines at their depths; a comment has the depth of the line below it, unless it stood deeper."""
+        """Return the lines at their depths; a comment has the depth of the line below it, unless it stood deeper."""
         result: list[str] = []
         below: tuple[int, int] | None = None
         above = list(accumulate(range(len(self._lines) + 1), lambda last, n: self._depths.get(n, last)))
@@ -737,7 +740,7 @@ class _Places:
 
 
 def _plain(node: YamlNode) -> Any:
-    """The document without places, and with the sort of each scalar."""
+    """Return the document without places, and with the sort of each scalar."""
     if isinstance(node, YamlScalar):
         return node.text, node.type
     if isinstance(node, YamlList):

@@ -198,7 +198,7 @@ class Lexer:
         return make(Token, (self.kind, self.text, self.start, self.end))
 
     def peek(self, distance: int = 1) -> Token:
-        """The token `distance` (from 1) after the current one; the cursor stays."""
+        """Return the token `distance` (from 1) after the current one; the cursor stays."""
         ahead = self._ahead
         while len(ahead) < distance:
             token = next(self._tokens, None)
@@ -371,5 +371,5 @@ def _scan(source: str, offset: int) -> Iterator[_Scanned]:
 
 
 def _utf8(text: str) -> str:
-    """The characters of a piece of text that was read as Latin-1."""
+    """Return the characters of a piece of text that was read as Latin-1."""
     return text if text.isascii() else text.encode("latin-1").decode("utf-8")

@@ -59,13 +59,13 @@ class LintFinding(NamedTuple):
     problem: LanguageProblem | None = None
 
     def located(self) -> LintProblem:
-        """The finding with its place."""
+        """Return the finding with its place."""
         if self.problem is not None:
             return LintProblem(self.level, self.code, self.problem.message, self.span, self.problem.fix)
         return LintProblem(self.level, self.code, self.message, self.span)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form; fields that do not apply are left out."""
+        """Return the JSON form; fields that do not apply are left out."""
         form = {"severity": self.level.value, "code": self.code, "message": self.message}
         form |= {} if self.type_name is None else {"type_name": self.type_name}
         form |= {} if self.property_name is None else {"property": self.property_name}
@@ -88,7 +88,7 @@ class QueryLintResult(NamedTuple):
         return None if self.problem is None else self.problem.rendered()
 
     def located(self) -> Iterable[LintProblem]:
-        """The problem and the warnings with their places."""
+        """Yield the problem and the warnings with their places."""
         for warning in self.warnings:
             yield LintProblem(LintLevel.WARNING, UNPARAMETERED, warning, self.span, query=self.name)
         if self.problem is not None:
@@ -96,7 +96,7 @@ class QueryLintResult(NamedTuple):
             yield LintProblem(LintLevel.ERROR, code, found.message, found.span, found.fix, self.name)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form: a correct query with its operation, a refused one with its error."""
+        """Return the JSON form: a correct query with its operation, a refused one with its error."""
         form: dict[str, Any] = {
             "name": self.name,
             "kind": self.kind.value,
@@ -168,7 +168,10 @@ def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
 
 
 def lint_grammar(source: bytes) -> LintReport | None:
-    """The report on a query file that does not parse, for which no schema is needed; None for a file that parses."""
+    """Return the report on a query file that does not parse, for which no schema is needed.
+
+    None for a file that parses.
+    """
     try:
         parse_queries(source)
     except LanguageError as error:
@@ -177,12 +180,12 @@ def lint_grammar(source: bytes) -> LintReport | None:
 
 
 def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
-    """The problems of the schema compiler, in the form of this report."""
+    """Return the problems of the schema compiler, in the form of this report."""
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
 
 
 def schema_warnings(schema: Schema) -> tuple[LintProblem, ...]:
-    """The warnings of the schema compiler, in the form of this report."""
+    """Return the warnings of the schema compiler, in the form of this report."""
     return tuple(
         LintProblem(LintLevel.WARNING, each.rule, each.message, each.span, each.fix) for each in schema.warnings
     )

@@ -59,11 +59,11 @@ else:
             return filled
 
         def _replace(self, **changes: Any) -> Self:
-            """The same record with other values in some fields."""
+            """Return the same record with other values in some fields."""
             return type(self)(**(self._asdict() | changes))
 
         def _asdict(self) -> dict[str, Any]:
-            """The fields by name."""
+            """Return the fields by name."""
             return dict(zip(self._fields, self, strict=True))
 
         def __repr__(self) -> str:

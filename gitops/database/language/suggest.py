@@ -42,7 +42,10 @@ class Suggestion(str):
         return made
 
     def replacement(self, written: str) -> str | None:
-        """The text for `written` with the suggested name in it; None if `written` is more than the wrong name and its quotes."""
+        """Return the text for `written` with the suggested name in it.
+
+        None if `written` is more than the wrong name and its quotes.
+        """
         for before, after in (("", ""), ("$", ""), ('"', '"')):
             if written == f"{before}{self.wrong}{after}":
                 return f"{before}{self.name}{after}"
@@ -50,10 +53,10 @@ class Suggestion(str):
 
 
 def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
-    """A fix that suggests the candidate nearest to `name`, or None if none is near or `name` is a candidate.
+    """Return a fix that suggests the candidate nearest to `name`, or None if none is near or `name` is a candidate.
 
-    Long names and long lists are not searched, and only the few names that share most pairs of letters are compared: the
-    comparison is quadratic, and a hostile file can cause very many.
+    Long names and long lists are not searched, and only the few names that share most pairs of letters are compared:
+    the comparison is quadratic, and a hostile file can cause very many.
     """
     if len(name) > MAX_NAME or len(candidates) > MAX_CANDIDATES or name in candidates:
         return None

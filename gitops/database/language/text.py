@@ -49,7 +49,7 @@ class LanguageProblem(Record):
     fix: str | None = None
 
     def rendered(self) -> str:
-        """The message with its stage in front; the label of its rule is for programs."""
+        """Return the message with its stage in front; the label of its rule is for programs."""
         return f"{self.stage} error: {self.message}"
 
 
@@ -87,7 +87,10 @@ class SourceText:
         return line, self._characters_before(offset) - self._characters_before(starts[line - 1]) + 1
 
     def line_span(self, line: int) -> Span:
-        """The bytes of a line, counted from 1, without its line feed. Raises IndexError for a line that does not exist."""
+        """Return the bytes of a line, counted from 1, without its line feed.
+
+        Raises IndexError for a line that does not exist.
+        """
         starts = self._line_starts()
         end = starts[line] - 1 if line < len(starts) else len(self.data)
         return Span(starts[line - 1], end)

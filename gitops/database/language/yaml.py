@@ -129,7 +129,7 @@ def parse_yaml(data: bytes) -> YamlNode:
 
 
 def to_plain(node: YamlNode) -> Any:
-    """The document as JSON values. Keys are their text; an integer of more than 18 digits stays text."""
+    """Return the document as JSON values. Keys are their text; an integer of more than 18 digits stays text."""
     if isinstance(node, YamlMap):
         return {key.text: to_plain(value) for key, value in node.entries}
     if isinstance(node, YamlList):
@@ -152,7 +152,7 @@ def is_absent(node: YamlNode) -> bool:
 
 
 def integer(text: str) -> int:
-    """The value of an INT scalar of moderate length; a leading zero does not make it octal."""
+    """Return the value of an INT scalar of moderate length; a leading zero does not make it octal."""
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
@@ -188,7 +188,7 @@ class _Builder:
         self._nodes = 0
 
     def read(self, data: bytes) -> YamlNode:
-        """The document. Raises YamlError."""
+        """Return the document. Raises YamlError."""
         import yaml
 
         if len(data) > MAX_BYTES:
@@ -285,7 +285,7 @@ class _Builder:
             frame.keys.setdefault(node.text, node.line)
 
     def _path(self) -> str:
-        """The dotted path of the key that was read last."""
+        """Return the dotted path of the key that was read last."""
         path = ""
         for frame in self._stack:
             if frame.keys is None:

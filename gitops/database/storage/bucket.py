@@ -101,7 +101,7 @@ class Bucket:
         self._is_there = False
 
     def get(self, path: str) -> StoredObject | None:
-        """The object, or None if there is none."""
+        """Return the object, or None if there is none."""
 
         def ask() -> StoredObject | None:
             answer = self._ask(path)
@@ -117,7 +117,7 @@ class Bucket:
         return self._repeated(path, ask)
 
     def owner(self, path: str) -> str | None:
-        """The token of the writer of the object, empty without a token; None if there is no object."""
+        """Return the token of the writer of the object, empty without a token; None if there is no object."""
 
         def ask() -> str | None:
             answer = self._ask(path, head=True)
@@ -126,7 +126,7 @@ class Bucket:
         return self._repeated(path, ask)
 
     def _ask(self, path: str, *, head: bool = False) -> GetResult | None:
-        """The answer to a request for an object, or only for its head; None if there is no object."""
+        """Return the answer to a request for an object, or only for its head; None if there is no object."""
         import obstore
 
         try:
@@ -224,7 +224,7 @@ class Bucket:
         raise failure or self._failed(folder, "the service does not respond")
 
     def _repeated(self, path: str, ask: Callable[[], T]) -> T:
-        """The answer to a request that may be repeated."""
+        """Return the answer to a request that may be repeated."""
         failure: RemoteError | None = None
         for _ in self.retry.attempts(self._place(path)):
             try:
@@ -300,7 +300,7 @@ def lance_options() -> dict[str, str]:
 
 
 def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
-    """The endpoint of the service, empty for the vendor's own, and whether plain HTTP is allowed.
+    """Return the endpoint of the service, empty for the vendor's own, and whether plain HTTP is allowed.
 
     Raises GitopsError `storage_root_invalid`.
     """
@@ -363,19 +363,19 @@ def _invalid(detail: str) -> GitopsError:
 
 
 def _status(error: Exception) -> int | None:
-    """The status of an answer; None without one."""
+    """Return the status of an answer; None without one."""
     found = _STATUS.search(str(error))
     return None if found is None else int(found[1])
 
 
 def _reason(error: Exception) -> str:
-    """The name that the service gives to the error; empty without one."""
+    """Return the name that the service gives to the error; empty without one."""
     found = _REASON.search(str(error))
     return "" if found is None else found[1]
 
 
 def _answered(error: Exception) -> str:
-    """The part of an answer that can be shown: the status, and the name of the error."""
+    """Return the part of an answer that can be shown: the status, and the name of the error."""
     status, reason = _status(error), _reason(error)
     shown = " ".join(str(part) for part in (status, reason) if part)
     return f"the service answers {shown}" if shown else "the service does not respond"
@@ -421,7 +421,7 @@ class RetryLimit:
         return cls(seconds)
 
     def attempts(self, place: str) -> Iterator[int]:
-        """The numbers of the attempts that may be made, from 0; the caller leaves the loop when one succeeds.
+        """Yield the numbers of the attempts that may be made, from 0; the caller leaves the loop when one succeeds.
 
         The last attempt is made when the time is up.
         """

@@ -46,11 +46,11 @@ class LocalStore:
         return str(self._root)
 
     def display(self, key: str) -> str:
-        """The absolute path of the object."""
+        """Return the absolute path of the object."""
         return str(self._root.joinpath(*split_key(key)))
 
     def read(self, key: str) -> bytes | None:
-        """The content, or None only when the file or a folder above it does not exist."""
+        """Return the content, or None only when the file or a folder above it does not exist."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             return None if folder is None else _read(folder, name)

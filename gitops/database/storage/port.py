@@ -25,7 +25,10 @@ _MAX_PART = 255
 
 
 def split_key(key: str) -> tuple[str, ...]:
-    """The parts of `key`. Raises RemoteError `storage_failed` for a key that could leave the root or hide in it."""
+    """Return the parts of `key`.
+
+    Raises RemoteError `storage_failed` for a key that could leave the root or hide in it.
+    """
     parts = tuple(key.split("/"))
     plain = all(
         part not in ("", ".", "..")
@@ -66,7 +69,7 @@ class ObjectStore(Protocol):
         ...
 
     def read(self, key: str) -> bytes | None:
-        """The content, or None only when the object definitely does not exist."""
+        """Return the content, or None only when the object definitely does not exist."""
         ...
 
     def create(self, key: str, data: bytes) -> bool:
@@ -122,7 +125,7 @@ class StorageRoot:
     prefix: str = ""
 
     def local_path(self, config_dir: str) -> str:
-        """The folder of a LOCAL root; a relative one is under `config_dir`."""
+        """Return the folder of a LOCAL root; a relative one is under `config_dir`."""
         return normpath(join(config_dir, self.path))
 
 

@@ -74,12 +74,12 @@ class S3Store:
         self._tags: dict[str, tuple[str, str]] = {}
 
     def display(self, key: str) -> str:
-        """The address of the object."""
+        """Return the address of the object."""
         split_key(key)
         return f"{self.location}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """The content, or None only when the service says that the bucket is there and the object is not."""
+        """Return the content, or None only when the service says that the bucket is there and the object is not."""
         path = self._path(key)
         found = self._bucket.get(path)
         if found is None:

@@ -238,7 +238,7 @@ def _forge_of_stranger(copy: ClusterCopy) -> LocalForge:
 
 
 def _comment_of_bot(copy: ClusterCopy) -> tuple[str, str]:
-    """The marker and the text of the bot's own comment on change request 1."""
+    """Return the marker and the text of the bot's own comment on change request 1."""
     own = [c for c in copy.local().forge().comments(1) if c.marker is not None]
     require(len(own) == 1, f"the bot has {len(own)} comments")
     return own[0].marker or "", own[0].body
@@ -264,7 +264,7 @@ class _EditedComments(LocalForge):
     """A forge on which each comment was edited after it was written."""
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """The comments of a request."""
+        """Return the comments of a request."""
         return tuple(replace(each, account=each.author, edited=True) for each in super().comments(number))
 
 

@@ -104,11 +104,11 @@ class CopiedRules:
         return self.config.approvals.allowed_signers
 
     def key(self, who: str) -> str:
-        """The path of the private key of a participant, or of one of `UNUSABLE`."""
+        """Return the path of the private key of a participant, or of one of `UNUSABLE`."""
         return str(self.keys / _file(who))
 
     def public(self, who: str) -> str:
-        """The type and the blob of a public key, as in a line of allowed signers."""
+        """Return the type and the blob of a public key, as in a line of allowed signers."""
         return _public(self.keys / _file(who))
 
 
@@ -159,17 +159,17 @@ def copy_rules(
 
 
 def _file(who: str) -> str:
-    """A safe file name for a principal, which may contain any character."""
+    """Return a safe file name for a principal, which may contain any character."""
     return who if who in UNUSABLE else who.encode().hex()[:200]
 
 
 def _public(key: Path) -> str:
-    """The type and the blob of a public key, from the path of the private key."""
+    """Return the type and the blob of a public key, from the path of the private key."""
     return " ".join(Path(f"{key}.pub").read_text("ascii").split()[:2])
 
 
 def _signers(trust: TrustRoot, now: datetime, fresh: Mapping[str, str]) -> list[str]:
-    """The lines of the allowed signers; the valid line of each person in `fresh` gets that public key."""
+    """Return the lines of the allowed signers; the valid line of each person in `fresh` gets that public key."""
     lines, given = [], set[str]()
     for signer in trust.signers:
         who, key = trust.principal(signer.key, at=now), f"{signer.key_type} {signer.key}"
@@ -184,7 +184,7 @@ def _signers(trust: TrustRoot, now: datetime, fresh: Mapping[str, str]) -> list[
 
 
 def _templates(reader: GitReader, root: str, folder: str | None) -> dict[str, bytes]:
-    """The repository's own comment templates, so that hostile text is rendered as in the real setup."""
+    """Return the repository's own comment templates, so that hostile text is rendered as in the real setup."""
     tree = None if folder is None else reader.subtree(root, folder)
     if tree is None:
         return {}
@@ -250,7 +250,7 @@ class ClusterCopy:
         (self.folder / "gitconfig").write_text(root, encoding="utf-8")
 
     def environment(self) -> dict[str, str]:
-        """The complete environment of programs; of the user's settings only the paths of programs are kept."""
+        """Return the complete environment of programs; of the user's settings only the paths of programs are kept."""
         own = {"HOME": str(self.folder), "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")}
         return {**self.rules.environ, **own}
 
@@ -270,7 +270,7 @@ class ClusterCopy:
         return LocalRepository(str(self.server), environ=self.environment())
 
     def head(self, ref: str) -> str:
-        """The commit of a ref. Raises AttackInconclusive if the ref does not exist."""
+        """Return the commit of a ref. Raises AttackInconclusive if the ref does not exist."""
         found = self.store().resolve(ref)
         if found is None:
             raise AttackInconclusive(f"{ref} does not exist")
@@ -281,11 +281,11 @@ class ClusterCopy:
         return self.graph(graph).exists()
 
     def graph(self, graph: str) -> Path:
-        """The folder of a graph."""
+        """Return the folder of a graph."""
         return self.folder / "data" / self.rule.name / "graphs" / f"{graph}.omni"
 
     def path(self, name: str) -> str:
-        """The path of a file in the cluster folder, from the root of the repository."""
+        """Return the path of a file in the cluster folder, from the root of the repository."""
         return name if self.rule.path == "." else f"{self.rule.path}/{name}"
 
     # Writes that bypass every check
@@ -326,7 +326,7 @@ class ClusterCopy:
         return has_server_hook(str(self.server))
 
     def workspace(self) -> Workspace:
-        """The workspace of the cluster at the head of its branch."""
+        """Return the workspace of the cluster at the head of its branch."""
         local = self.local()
         head = local.head_of(self.target)
         if head is None:

@@ -92,11 +92,11 @@ class DocumentReports(ABC):
 
     @abstractmethod
     def _folder(self, ref: str) -> DocumentFolder | None:
-        """The files behind a ref, None for a ref that does not exist."""
+        """Return the files behind a ref, None for a ref that does not exist."""
 
     @abstractmethod
     def _folders(self, prefix: str) -> Mapping[str, DocumentFolder]:
-        """The files behind each ref below a prefix."""
+        """Return the files behind each ref below a prefix."""
 
     @abstractmethod
     def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
@@ -198,7 +198,7 @@ class DocumentReports(ABC):
         return tuple(each for each in found if (each.marker, each.author) == (marker, by))
 
     def all_issues(self) -> tuple[port.Issue, ...]:
-        """The issues of all authors about everything, by number. Raises IntegrityError `request_invalid`."""
+        """Return the issues of all authors about everything, by number. Raises IntegrityError `request_invalid`."""
         found = [
             port.Issue(
                 each.number,
@@ -230,7 +230,7 @@ class DocumentReports(ABC):
         )
 
         def placed(folder: DocumentFolder) -> RecordedIssue:
-            """The issue in place of the open one, else as the next one."""
+            """Return the issue in place of the open one, otherwise as the next one."""
             known = _read_issues(folder)
             if known and known[-1].open:
                 return replace(issue, opened_at=known[-1].opened_at, path=known[-1].path)
@@ -256,17 +256,17 @@ class DocumentReports(ABC):
 
 
 def _shard(kind: str, commit: str) -> str:
-    """The ref for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    """Return the ref for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
     return f"refs/gitops/{kind}/{full_id(commit)[:2]}"
 
 
 def _identity(account: port.Account) -> str:
-    """An account as it is the author of comments and issues."""
+    """Return an account as it is the author of comments and issues."""
     return f"{account.login} <{account.id}>"
 
 
 def _issues_ref(marker: str, author: str) -> str:
-    """The ref for the issues of an author with a marker, for every reader."""
+    """Return the ref for the issues of an author with a marker, for every reader."""
     return f"{_ISSUES}/{digest(f'{author}{chr(10)}{marker}'.encode(errors='replace'))[:20]}"
 
 
@@ -357,7 +357,7 @@ class DocumentForge(DocumentReports):
 
     @abstractmethod
     def _tip(self, branch: str) -> str:
-        """The head of a branch (full ref name). Raises GitopsError `git_object_missing`."""
+        """Return the head of a branch (full ref name). Raises GitopsError `git_object_missing`."""
 
     @abstractmethod
     def _push(self, push: PushedBranch, text: str | None) -> tuple[port.ChangeRequest, bool]:
@@ -673,7 +673,7 @@ class LocalForge(DocumentForge):
         return tuple(records.read_request(self._at(refs[records.meta_ref(number)]), number) for number in numbers)
 
     def _at(self, commit_id: str | None) -> DocumentFolder:
-        """The files of a commit; none without a commit."""
+        """Return the files of a commit; none without a commit."""
         return records.EMPTY if commit_id is None else _GitFolder(self._store, self._store.commit(commit_id).tree)
 
     def _refs(self, prefix: str) -> Mapping[str, str]:
@@ -719,7 +719,7 @@ class _GitFolder:
         return self.store.read(self.tree, path)
 
     def _entries(self, folder: str) -> Mapping[str, TreeEntry]:
-        """The entries of a folder by name; it is listed once."""
+        """Return the entries of a folder by name; it is listed once."""
         if folder not in self.listed:
             inner = self.store.subtree(self.tree, folder)
             entries = () if inner is None else self.store.entries(inner)

@@ -1,9 +1,9 @@
 """Selects the forge, its address and its token, which are set by the operator and never by a commit.
 
-kind      `--forge`; else `forge.kind` of gitops.yaml on the target branch; else the CI job; else the repository itself
-address   git config gitops.forgeUrl; else what the CI job sets (GITHUB_API_URL, CI_API_V4_URL); else the public one
-project   what the CI job sets; else `forge.project` of gitops.yaml; else the path of the remote
-token     GITOPS_TOKEN; else GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the kind. It is sent to this address only, and as a
+kind      `--forge`; then `forge.kind` of gitops.yaml on the target branch; then the CI job; then the repository itself
+address   git config gitops.forgeUrl; then the CI job's value (GITHUB_API_URL, CI_API_V4_URL); then the public one
+project   the CI job's value; then `forge.project` of gitops.yaml; then the path of the remote
+token     GITOPS_TOKEN; then GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the kind. It is sent to this address only, and as a
           login to git remotes on its host over HTTPS. It is never an argument; git gets it as a header, other programs never
 """
 
@@ -55,13 +55,13 @@ class ForgeChoice:
 
 
 def job_kind(environ: Mapping[str, str]) -> str | None:
-    """The kind of forge that a CI job runs on, by the variables that it sets; None outside of jobs."""
+    """Return the kind of forge that a CI job runs on, by the variables that it sets; None outside of jobs."""
     found = [kind for kind, row in FORGES.items() if any(environ.get(mark) in _TRUE for mark in row.job_marks)]
     return found[-1] if found else None
 
 
 def token_of(kind: str, environ: Mapping[str, str]) -> Secret | None:
-    """The token for a kind of forge."""
+    """Return the token for a kind of forge."""
     names = ("GITOPS_TOKEN", *(FORGES[kind].tokens if kind in FORGES else ()))
     return next((Secret(name, environ[name]) for name in names if environ.get(name)), None)
 
@@ -75,7 +75,7 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
 def choose_forge(
     kind: str, environ: Mapping[str, str], setting: Setting, rule: ForgeRule | None, remote_url: str | None
 ) -> ForgeChoice:
-    """The forge of a known kind. Raises UsageError `usage_error` if its address or project is not set."""
+    """Return the forge of a known kind. Raises UsageError `usage_error` if its address or project is not set."""
     if kind == LOCAL:
         return ForgeChoice(LOCAL)
     base = _address(kind, environ, setting)
@@ -97,7 +97,10 @@ def choose_forge(
 
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> tuple[Forge, Traffic]:
-    """The forge over HTTP, and what counts its requests; only its own modules are imported. Raises UsageError without a token."""
+    """Return the forge over HTTP, and what counts its requests; only its own modules are imported.
+
+    Raises UsageError without a token.
+    """
     from gitops.forge.client import WebClient, forge_service
 
     if choice.token is None:
@@ -109,7 +112,10 @@ def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock
 
 
 def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
-    """A function that adds the token to the address of a git remote on the host of the forge; others stay unchanged."""
+    """Return a function that adds the token to the address of a git remote on the host of the forge.
+
+    Others stay unchanged.
+    """
     if kind == LOCAL:
         return str
     token = token_of(kind, environ)
@@ -132,7 +138,7 @@ def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Cal
 
 
 def run_address(environ: Mapping[str, str]) -> str:
-    """The page of the CI job, or nothing."""
+    """Return the page of the CI job, or nothing."""
     server, project, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and project and run:
         return f"{server}/{project}/actions/runs/{run}"
@@ -140,7 +146,7 @@ def run_address(environ: Mapping[str, str]) -> str:
 
 
 def _address(kind: str, environ: Mapping[str, str], setting: Setting) -> str | None:
-    """The address of the API: as the operator set it, of the CI job, or the public one."""
+    """Return the address of the API: as the operator set it, of the CI job, or the public one."""
     row = FORGES[kind]
     # The variables of another forge do not describe this one, but may be set by hand.
     from_job = environ.get(row.address) if row.address_by_hand or job_kind(environ) == kind else None

@@ -1,7 +1,7 @@
 """Opens a git repository on this machine, for a push hook and as the first step of every other command.
 
-gitops.targetBranch branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main) user.signingKey
-SSH key that signs approvals and ledger entries
+gitops.targetBranch branch with gitops.yaml (default: what HEAD or the remote's HEAD names, otherwise main)
+user.signingKey SSH key that signs approvals and ledger entries
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gitops.repository.wiring.system import share_files
 
 
 def open_git(path: str, *, environ: Mapping[str, str] | None = None) -> GitRepository:
-    """The repository around a path, whose files this process shares as its settings say.
+    """Return the repository around a path, whose files this process shares as its settings say.
 
     Raises UsageError `not_a_repository`, `usage_error`.
     """
@@ -40,7 +40,7 @@ def default_ref(git: GitRepository) -> str:
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
-    """The files of a cluster folder in a commit."""
+    """Return the files of a cluster folder in a commit."""
     return CommitTree(reader, tree, root=root)
 
 
@@ -57,7 +57,7 @@ class IncomingPush:
         self._quarantine = Quarantine.from_environment(environ)
 
     def objects(self) -> GitRepository:
-        """The repository with the objects of the push."""
+        """Return the repository with the objects of the push."""
         if self._quarantine is None:
             return self.git
         return GitRepository(self.git.git_dir, environ=self._environ, quarantine=self._quarantine)
@@ -67,7 +67,7 @@ class IncomingPush:
         return tuple(self._run("rev-list", f"--max-count={most}", *dict.fromkeys(heads), "--not", "--all").split())
 
     def blob(self, blob_id: str) -> str:
-        """The text of a blob. Raises GitopsError `git_failed`."""
+        """Return the text of a blob. Raises GitopsError `git_failed`."""
         return self._run("cat-file", "blob", blob_id)
 
     def _run(self, *arguments: str) -> str:

@@ -153,15 +153,15 @@ class LocalRepository(Repository):
             self.remote = CachedRemote(self.remote, known, own, self.git.resolve)
 
     def pushed_to(self) -> GitRemote:
-        """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
+        """Return the remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
         path = self.git.git_dir
         return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
 
     def forge(self) -> LocalForge:
-        """The forge of a bare repository; reading it needs no identity.
+        """Return the forge of a bare repository; reading it needs no identity.
 
-        People and hooks are settings of its operator, which no push can change. They are read only when needed; the hooks of a
-        repository on another machine are unknown.
+        People and hooks are settings of its operator, which no push can change. They are read only when needed; the
+        hooks of a repository on another machine are unknown.
         """
         bare = isinstance(self.remote, SelfRemote)
 
@@ -180,18 +180,21 @@ class LocalRepository(Repository):
         return LocalForge(self.git, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
 
     def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
-        """The means to sign an attestation as a person, for a cluster by its name; None without a key."""
+        """Return the means to sign an attestation as a person, for a cluster by its name; None without a key."""
         key = self.git.signing_key()
         return None if key is None else lambda cluster: self._publisher(cluster, person, key)
 
     def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
-        """The branch ledger of a cluster, with its anchor where the storage `root` is known; reading it needs no identity."""
+        """Return the branch ledger of a cluster, with its anchor where the storage `root` is known.
+
+        Reading it needs no identity.
+        """
         anchor = None if root is None else AnchorFile(lambda: open_store(root))
         place = replace(self.branch_settings(rule), anchor_file=anchor, adopting=self.adopting)
         return BranchLedger(self.git, self.remote, place, SystemClock(), self.faults)
 
     def heads(self, rule: ClusterRule) -> Heads:
-        """The heads of a cluster's ledger that this clone knows."""
+        """Return the heads of a cluster's ledger that this clone knows."""
         return Heads(self.git, self.remote, self.branch_settings(rule), self.faults)
 
     def branch_settings(self, rule: ClusterRule) -> BranchSettings:
@@ -270,9 +273,9 @@ class LocalRepository(Repository):
     def workspace(
         self, rule: ClusterRule, actor: str | None, request: int | None = None, *, in_place: bool = False
     ) -> Workspace:
-        """The workspace of a cluster at a change request, or at the head of its target branch.
+        """Return the workspace of a cluster at a change request, or at the head of its target branch.
 
-        With `in_place` it is where its ledger records it, else where it is declared.
+        With `in_place` it is where its ledger records it, otherwise where it is declared.
         """
         position = self.position(rule)
         if request is not None:
@@ -291,7 +294,10 @@ class LocalRepository(Repository):
         return replace(here, seen_elsewhere=seen_in_plans(self, here.rule.name, request))
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
-        """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
+        """Return the person, the key and the branch for an approval from this machine.
+
+        Raises UsageError `signing_key_missing`.
+        """
         key = self.git.signing_key()
         if key is None:
             raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
@@ -325,7 +331,7 @@ class LocalRepository(Repository):
         return self._at(name, ".")
 
     def _at(self, url: str, base: str) -> ProgramRemote:
-        """The repository at an address; a relative path starts at `base`."""
+        """Return the repository at an address; a relative path starts at `base`."""
         local = "://" not in url and ":" not in url.partition("/")[0]
         if url.startswith((".", "~")) or (local and ("/" in url or base == ".")):
             url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
@@ -450,7 +456,7 @@ class LocalRepository(Repository):
     # -- The ledger branch of a cluster for an operator who repairs it -------------------------------------------------
 
     def repair_ledger(self, rule: ClusterRule) -> RepairLedger:
-        """The ledger with the anchor in the storage that the target branch declares, where this machine has it."""
+        """Return the ledger with the anchor in the storage that the target branch declares, where this machine has it."""
         head, anchor = self.head_of(rule.ref), None
         folder = None if head is None else self.git.subtree(self.git.commit(head).tree, rule.path)
         cluster = None if folder is None else read_cluster(open_commit_tree(self.git, folder, rule.path))[0]

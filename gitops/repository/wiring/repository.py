@@ -48,7 +48,7 @@ class Checkout:
     name: str
 
     def branch(self) -> str | None:
-        """The current branch, which may have no commit yet; None for a detached head."""
+        """Return the current branch, which may have no commit yet; None for a detached head."""
         found = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")
         return found.stdout.decode("utf-8", "replace").strip() or None if found.ok else None
 
@@ -56,7 +56,7 @@ class Checkout:
 def open_checkout(folder: str) -> Checkout:
     """Open the work tree whose root is `folder`. Raises UsageError `not_a_repository`, `usage_error`.
 
-    `name` is the path of the repository on its host, else the name of its folder, without `.git`.
+    `name` is the path of the repository on its host, otherwise the name of its folder, without `.git`.
     """
     repository = GitRepository.discover(folder)
     root = os.path.realpath(folder)

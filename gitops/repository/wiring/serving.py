@@ -109,7 +109,7 @@ def _of_repository(source: ServedSource, repo: str) -> Stores:
 
 
 def open_issuer(address: str) -> WebSender:
-    """A client of an identity provider at `https://HOST`: one attempt, of a few seconds and a bounded size."""
+    """Return a client of an identity provider at `https://HOST`: one attempt, of a few seconds and a bounded size."""
     service = Service(
         address, Code.ISSUER_UNAVAILABLE, timeout_s=5.0, longest_s=10.0, attempts=1, max_bytes=_MOST_OF_AN_ISSUER
     )
@@ -154,7 +154,7 @@ def open_query_server(
 
 
 def read_token(file: str) -> Secret:
-    """The token in a file. Raises UsageError `usage_error`."""
+    """Return the token in a file. Raises UsageError `usage_error`."""
     try:
         with Path(file).open(encoding="utf-8") as source:
             return Secret("--token-file", source.read(_MOST).strip())

@@ -50,7 +50,7 @@ _SOURCES = ("core", "database/language", "cluster/model", "cluster/policy", "clu
 def folder_workspace(
     folder: str, *, actor: str | None, workers: int | None = None, ephemeral: bool = False, faults: Faults | None = None
 ) -> Workspace:
-    """A cluster folder on disk with its ledger folder.
+    """Return a cluster folder on disk with its ledger folder.
 
     `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
     """
@@ -102,7 +102,7 @@ def folder_workspace(
 
 
 def storage_root(storage: str | None, folder: str) -> str:
-    """The absolute path or `s3:` address of a declared storage root; by default the cluster folder.
+    """Return the absolute path or `s3:` address of a declared storage root; by default the cluster folder.
 
     `storage` is valid: it has passed the checks of the folder.
     """
@@ -115,10 +115,10 @@ def storage_root(storage: str | None, folder: str) -> str:
 
 
 def admitted_root(storage: str, base: str | None, allowed: str | None, cluster: str) -> str:
-    """The root that a declaration in git selects, which must be inside a root of the operator.
+    """Return the root that a declaration in git selects, which must be inside a root of the operator.
 
-    A path must be below the folder `base`, a bucket and prefix must be `allowed` or below it, part by part. Raises GitopsError
-    `storage_root_refused`, `storage_root_invalid`.
+    A path must be below the folder `base`, a bucket and prefix must be `allowed` or below it, part by part. Raises
+    GitopsError `storage_root_refused`, `storage_root_invalid`.
     """
     declared = parse_storage(storage)
     if declared.kind is StorageKind.LOCAL:
@@ -145,12 +145,12 @@ def _refused(detail: str) -> GitopsError:
 
 
 def open_store(root: str) -> ObjectStore:
-    """The objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+    """Return the objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
     return open_bucket(root) if root.startswith("s3:") else LocalStore(root)
 
 
 def open_bucket(root: str) -> S3Store:
-    """The objects below a prefix of a bucket. Raises as `open_store`."""
+    """Return the objects below a prefix of a bucket. Raises as `open_store`."""
     # The client is large; commands on a folder do not load it.
     from gitops.database.storage.s3 import S3Store
 
@@ -166,7 +166,7 @@ def workers_at(root: str | None) -> int:
 
 
 def graph_uri(root: str, graph: str) -> str:
-    """The location of a graph below a storage root. Raises ValueError for an id that breaks the naming rule."""
+    """Return the location of a graph below a storage root. Raises ValueError for an id that breaks the naming rule."""
     return join(root, graph_root(graph))
 
 
@@ -217,7 +217,7 @@ def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | N
 
 
 def with_compile_cache(workspace: Workspace) -> Workspace:
-    """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
+    """Return the workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
     from gitops.cluster.config.cache import Hints
     from gitops.cluster.config.folder import FolderTree
 
@@ -228,7 +228,7 @@ def with_compile_cache(workspace: Workspace) -> Workspace:
 
 
 def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
-    """The cache that the environment means, if any."""
+    """Return the cache that the environment means, if any."""
     from gitops.cluster.config.disk_cache import DiskCache
 
     folder = cache_folder(environ)
@@ -303,7 +303,10 @@ def open_target(place: str, url: Secret, *, application_name: str, query_cluster
 def declared_target(
     environ: Mapping[str, str], target: ComputeTarget, *, query_cluster: str | None = None
 ) -> StrategyTarget:
-    """The target of a declaration, with the URL of the environment. Raises UsageError as above, and `target_url_missing`."""
+    """Return the target of a declaration, with the URL of the environment.
+
+    Raises UsageError as above, and `target_url_missing`.
+    """
     place, url = place_of(target.name), environ.get(target.url_env)
     if not url:
         raise UsageError(

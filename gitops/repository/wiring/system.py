@@ -42,7 +42,10 @@ def process_has_ended(pid: int) -> bool:
 
 
 def git_setting(key: str, folder: str) -> str | None:
-    """The value of `key` as git reads it in `folder`, which may be outside any repository. None if it is not set."""
+    """Return the value of `key` as git reads it in `folder`, which may be outside any repository.
+
+    None if it is not set.
+    """
     # Imported here: commands that only read never need the operator.
     import shutil
     import subprocess
@@ -85,7 +88,7 @@ class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
-        """The current time in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
 
     def monotonic(self) -> float:
@@ -102,7 +105,7 @@ class RandomIds:
         self._last = (0, 0)
 
     def ulid(self) -> str:
-        """A new id."""
+        """Return a new id."""
         moment = int(datetime.now(UTC).timestamp() * 1000)  # noqa: TID251 - the one place where the clock is read
         with self._guard:
             last_moment, last_entropy = self._last

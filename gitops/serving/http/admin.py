@@ -304,7 +304,7 @@ class Asked:
 
     @property
     def issuers(self) -> dict[str, str | None]:
-        """The identity providers, each with a reason why a worker cannot read its keys, None where nothing is wrong."""
+        """The identity providers, each with a reason why a worker cannot read its keys, None if nothing is wrong."""
         found: dict[str, str | None] = {}
         for name, why in [pair for each in self.statuses for pair in each.issuers.items()]:
             found[name] = found.get(name) or why
@@ -325,7 +325,7 @@ async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -
 
 
 async def _ask(place: Path, line: bytes) -> bytes | None:
-    """The answer, empty where there is no worker, None where it came too late."""
+    """Return the answer, empty if there is no worker, None if it came too late."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(_socket(place))

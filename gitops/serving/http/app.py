@@ -116,7 +116,7 @@ class HttpApp:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
     async def _answered(self, call: Call) -> answers.BodyAnswer | answers.StreamAnswer | None:
-        """The answer; None where the client is gone."""
+        """Return the answer; None if the client is gone."""
         try:
             given = call.header("x-request-id")
             call.request_id = given if given and _REQUEST_ID.fullmatch(given) else self._context.ids.ulid()
@@ -183,7 +183,7 @@ class HttpApp:
         )
 
     def _challenged(self, error: answers.ProblemError, match: Match) -> answers.ProblemError:
-        """A refusal that tells an agent where to find out whose tokens are taken."""
+        """Return a refusal that tells an agent where to find out whose tokens are taken."""
         base, problem, graph_id = self._context.public_url, error.problem, match.graph_id or ""
         challenge = problem.headers.get("WWW-Authenticate")
         agent = match.route is not None and match.route.operation == "mcp" and is_servable(graph_id)
@@ -271,7 +271,7 @@ class HttpApp:
 
 
 def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
-    """The answer with its tag, or 304 for a client that has it."""
+    """Return the answer with its tag, or 304 for a client that has it."""
     tag = f'"{digest(answer.body)[:32]}"'
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
@@ -292,7 +292,7 @@ async def health(call: Call) -> BodyAnswer:
 
 
 async def list_graphs(call: Call) -> BodyAnswer:
-    """The graphs that are served."""
+    """Return the graphs that are served."""
     call.require(PolicyAction.GRAPH_LIST)
     graphs = sorted(call.generation.graphs.values(), key=lambda each: each.graph_id)
     return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.address} for each in graphs]})
@@ -312,13 +312,13 @@ async def reload(call: Call) -> BodyAnswer:
 
 
 async def describe(call: Call) -> BodyAnswer:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     return BodyAnswer(200, await call.work(lambda: call.shared.document.body))
 
 
 @cache
 def _page() -> BodyAnswer:
-    """The page for people, which loads nothing from elsewhere and runs only its own script."""
+    """Return the page for people, which loads nothing from elsewhere and runs only its own script."""
     page = Path(__file__).with_name("docs.html").read_bytes()
 
     def hashed(tag: bytes) -> str:
@@ -334,7 +334,7 @@ def _page() -> BodyAnswer:
 
 
 async def browse(call: Call) -> BodyAnswer:
-    """The page for people."""
+    """Return the page for people."""
     return await call.work(_page)
 
 

@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Model)
 
 
 def read_json(kind: type[M], data: bytes) -> M | None:
-    """A body of this form; None for nothing or `null`. Raises ProblemError 400 with what is wrong, and where."""
+    """Return a body of this form; None for nothing or `null`. Raises ProblemError 400 with what is wrong, and where."""
     if not data:
         return None
     try:

@@ -103,7 +103,7 @@ class Call:
 
     @property
     def operation(self) -> str | None:
-        """The operation of the route; None where there is no route."""
+        """The operation of the route; None if there is no route."""
         return None if self._route is None else self._route.operation
 
     @property
@@ -115,7 +115,7 @@ class Call:
 
     @property
     def graph_id(self) -> str | None:
-        """The id of that graph; None where there is none."""
+        """The id of that graph; None if there is none."""
         return None if self._graph is None else self._graph.graph_id
 
     def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
@@ -125,7 +125,7 @@ class Call:
     # Its head
 
     def headers(self, name: str) -> list[bytes]:
-        """All headers of a name, in lower case."""
+        """Return all headers of a name, in lower case."""
         wanted = name.encode()
         return [value for key, value in self.scope["headers"] if key == wanted]
 
@@ -163,7 +163,7 @@ class Call:
         return (self.header("content-length") or "0").strip("0") != "" or bool(self.headers("transfer-encoding"))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises ProblemError 413 beyond the limit of the route, 408, ClientGoneError."""
+        """Yield the body as it arrives. Raises ProblemError 413 beyond the limit of the route, 408, ClientGoneError."""
         limit, taken = self.route.limit, 0
         announced = self.header("content-length") or "0"
         if announced.isdecimal() and int(announced[:20]) > limit:
@@ -205,11 +205,14 @@ class Call:
         return arrived
 
     async def read_body(self) -> bytes:
-        """The whole body. Raises as `pieces`."""
+        """Return the whole body. Raises as `pieces`."""
         return b"".join([piece async for piece in self.pieces()])
 
     async def read_json(self, model: type[M]) -> M | None:
-        """The body as a document of this form; None where it is empty or `null`. Raises ProblemError 400; as `pieces`."""
+        """Return the body as a document of this form; None if it is empty or `null`.
+
+        Raises ProblemError 400; as `pieces`.
+        """
         data = await self.read_body()
         if len(data) <= _SMALL_BODY:
             return read_json(model, data)
@@ -299,12 +302,15 @@ class Call:
         return WriteContext(self.context.clock, self.context.ids, self.actor)
 
     async def work(self, work: Callable[[], T]) -> T:
-        """The result of work on graphs, which is done in a thread."""
+        """Return the result of work on graphs, which is done in a thread."""
         limit = self.context.limits.work_s
         return await self.shared.workers.run(work, limit, partial(self._report_stuck, limit), patient=True)
 
     async def read(self, work: Callable[[], T]) -> T:
-        """The result of a query, as `work`. Raises GitopsError `query_timeout` where it does not heed its time limit."""
+        """Return the result of a query, as `work`.
+
+        Raises GitopsError `query_timeout` if it does not heed its time limit.
+        """
         limits = self.context.limits
         exceeded = partial(self._report_stuck, limits.query_s)
         return await self.shared.workers.run(work, limits.query_s + limits.stuck_s, exceeded)
@@ -361,7 +367,7 @@ class Call:
 
 
 def canonical_branch(given: str | None) -> str:
-    """The name of a branch without space around it, `main` where none is given.
+    """Return the name of a branch without space around it, `main` where none is given.
 
     Raises ProblemError 400 for a blank or reserved one.
     """

@@ -61,7 +61,7 @@ _OUTCOMES = {
 
 
 async def snapshot(call: Call) -> BodyAnswer:
-    """The tables at the head of a branch, edges first, each in order of names."""
+    """Return the tables at the head of a branch, edges first, each in order of names."""
     branch = canonical_branch(call.query().get("branch"))
     call.require(PolicyAction.READ, branch=branch)
 
@@ -93,7 +93,7 @@ async def snapshot(call: Call) -> BodyAnswer:
 
 
 async def schema(call: Call) -> BodyAnswer:
-    """The schema that is served; it is read as `main` is."""
+    """Return the schema that is served; it is read as `main` is."""
     call.require(PolicyAction.READ, branch=MAIN)
     return json_answer({"schema_source": call.graph.schema_source.decode()})
 
@@ -115,7 +115,7 @@ async def apply_schema(call: Call) -> BodyAnswer:
 
 
 async def list_branches(call: Call) -> BodyAnswer:
-    """The names of the branches; they are read as `main` is."""
+    """Return the names of the branches; they are read as `main` is."""
     call.require(PolicyAction.READ, branch=MAIN)
     return json_answer(
         await call.work(lambda: {"branches": sorted(each.name for each in graph.list_branches(call.graph.uri))})
@@ -224,7 +224,7 @@ def _conflict(result: BranchMergeResult) -> RowsProblemError:
 
 
 async def list_commits(call: Call) -> BodyAnswer:
-    """The commits of a branch that are kept, newest first."""
+    """Return the commits of a branch that are kept, newest first."""
     query = call.query()
     branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
     call.require(PolicyAction.READ, branch=branch)
@@ -267,7 +267,10 @@ async def read_commit(call: Call) -> BodyAnswer:
 
 
 def find_commit(call: Call, commit: str) -> graph.Snapshot:
-    """The version with this commit id, on the branch that has it. Raises ProblemError 404; as `ServedGraph.open`."""
+    """Return the version with this commit id, on the branch that has it.
+
+    Raises ProblemError 404; as `ServedGraph.open`.
+    """
     if not is_ulid(commit):
         raise _missing(commit)
     try:
@@ -403,7 +406,7 @@ def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:
 
 
 async def export_records(call: Call) -> StreamAnswer:
-    """The records of a branch."""
+    """Return the records of a branch."""
     body: bodies.ExportBody = call.body or bodies.ExportBody()
     return await stream_export(call, body.branch, lambda found: graph.export_records(found, body.type_names or None))
 

@@ -77,7 +77,7 @@ class ToolServer:
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, call: Call, message: bytes) -> BodyAnswer:
-        """The answer to the message of a call. Raises what a tool raises."""
+        """Return the answer to the message of a call. Raises what a tool raises."""
         if self._running is None:
             started = asyncio.Event()
 

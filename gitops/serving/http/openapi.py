@@ -71,7 +71,7 @@ class ApiDocument:
 
 
 def make_document(routes: Iterable[Route], *, secured: bool) -> dict[str, Any]:
-    """The document; without `secured` it has no tokens."""
+    """Return the document; without `secured` it has no tokens."""
     schemas: dict[str, Any] = {}
     _reference(ProblemBody, schemas, "serialization")
     paths: dict[str, dict[str, Any]] = {}
@@ -124,7 +124,10 @@ def make_graph_document(
 def _stored_operations(
     stored: StoredQuery, invoke: Mapping[str, Mapping[str, Any]], schemas: dict[str, Any]
 ) -> dict[str, Any]:
-    """The operations of a stored query, each made of that for all of them; the form of its rows is added to the schemas."""
+    """Return the operations of a stored query, each made of that for all of them.
+
+    The form of its rows is added to the schemas.
+    """
     listed, mutation = describe_query(stored), stored.checked.kind is QueryEffect.MUTATION
     text, answer = stored_text(listed), "ChangeAnswer"
     if not mutation:
@@ -236,7 +239,7 @@ def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[st
 
 
 def _head_of(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The operation that answers as this one of GET does, without a body and for the whole content."""
+    """Return the operation that answers as this one of GET does, without a body and for the whole content."""
     answers = {
         status: {name: each for name, each in answer.items() if name != "content"}
         for status, answer in form["responses"].items()
@@ -261,7 +264,7 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
 
 
 def _reference(model: type[Model], schemas: dict[str, Any], mode: Any) -> dict[str, str]:
-    """A reference to the schema of a model, which is added with those that it refers to."""
+    """Return a reference to the schema of a model, which is added with those that it refers to."""
     if model.__name__ not in schemas:
         schema = model.model_json_schema(ref_template=_REFERENCE, mode=mode)
         schemas.update(schema.pop("$defs", {}))

@@ -106,7 +106,7 @@ class Match:
     graph_id: str | None
 
     def read_values(self) -> Mapping[str, str]:
-        """The values of the path. Raises ProblemError 400 for one that is not UTF-8."""
+        """Return the values of the path. Raises ProblemError 400 for one that is not UTF-8."""
         found = {}
         for name, value in self.values.items():
             try:

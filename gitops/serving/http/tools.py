@@ -53,7 +53,7 @@ async def serve_tools(call: Call) -> BodyAnswer:
 
 
 def tools_of(call: Call) -> list[Tool]:
-    """The tools of the actor, in order of their names."""
+    """Return the tools of the actor, in order of their names."""
     inner = {effect: call.may(action, branch=MAIN) for effect, action in _INNER.items()}
     found = []
     for stored in call.graph.queries.values():
@@ -69,7 +69,9 @@ _INNER = {QueryEffect.READ: PolicyAction.READ, QueryEffect.MUTATION: PolicyActio
 
 
 async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> BodyAnswer | None:
-    """The answer of the stored query, also where it reports a problem of the request; None where there is no such tool.
+    """Return the answer of the stored query, also where it reports a problem of the request.
+
+    None if there is no such tool.
 
     Raises GitopsError where the server failed.
     """

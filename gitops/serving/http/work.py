@@ -163,7 +163,7 @@ class Admission:
         self._held: dict[str, tuple[int, int]] = {}
 
     async def run(self, actor: str | None, nbytes: int, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of a change that counts as `nbytes`. Raises ProblemError 429."""
+        """Return the result of a change that counts as `nbytes`. Raises ProblemError 429."""
         name = actor or ANONYMOUS
         count, held = self._held.get(name, (0, 0))
         if count >= self._limits.inflight:
@@ -255,7 +255,7 @@ class Observer(Protocol):
         ...
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
-        """A decision about access on the server or a graph; None where the policy could not decide."""
+        """A decision about access on the server or a graph; None if the policy could not decide."""
         ...
 
     def stuck(self) -> None:

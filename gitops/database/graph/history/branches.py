@@ -92,7 +92,10 @@ def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
 
 
 def list_branches(uri: str) -> tuple[BranchInfo, ...]:
-    """The branches of a graph, `main` first, then by name; internal ones are left out. Raises as `open_snapshot`."""
+    """Return the branches of a graph, `main` first, then by name; internal ones are left out.
+
+    Raises as `open_snapshot`.
+    """
     store = open_snapshot(uri, ReadTarget()).store
     found = []
     for line in read_branches(store).lines():
@@ -176,6 +179,6 @@ def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, 
 
 
 def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
-    """The tables, rows and versions of one version of a graph. Raises as `open_snapshot`."""
+    """Return the tables, rows and versions of one version of a graph. Raises as `open_snapshot`."""
     snapshot = open_snapshot(uri, target)
     return VersionDescription(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)

@@ -57,7 +57,7 @@ _IDS = pa.schema([("id", pa.string()), (_AT, pa.int64())])
 
 
 def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
-    """The rows that differ, table by table in key order and by id; `types` (names or keys) leaves only these.
+    """Yield the rows that differ, table by table in key order and by id; `types` (names or keys) leaves only these.
 
     Rows come as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; and as
     `open_snapshot`.
@@ -134,7 +134,7 @@ def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict
 
 
 def _to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str, Any] | None:
-    """The cells of a row as JSON values."""
+    """Return the cells of a row as JSON values."""
     if row is None or declared is None:
         return None
     kinds = declared.properties
@@ -174,7 +174,7 @@ class TableVersion:
         self._plain = [*heads, *(name for name in kinds if name not in self.blobs)]
 
     def fragments(self) -> dict[int, Any]:
-        """The fragments by id."""
+        """Return the fragments by id."""
         if self._dataset is None:
             return {}
         return {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
@@ -223,14 +223,14 @@ class TableVersion:
 
 
 def row_deltas(before: TableVersion, after: TableVersion) -> Iterator[RowDelta]:
-    """The rows that differ, in the order of their ids. Raises as `open_table`; RemoteError `storage_failed`."""
+    """Yield the rows that differ, in the order of their ids. Raises as `open_table`; RemoteError `storage_failed`."""
     if before.entry != after.entry:
         for old, new in _cut_together(*_candidates(before, after)):
             yield from _compare(before, after, old, new)
 
 
 def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa.Table]:
-    """The ids of the rows on each side that the other side may not have like that."""
+    """Return the ids of the rows on each side that the other side may not have like that."""
     old, new = before.fragments(), after.fragments()
     shared: set[int] = set()
     was, now = before.entry, after.entry
@@ -263,7 +263,7 @@ def _cut_together(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, p
 
 
 def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.Table) -> Iterator[RowDelta]:
-    """The rows of one cut that differ. What the columns show to be alike is not looked at cell by cell."""
+    """Yield the rows of one cut that differ. What the columns show to be alike is not looked at cell by cell."""
     plain_old, plain_new = before.plain(old), after.plain(new)
     if not before.blobs and not after.blobs and plain_old.schema.names == plain_new.schema.names:
         alike = _equal_rows(plain_old, plain_new)
@@ -278,7 +278,7 @@ def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.T
 
 
 def _equal_rows(old: pa.Table, new: pa.Table) -> pa.Array:
-    """The ids of rows on both sides of which every column is surely the same."""
+    """Return the ids of rows on both sides of which every column is surely the same."""
     common_old = old.filter(pc.is_in(old.column("id"), new.column("id").combine_chunks()))
     at = pc.index_in(common_old.column("id"), new.column("id").combine_chunks())
     common_new = new.take(at)
@@ -411,7 +411,7 @@ def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | No
 
 
 def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> FeedPosition:
-    """The position of a reader that has this version, and of the one after it the rows up to `after`."""
+    """Return the position of a reader that has this version, and of the one after it the rows up to `after`."""
     manifest = snapshot.manifest
     return FeedPosition(snapshot.identity.graph_id, snapshot.branch, manifest.n, manifest.txn_id, after)
 
@@ -428,7 +428,7 @@ def branches_since(uri: str, position: FeedPosition, memory: Memory | None = Non
 
 
 def parse_position(token: str) -> FeedPosition:
-    """The position of a token that `FeedPosition.token` gave. Raises UsageError."""
+    """Return the position of a token that `FeedPosition.token` gave. Raises UsageError."""
     try:
         form = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True))
         version, graph_id, branch, n, commit, *after = form

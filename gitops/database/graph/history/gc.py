@@ -84,14 +84,14 @@ class References:
 
 
 def all_lines(folder: GraphFolder) -> tuple[str, ...]:
-    """The ids of all lines that have files, `main` first."""
+    """Return the ids of all lines that have files, `main` first."""
     return (layout.MAIN, *(name for name in folder.children(layout.BRANCHES) if layout.is_line(name)))
 
 
 def expired_versions(
     folder: GraphFolder, index: BranchIndex, leases: Iterable[Lease], retention: Retention, now: datetime
 ) -> dict[str, tuple[int, ...]]:
-    """The numbers of expired versions by line, oldest first. Raises IntegrityError `graph_unreadable`."""
+    """Return the numbers of expired versions by line, oldest first. Raises IntegrityError `graph_unreadable`."""
     store = folder.store
     pinned = {(lease.version.line, lease.version.n) for lease in leases}
     pinned |= merge_base_refs(store, index) | _before_drops(store, now)
@@ -156,12 +156,12 @@ def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -
 
 
 def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
-    """The folders of tables that a migration dropped permanently, although older versions name them."""
+    """Return the folders of tables that a migration dropped permanently, although older versions name them."""
     return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
 
 
 def read_manifests(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
-    """The manifests that are there, but for some."""
+    """Yield the manifests that are there, but for some."""
     for line in all_lines(folder):
         numbers = [n for n in line_numbers(folder.store, line) if n not in without.get(line, ())]
         found = in_parallel(partial(find_manifest, folder.store, line=line), numbers, folder.store.parallel)

@@ -135,7 +135,7 @@ def _find_steps(
 
 
 def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_WantedIndex]:
-    """The indexes of a type."""
+    """Yield the indexes of a type."""
     heads = key_columns(declared)
     for column in heads:
         yield _WantedIndex(f"{column}_idx", column, "BTREE", options.scalar_rows)
@@ -198,7 +198,7 @@ class _Optimizer(TableWriter):
 
 
 def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
-    """The driver's name of the operation that made a version."""
+    """Return the driver's name of the operation that made a version."""
     try:
         transaction = dataset.read_transaction(version)
     except TypeError:

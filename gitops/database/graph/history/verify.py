@@ -172,7 +172,7 @@ class _Verification:
         return len(seen)
 
     def _read_table(self, entry: TableEntry) -> tuple[dict[str, int], int] | Exception:
-        """The columns and the number of rows of a table, or why it does not open."""
+        """Return the columns and the number of rows of a table, or why it does not open."""
         try:
             dataset = open_table(self._folder, entry)
             fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
@@ -181,7 +181,7 @@ class _Verification:
             return error
 
     def _missing_files(self, entries: Iterable[TableEntry]) -> dict[tuple[str, int], list[str]]:
-        """The files that versions of tables need and that are not there."""
+        """Return the files that versions of tables need and that are not there."""
         tables: dict[str, list[TableEntry]] = {}
         for entry in entries:
             tables.setdefault(entry.path, []).append(entry)

@@ -44,7 +44,7 @@ ARRAYS = ("sources", "targets", "out_offsets", "out_nodes", "out_edges", "in_off
 
 @dataclass(frozen=True, slots=True)
 class NodeNumbering:
-    """The positions of a type's nodes: `rows` is None where a position is a row id, else the sorted row ids."""
+    """The positions of a type's nodes: `rows` is None if a position is a row id, otherwise the sorted row ids."""
 
     count: int
     rows: np.ndarray | None
@@ -56,11 +56,11 @@ class NodeNumbering:
         return cls(span, None) if span <= _DENSE * len(row_ids) + _SPARE else cls(len(row_ids), row_ids)
 
     def positions(self, row_ids: np.ndarray) -> np.ndarray:
-        """The positions of existing nodes."""
+        """Return the positions of existing nodes."""
         return row_ids if self.rows is None else np.searchsorted(self.rows, row_ids)
 
     def row_ids(self, positions: np.ndarray) -> np.ndarray:
-        """The row ids at positions."""
+        """Return the row ids at positions."""
         return positions.astype(np.int64) if self.rows is None else self.rows[positions]
 
 
@@ -199,7 +199,7 @@ class AdjacencyFolder:
         self._max = max_bytes
 
     def read(self, key: str) -> Adjacency | None:
-        """The adjacency of this key, mapped into memory; None when there is none that can be trusted."""
+        """Return the adjacency of this key, mapped into memory; None when there is none that can be trusted."""
         path = self._path(key)
         try:
             if not self._private():

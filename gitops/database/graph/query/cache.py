@@ -38,7 +38,7 @@ class ReadCache:
         self._bytes = 0
 
     def table(self, snapshot: Snapshot, key: str) -> ReadTable:
-        """The table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
+        """Return the table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
         entry = snapshot.manifest.tables[key]
         identity = _identity(snapshot, entry)
 
@@ -77,7 +77,7 @@ class ReadCache:
         return adjacency
 
     def stored(self, name: str, folder: Path | None) -> Adjacency | None:
-        """The adjacency called `name` if it need not be built."""
+        """Return the adjacency called `name` if it need not be built."""
         held = self._find(("adjacency", name))
         if held is not None:
             kept: Adjacency = held[0]
@@ -109,7 +109,7 @@ class ReadCache:
         return held
 
     def _keep(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """The value of a key, made once even if several threads ask at the same time."""
+        """Return the value of a key, made once even if several threads ask at the same time."""
         held = self._find(key)
         if held is None:
             with self._lock:
@@ -141,6 +141,6 @@ def _identity(snapshot: Snapshot, entry: TableEntry) -> tuple[Hashable, ...]:
 
 
 def adjacency_name(snapshot: Snapshot, edge: str, source: str, target: str) -> str:
-    """The name of an adjacency: a digest of the graph and of the three tables at their versions."""
+    """Return the name of an adjacency: a digest of the graph and of the three tables at their versions."""
     tables = [list(_identity(snapshot, snapshot.manifest.tables[key])) for key in (edge, source, target)]
     return canonical_digest(tables)

@@ -66,9 +66,10 @@ def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Op
 def push_conditions(
     conditions: Sequence[Condition], types: Mapping[str, pa.DataType]
 ) -> tuple[PushedFilter | None, list[Condition]]:
-    """The filter for the driver, `NEVER` if no row passes, and the conditions that are left to test on the rows.
+    """Return the filter for the driver, `NEVER` if no row passes, and the conditions that are left to test on the rows.
 
-    The driver gets the few that leave the fewest rows, because its cost grows faster than their number. `types` has the columns.
+    The driver gets the few that leave the fewest rows, because its cost grows faster than their number. `types` has the
+    columns.
     """
     filters: dict[int, PushedFilter] = {}
     for at, condition in sorted(enumerate(conditions), key=lambda each: selectivity([each[1]])):
@@ -82,7 +83,7 @@ def push_conditions(
 
 
 def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
-    """The condition as a filter, `NEVER` if no row passes; None when it must be tested on the rows."""
+    """Return the condition as a filter, `NEVER` if no row passes; None when it must be tested on the rows."""
     left, right, sign = condition.left, condition.right, condition.sign
     if not isinstance(left, PropertyValue) or not isinstance(right, ConstantCell):
         return None
@@ -271,7 +272,7 @@ class ColumnReader:
             self._known[variable] = rows
 
     def columns(self, variable: str, key: str, names: Sequence[str], row_ids: np.ndarray) -> dict[str, pa.Array]:
-        """The columns of a variable's rows, one cell per row."""
+        """Return the columns of a variable's rows, one cell per row."""
         known = self._known.get(variable)
         if known is not None and row_ids is known.ids and known.columns.keys() >= set(names):
             return {name: known.columns[name] for name in names}
@@ -290,7 +291,7 @@ class ColumnReader:
         return {name: column.take(places) for name, column in found.items()}
 
     def property(self, value: PropertyValue, row_ids: np.ndarray) -> pa.Array:
-        """The cells of a property, one per row of its variable."""
+        """Return the cells of a property, one per row of its variable."""
         return self.columns(value.variable, f"{value.kind}:{value.owner}", [value.name], row_ids)[value.name]
 
     def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
@@ -306,7 +307,7 @@ class ColumnReader:
         return rows
 
     def keep(self, conditions: Sequence[Condition], rows: Bindings) -> Bindings:
-        """The rows that satisfy all conditions."""
+        """Return the rows that satisfy all conditions."""
 
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):

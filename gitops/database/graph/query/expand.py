@@ -82,7 +82,7 @@ class Neighbours(ABC):
 
     @abstractmethod
     def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
-        """The edges that leave the nodes, or those that arrive there."""
+        """Return the edges that leave the nodes, or those that arrive there."""
 
 
 @dataclass(slots=True)
@@ -255,7 +255,7 @@ class QueryTables:
         """The tables that were read, by key."""
 
     def table(self, key: str) -> ReadTable:
-        """The table at the snapshot's version. Raises GitopsError `query_target_differs`, `graph_unreadable`."""
+        """Return the table at the snapshot's version. Raises GitopsError `query_target_differs`, `graph_unreadable`."""
         if key not in self.opened:
             self.require(key)
             self.opened[key] = self._cache.table(self._snapshot, key)
@@ -279,12 +279,12 @@ class QueryTables:
         return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
     def rows(self, key: str) -> int:
-        """The rows of a table by its key, 0 for an absent table."""
+        """Return the rows of a table by its key, 0 for an absent table."""
         entry = self._snapshot.manifest.tables.get(key)
         return 0 if entry is None else entry.rows
 
     def catalog(self) -> Catalog:
-        """The schema of the snapshot."""
+        """Return the schema of the snapshot."""
         key = ("catalog", self._snapshot.identity.graph_id, self._snapshot.manifest.schema_ir)
         catalog: Catalog = self._cache.value(key, lambda: self._snapshot.schema().catalog)
         return catalog
@@ -312,7 +312,7 @@ class QueryTables:
     def _cheapest(
         self, hop: HopOp, edges: ReadTable, near: ReadTable, far: ReadTable, name: str, count: int
     ) -> Strategy:
-        """The strategy that costs least; `name` is that of the adjacency."""
+        """Return the strategy that costs least; `name` is that of the adjacency."""
         # A process that keeps its cache opens a file once.
         if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR

@@ -89,7 +89,7 @@ class Constants:
                 raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
 
     def cell(self, value: TypedExpr) -> ConstantCell | None:
-        """The cell of a constant; None when the value differs from row to row.
+        """Return the cell of a constant; None when the value differs from row to row.
 
         Raises GitopsError `query_literal_invalid` for a date or time that is none.
         """
@@ -163,7 +163,7 @@ class Condition:
 
 
 def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
-    """The condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
+    """Return the condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
     if isinstance(clause, TextFilter):
         return Condition(clause.match, ComparisonOperator.EQ, ConstantCell(True, PropType(Scalar.BOOL), "true"))
     if isinstance(clause, PairTest):
@@ -176,7 +176,7 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
 
 
 def _condition(left: ConditionSide, sign: ComparisonOperator, right: ConditionSide) -> Condition:
-    """The condition, with a constant beside a property as it is compared with that."""
+    """Return the condition, with a constant beside a property as it is compared with that."""
     if isinstance(left, PropertyValue) and isinstance(right, ConstantCell):
         right = replace(right, value=compared_with(left.type, right.value))
     elif isinstance(right, PropertyValue) and isinstance(left, ConstantCell):
@@ -304,7 +304,7 @@ def selectivity(conditions: Iterable[Condition]) -> float:
 
 
 def plan_block(clauses: Iterable[TypedClause], constants: Constants, rows_of: Callable[[str], int]) -> Block:
-    """The operators of the outermost block.
+    """Return the operators of the outermost block.
 
     `rows_of` gives the rows of a table by its key, 0 for an absent table. Raises GitopsError `query_literal_invalid`.
     """
@@ -457,7 +457,7 @@ class _Planner:
 
 
 def _next_hop(hops: Iterable[_Hop], bound: Collection[str]) -> _Hop | None:
-    """The first hop that has a bound end."""
+    """Return the first hop that has a bound end."""
     return next((each for each in hops if each.left in bound or each.right in bound), None)
 
 
@@ -503,7 +503,7 @@ def operators_of(block: Block) -> Iterator[Operator]:
 
 
 def show_variable(name: str) -> str:
-    """A variable as people write it; one that the planner named is `$_`."""
+    """Return a variable as people write it; one that the planner named is `$_`."""
     return "$_" if name.startswith("#") else f"${name}"
 
 
@@ -527,12 +527,12 @@ class Trace:
         self.step(operator)[name] = value
 
     def step(self, operator: Operator) -> dict[str, Any]:
-        """The counts of an operator; each place of a plan is an operator of its own."""
+        """Return the counts of an operator; each place of a plan is an operator of its own."""
         return self._steps.setdefault(id(operator), {"rows": 0, "runs": 0})
 
 
 def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float = 1.0) -> list[dict[str, Any]]:
-    """The operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
+    """Return the operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
     forms = []
     for operator in block.operators:
         inner = None

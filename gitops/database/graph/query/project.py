@@ -109,7 +109,7 @@ class Projection:
         return [column.take(chosen) for column in cells]
 
     def ordered(self, rows: Bindings) -> Bindings:
-        """The rows in order, cut at the limit."""
+        """Return the rows in order, cut at the limit."""
         read = self.read
         if not rows.count:
             return rows
@@ -126,7 +126,10 @@ class Projection:
         return rows.take(first_rows(keys, rows.count, read.limit, self._ties(rows)))
 
     def _ranked(self, rows: Bindings) -> tuple[Bindings, pa.Array | None]:
-        """The rows whose node has a place in the rank that the query orders by, with their places; None without a rank."""
+        """Return the rows whose node has a place in the rank that the query orders by, with their places.
+
+        None without a rank.
+        """
         rank = sorted_by(self.read.order[0], self.read.items) if self.read.order else None
         if not isinstance(rank, RANKS):
             return rows, None
@@ -134,7 +137,7 @@ class Projection:
         return rows.keep(places >= 0), pa.array(places[places >= 0])
 
     def columns(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
-        """A column per expression; all properties of a variable are read at once."""
+        """Return a column per expression; all properties of a variable are read at once."""
         names: dict[str, tuple[str, list[str]]] = {}
         for value in values:
             if isinstance(value, (PropertyValue, NodeValue)):
@@ -167,7 +170,7 @@ class Projection:
         return pa.array([cell.value] * count, one.type).cast(kind)
 
     def _ties(self, rows: Bindings) -> Callable[[np.ndarray], list[pa.Array]]:
-        """The ids of all bound variables in name order, for some rows."""
+        """Return the ids of all bound variables in name order, for some rows."""
         tables = {name: f"node:{owner}" for name, owner in self.read.variables.items()}
         tables |= {name: f"edge:{owner}" for name, owner in self.read.edge_variables.items()}
 
@@ -185,7 +188,7 @@ def _column(value: PropertyValue | NodeValue) -> str:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type whose values cells of a type are."""
+    """Return the type whose values cells of a type are."""
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_date64(kind):
@@ -198,7 +201,7 @@ _FEW_TIMES = 8
 
 
 def ranks(column: pa.Array) -> np.ndarray:
-    """A number per cell: 0 for the smallest value and so on, equal for equal ones, `NULL` for null.
+    """Return a number per cell: 0 for the smallest value and so on, equal for equal ones, `NULL` for null.
 
     Texts by code point, false before true, 0.0 equal to -0.0, lists item by item with null items first.
     """
@@ -276,7 +279,10 @@ def first_rows(
 
 
 def _candidates(column: pa.Array, descending: bool, limit: int) -> np.ndarray | None:
-    """The positions of the rows that can be among the first `limit` by a column of numbers, ties included; None for others."""
+    """Return the positions of the rows that can be among the first `limit` by a column of numbers, ties included.
+
+    None for others.
+    """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return None
     valid = np.asarray(column.is_valid())
@@ -337,7 +343,7 @@ def aggregate(function: AggregateFunction, column: pa.Array, groups: Groups) -> 
 
 
 def _extreme(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
-    """The first row with the least or greatest value of each group, then its cell."""
+    """Return the first row with the least or greatest value of each group, then its cell."""
     places = ranks(column)
     order = np.lexsort((places if smallest else -places, groups.of_row))
     order = order[places[order] != NULL]
@@ -348,7 +354,7 @@ def _extreme(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
 
 
 def _sums(column: pa.Array, of_row: np.ndarray, count: int) -> list[Fraction]:
-    """The exact sum of each group."""
+    """Return the exact sum of each group."""
     values = np.asarray(column)
     if values.dtype.kind == "f":
         ordered = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
@@ -363,7 +369,7 @@ def _sums(column: pa.Array, of_row: np.ndarray, count: int) -> list[Fraction]:
 
 
 def _exact(values: list[float]) -> Fraction:
-    """The sum of finite floats, rounded at most once."""
+    """Return the sum of finite floats, rounded at most once."""
     try:
         return Fraction(math.fsum(values))
     except OverflowError:

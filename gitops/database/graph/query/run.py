@@ -111,7 +111,7 @@ class Executor:
         return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
 
     def _run_nested(self, block: Block, given: Bindings) -> Bindings:
-        """The rows of a nested block; its memory is released."""
+        """Return the rows of a nested block; its memory is released."""
         held = self.budget.held
         found = self.block(block, given)
         self.budget.held = held
@@ -370,11 +370,11 @@ def run_query(
     options: QueryOptions,
     cache: ReadCache | None = None,
 ) -> QueryResult:
-    """The result of a read at a snapshot.
+    """Return the result of a read at a snapshot.
 
-    `params` is a parsed JSON object, or None. `cache` keeps opened tables and adjacencies between runs. Raises GitopsError
-    `query_params_invalid`, `query_literal_invalid`, `query_target_differs`, `query_unsupported`, `query_timeout`,
-    `query_memory_exceeded`, `query_failed`, and `graph_unreadable` when a table does not open.
+    `params` is a parsed JSON object, or None. `cache` keeps opened tables and adjacencies between runs. Raises
+    GitopsError `query_params_invalid`, `query_literal_invalid`, `query_target_differs`, `query_unsupported`,
+    `query_timeout`, `query_memory_exceeded`, `query_failed`, and `graph_unreadable` when a table does not open.
     """
     read = query.body
     if not isinstance(read, typed.TypedRead):
@@ -509,7 +509,7 @@ def _pushed_order(
 
 
 def _columns(value: typed.TypedExpr) -> list[str]:
-    """The columns that an expression over one variable needs."""
+    """Return the columns that an expression over one variable needs."""
     inner = value.argument if isinstance(value, typed.AggregateValue) else value
     if isinstance(inner, typed.PropertyValue):
         return [inner.name]

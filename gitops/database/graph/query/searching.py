@@ -98,7 +98,7 @@ class QuerySearch:
         return places
 
     def _fusion_arguments(self, rank: FusedRank) -> tuple[str, int]:
-        """The variable that both ranks are of, and the constant of the fusion."""
+        """Return the variable that both ranks are of, and the constant of the fusion."""
         variables = {_target(arm).variable for arm in (rank.first, rank.second)}
         if len(variables) != 1:
             raise GitopsError(Code.QUERY_UNSUPPORTED, "rrf ranks one variable: both of its ranks must be of the same")
@@ -110,7 +110,7 @@ class QuerySearch:
         return variables.pop(), k
 
     def _ranked_rows(self, rank: NearestRank | TextRank, rows: Bindings, limit: int | None) -> list[int]:
-        """The distinct nodes of the rows, best first; of a vector rank no more than the limit."""
+        """Return the distinct nodes of the rows, best first; of a vector rank no more than the limit."""
         target = _target(rank)
         within, _ = once(rows.columns[target.variable])
         self.budget.check()
@@ -153,7 +153,10 @@ class QuerySearch:
         return query
 
     def _constant(self, value: TypedExpr, refusal: str) -> Any:
-        """The value of a constant. Raises GitopsError `query_unsupported` with the refusal for what differs from row to row."""
+        """Return the value of a constant.
+
+        Raises GitopsError `query_unsupported` with the refusal for what differs from row to row.
+        """
         cell = self.constants.cell(value)
         if cell is None:
             raise GitopsError(Code.QUERY_UNSUPPORTED, refusal)

@@ -59,7 +59,7 @@ class SortedTexts:
         return int(self.cells.nbytes + self.row_ids.nbytes)
 
     def find(self, text: str) -> np.ndarray:
-        """The row ids, ascending, of the rows with this text."""
+        """Return the row ids, ascending, of the rows with this text."""
         places, key = range(len(self.cells)), lambda at: self.cells[at].as_py()
         start = bisect_left(places, text, key=key)
         return np.sort(self.row_ids[start : bisect_right(places, text, lo=start, key=key)])
@@ -81,7 +81,7 @@ class ResidentColumns:
     _width: dict[str, float] = field(default_factory=dict)
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
-        """The row ids, ascending, and these columns beside them, if all of them are here."""
+        """Return the row ids, ascending, and these columns beside them, if all of them are here."""
         ids = self.get(_ROW_IDS)
         if ids is None:
             return None
@@ -197,7 +197,7 @@ class TableRows:
         return int(self.ids.nbytes + sum(column.nbytes for column in self.columns.values()))
 
     def keep(self, mask: np.ndarray) -> TableRows:
-        """The rows for which the mask is true."""
+        """Return the rows for which the mask is true."""
         if mask.all():
             return self
         chosen = pa.array(mask)
@@ -311,7 +311,10 @@ class ReadTable:
         return self._load(self._residents, columns, budget) if worth else None
 
     def _load(self, residents: ResidentColumns, columns: Sequence[str], budget: Budget) -> TableRows | None:
-        """All rows with columns that stay in memory; None where they are too large for it, or for the memory of the query."""
+        """Return all rows with columns that stay in memory.
+
+        None if they are too large for it, or for the memory of the query.
+        """
         try:
             unknown = [name for name in columns if not residents.measured(name)]
             if unknown:
@@ -342,7 +345,10 @@ class ReadTable:
         return None if texts is None else texts.find(text)
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """The columns of rows that exist, one cell per row id asked for, in that order. Raises GitopsError `query_failed`."""
+        """Return the columns of rows that exist, one cell per row id asked for, in that order.
+
+        Raises GitopsError `query_failed`.
+        """
         if not len(row_ids):
             return {name: pa.array([], self.types[name]) for name in columns}
         many = len(row_ids) > _PROBE and len(row_ids) * _MOST > self.rows
@@ -353,7 +359,7 @@ class ReadTable:
         return self._fetch(row_ids, columns, budget)
 
     def _fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """The columns of rows, asked for from the driver, and how large their cells are noted."""
+        """Return the columns of rows, asked for from the driver, and how large their cells are noted."""
         budget.check()
         with self._reading():
             # The one call that takes stable row ids; it is not public in this release of the driver.
@@ -441,31 +447,31 @@ class Bindings:
         return sum(column.nbytes for column in self.columns.values())
 
     def take(self, rows: np.ndarray) -> Bindings:
-        """The rows at these positions, in that order, each as often as it is named."""
+        """Return the rows at these positions, in that order, each as often as it is named."""
         return Bindings(len(rows), {name: column[rows] for name, column in self.columns.items()})
 
     def keep(self, mask: np.ndarray) -> Bindings:
-        """The rows for which the mask is true."""
+        """Return the rows for which the mask is true."""
         kept = int(np.count_nonzero(mask))
         if kept == self.count:
             return self
         return Bindings(kept, {name: column[mask] for name, column in self.columns.items()})
 
     def head(self, count: int) -> Bindings:
-        """The first rows."""
+        """Return the first rows."""
         return self if count >= self.count else self.slice(0, count)
 
     def slice(self, start: int, stop: int) -> Bindings:
-        """The rows from `start` to before `stop`."""
+        """Return the rows from `start` to before `stop`."""
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Bindings(max(0, min(stop, self.count) - start), columns)
 
     def bind(self, name: str, column: np.ndarray) -> Bindings:
-        """The same rows with one variable more."""
+        """Return the same rows with one variable more."""
         return Bindings(self.count, {**self.columns, name: column})
 
     def only(self, names: Iterable[str]) -> Bindings:
-        """The same rows with these variables."""
+        """Return the same rows with these variables."""
         return Bindings(self.count, {name: self.columns[name] for name in names})
 
     def product(self, other: Bindings) -> Bindings:
@@ -481,7 +487,7 @@ def ascending(values: np.ndarray) -> bool:
 
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct values, ascending, and where each value is among them."""
+    """Return the distinct values, ascending, and where each value is among them."""
     if ascending(values):
         return values, np.arange(len(values))
     return np.unique(values, return_inverse=True)
@@ -497,7 +503,10 @@ def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of every pair of equal values, the left ones ascending, then the right ones; a null equals nothing."""
+    """Return the positions of every pair of equal values, the left ones ascending, then the right ones.
+
+    A null equals nothing.
+    """
     distinct = pc.unique(right.drop_null())
     of_right = look_up(right, distinct)
     order = np.argsort(of_right, kind="stable")

@@ -62,7 +62,7 @@ def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str 
 
 
 def id_range_filter(low: str | None, high: str | None) -> str | None:
-    """A filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
+    """Return a filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
     text = PropType(Scalar.STRING)
     ends = [] if low is None else [_comparison("id", text, ComparisonOperator.GE, low)]
     ends += [] if high is None else [_comparison("id", text, ComparisonOperator.LT, high)]
@@ -70,7 +70,7 @@ def id_range_filter(low: str | None, high: str | None) -> str | None:
 
 
 def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> str | None:
-    """A filter for the rows whose column compares so with the operand; None if the driver cannot express it."""
+    """Return a filter for the rows whose column compares so with the operand; None if the driver cannot express it."""
     if operand is None:
         return NEVER
     if kind.is_list or kind.scalar not in _ORDERED:
@@ -101,7 +101,7 @@ def _comparison(name: str, kind: PropType, sign: ComparisonOperator, cell: Any) 
 
 
 def _floor(scalar: Scalar, number: float) -> float | None:
-    """The greatest value of the type that is not above the number; None when all are."""
+    """Return the greatest value of the type that is not above the number; None when all are."""
     if scalar in INTEGERS:
         low, high = _RANGES[scalar]
         whole = math.floor(number)
@@ -118,7 +118,7 @@ def _floor(scalar: Scalar, number: float) -> float | None:
 
 
 def _literal(kind: PropType, cell: Any) -> str:
-    """The cell in the filter language."""
+    """Return the cell in the filter language."""
     if kind.scalar is Scalar.STRING:
         return "'" + str(cell).replace("'", "''") + "'"
     if kind.scalar is Scalar.BOOL:
@@ -142,7 +142,10 @@ Columns = dict[str, list[Any]]
 
 @dataclass(slots=True)
 class CommittedTable:
-    """Reads one table at the entry's version, at which it may be `opened` already; else that waits for the first row."""
+    """Reads one table at the entry's version, at which it may be `opened` already.
+
+    Otherwise that waits for the first row.
+    """
 
     folder: GraphFolder
     entry: TableEntry
@@ -150,7 +153,7 @@ class CommittedTable:
     opened: lance.LanceDataset | None = None
 
     def kind(self, column: str) -> PropType:
-        """The type of a column, `id`, `src` and `dst` included."""
+        """Return the type of a column, `id`, `src` and `dst` included."""
         return self.declared.properties.get(column, _TEXT)
 
     def open(self) -> None:
@@ -171,7 +174,7 @@ class CommittedTable:
             ).to_batches()
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
-        """The rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
+        """Yield the rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
         if not cells or not self.entry.rows:
             return
         kind = self.kind(column)
@@ -188,21 +191,24 @@ class CommittedTable:
                 yield raw_columns(found)
 
     def first_findable(self, group: Sequence[str], sample: Sequence[Any]) -> int:
-        """The place of the first column of a group that the driver can look up, 0 if there is none; `sample` are its cells."""
+        """Return the place of the first column of a group that the driver can look up, 0 if there is none.
+
+        `sample` are its cells.
+        """
         names = enumerate(zip(group, sample, strict=True))
         return next(
             (at for at, (name, cell) in names if membership_filter(name, self.kind(name), [cell]) is not None), 0
         )
 
     def addresses(self, ids: Collection[str]) -> dict[str, int]:
-        """The addresses of the rows with these ids; absent ids are left out."""
+        """Return the addresses of the rows with these ids; absent ids are left out."""
         found: dict[str, int] = {}
         for columns in self.find("id", ids, ["id"]):
             found.update(zip(columns["id"], columns[ADDRESS], strict=True))
         return found
 
     def blobs(self, names: Sequence[str], addresses: Sequence[int]) -> Mapping[str, list[bytes | None]]:
-        """The blobs of the rows at these addresses, in their order; a scan gives only their addresses."""
+        """Return the blobs of the rows at these addresses, in their order; a scan gives only their addresses."""
         if not addresses:
             return {name: [] for name in names}
         with self._reading() as dataset:

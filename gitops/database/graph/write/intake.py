@@ -166,7 +166,7 @@ class RecordReader:
     bytes: int = 0
 
     def rows(self, stream: BinaryIO) -> Iterator[IncomingRow]:
-        """The rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
+        """Yield the rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
         for size, form in self._objects(stream):
             before, data = self.problems.total, form.get("data", {})
             declared = self._declared(form, data)
@@ -187,7 +187,7 @@ class RecordReader:
                 yield IncomingRow(key, self.records, row, data, size, own is None)
 
     def _declared(self, form: dict[str, Any], data: object) -> NodeType | EdgeType | None:
-        """The type of the record, if the record has the members of one."""
+        """Return the type of the record, if the record has the members of one."""
         is_node = "type" in form
         if is_node == ("edge" in form):
             self._fault("expected either 'type', for a node, or 'edge'", _RECORD)
@@ -259,7 +259,7 @@ class RecordReader:
         self.problems.add(self.records, message, fix=fix)
 
     def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The object of each line that is not blank, with the length of the line."""
+        """Yield the object of each line that is not blank, with the length of the line."""
         while line := stream.readline(MAX_LINE_BYTES + 2):
             self.bytes += len(line)
             if len(line) > MAX_LINE_BYTES and len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
@@ -351,9 +351,10 @@ class Spill:
         self._pending = []
 
     def part(self, number: int) -> Iterator[tuple[str, int, int]]:
-        """The rows of a part, from 0 to 63, in the order of their coming.
+        """Yield the rows of a part, from 0 to 63, in the order of their coming.
 
-        They are read batch by batch: all edges of one node have one key, and so are in one part, however many there are.
+        They are read batch by batch: all edges of one node have one key, and so are in one part, however many there
+        are.
         """
         if self._parts is None:
             self._parts = _apart(self._pending)
@@ -369,7 +370,7 @@ class Spill:
         yield from self._parts[number]
 
     def keys(self) -> Iterator[str]:
-        """The keys of all rows, part by part."""
+        """Yield the keys of all rows, part by part."""
         for number in range(PARTS):
             for key, _, _ in self.part(number):
                 yield key
@@ -451,7 +452,7 @@ FILE_BYTES = 64 * 1024 * 1024
 
 
 def group_key(cells: Sequence[Any]) -> str | None:
-    """A text that is equal for equal groups; None for a group with a null, which clashes with none."""
+    """Return a text that is equal for equal groups; None for a group with a null, which clashes with none."""
     if None in cells:
         return None
     return compact_json([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
@@ -482,7 +483,7 @@ class TableIntake:
         return sum(table.nbytes for table in self.tables)
 
     def spills(self) -> list[Spill]:
-        """All spills of the table."""
+        """Return all spills of the table."""
         return [self.ids, *self.ends.values(), *self.groups.values()]
 
 
@@ -562,7 +563,10 @@ class LoadIntake:
         return table
 
     def opened(self, key: str, entry: TableEntry) -> lance.LanceDataset:
-        """A table of the load at the entry's version, opened again only when the version has changed. Raises as `open_table`."""
+        """Return a table of the load at the entry's version, opened again only when the version has changed.
+
+        Raises as `open_table`.
+        """
         held = self._opened.get(key)
         if held is None or (held[0].path, held[0].version) != (entry.path, entry.version):
             held = self._opened[key] = entry, open_table(self.snapshot.folder, entry)

@@ -300,7 +300,7 @@ class TableChanges:
             raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_BYTES} bytes to {name}")
 
     def replaced_addresses(self) -> dict[str, int]:
-        """The addresses of the committed rows that written ones replace."""
+        """Return the addresses of the committed rows that written ones replace."""
         unknown = self.written.keys() - self.replaced.keys() - self.new
         self.replaced.update(self.committed.addresses(unknown))
         self.new.update(unknown - self.replaced.keys())
@@ -317,15 +317,15 @@ class GraphChanges:
     _tables: dict[str, TableChanges] = field(default_factory=dict)
 
     def node(self, name: str) -> TableChanges:
-        """The changes of a node type."""
+        """Return the changes of a node type."""
         return self._table(f"node:{name}", self.catalog.nodes[name])
 
     def edge(self, name: str) -> TableChanges:
-        """The changes of an edge type."""
+        """Return the changes of an edge type."""
         return self._table(f"edge:{name}", self.catalog.edges[name])
 
     def touched(self) -> dict[str, TableChanges]:
-        """The tables with a change, by key, in key order."""
+        """Return the tables with a change, by key, in key order."""
         return {key: self._tables[key] for key in sorted(self._tables) if self._tables[key].touched}
 
     def _table(self, key: str, declared: NodeType | EdgeType) -> TableChanges:
@@ -466,7 +466,7 @@ class MutationRun:
         self.edges += len(rows)
 
     def _select(self, table: TableChanges, predicate: typed.Predicate, columns: Sequence[str]) -> Iterator[Row]:
-        """The committed rows that pass, with these columns; only whole where the driver can narrow them down."""
+        """Yield the committed rows that pass, with these columns; only whole where the driver can narrow them down."""
         name, sign, operand = self._comparison(table.declared, predicate)
         narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
         if narrowed == NEVER:
@@ -531,7 +531,7 @@ class Operands:
         return cls(values, (now - _EPOCH) // timedelta(milliseconds=1))
 
     def written(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
-        """The cell that a property of this type gets, or None. Raises GitopsError `mutation_invalid`."""
+        """Return the cell that a property of this type gets, or None. Raises GitopsError `mutation_invalid`."""
         raw = self._raw(value)
         if raw is None or isinstance(value, typed.NowValue):
             return raw

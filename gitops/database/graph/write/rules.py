@@ -98,13 +98,13 @@ def _search(pattern: str) -> Callable[[str], bool]:
 
 
 def pattern_fault(declared: NodeType | EdgeType, check: PatternCheck) -> str:
-    """The message for a text that does not match."""
+    """Return the message for a text that does not match."""
     place = f"{declared.name}.{check.property_name}"
     return f"@check violation on {place}: the value does not match {check.pattern[:_SHOWN]!r}"
 
 
 def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
-    """The id that the key makes (§4.2), of key cells that are not null; None for a type without key."""
+    """Return the id that the key makes (§4.2), of key cells that are not null; None for a type without key."""
     if declared.key is None:
         return None
     texts = [key_text(cells[name], declared.properties[name]) for name in declared.key]
@@ -112,18 +112,18 @@ def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
 
 
 def cardinality_violation(edge: EdgeType, source: str, count: int) -> str:
-    """The message for a source with too few or too many edges."""
+    """Return the message for a source with too few or too many edges."""
     low, high = edge.cardinality
     bound = f"min {low}" if count < low else f"max {high}"
     return f"@card violation on edge {edge.name}: source {source[:_SHOWN]!r} has {count} edges ({bound})"
 
 
 def unique_violation(declared: NodeType | EdgeType, group: Sequence[str], cells: Sequence[Any]) -> str:
-    """The message for values of a unique group that two rows have."""
+    """Return the message for values of a unique group that two rows have."""
     shown = str(cells[0]) if len(cells) == 1 else f"({', '.join(map(str, cells))})"
     return f"@unique violation on {declared.name}.{', '.join(group)}: value {shown[:_SHOWN]}"
 
 
 def hashable_cells(cells: Iterable[Any]) -> tuple[Any, ...]:
-    """The cells of a group as a key: equal groups are equal keys."""
+    """Return the cells of a group as a key: equal groups are equal keys."""
     return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)

@@ -91,7 +91,7 @@ class ResultColumn(Record):
     type: PropType | None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form of descriptors."""
+        """Return the JSON form of descriptors."""
         kind = self.type
         if kind is None:
             return {"name": self.name, "kind": "object", "nullable": False}
@@ -123,7 +123,7 @@ class CheckedQuery(Record):
     instruction: str | None = None
 
     def operation(self) -> dict[str, Any]:
-        """The operation descriptor, as JSON values: `result`, `reads`, `writes`."""
+        """Return the operation descriptor, as JSON values: `result`, `reads`, `writes`."""
         return {
             "result": [column.to_json() for column in self.columns],
             "reads": [access.to_json() for access in self.reads],
@@ -238,7 +238,7 @@ def _check_sortable(
 
 
 def _result_column(item: typed.ReturnItem) -> ResultColumn:
-    """The described column of a return item."""
+    """Return the described column of a return item."""
     value = item.value
     if isinstance(value, (typed.PropertyValue, typed.AliasValue)):
         name = value.name
@@ -250,10 +250,10 @@ def _result_column(item: typed.ReturnItem) -> ResultColumn:
 def _statement_access(
     catalog: Catalog, statements: tuple[typed.TypedStatement, ...]
 ) -> tuple[set[typed.Access], set[typed.Access]]:
-    """The types that writes read and write.
+    """Return the types that writes read and write.
 
-    Every written type is read: an insert replaces a node of its key, and a predicate selects. An insert of an edge also reads
-    its endpoints; a node delete reads and writes every incident edge type.
+    Every written type is read: an insert replaces a node of its key, and a predicate selects. An insert of an edge also
+    reads its endpoints; a node delete reads and writes every incident edge type.
     """
     reads: set[typed.Access] = set()
     writes: set[typed.Access] = set()
@@ -278,7 +278,7 @@ def _sorted(accesses: set[typed.Access]) -> tuple[typed.Access, ...]:
 
 
 def _row_name(value: typed.TypedExpr) -> str:
-    """The name of a return item without an alias in result rows."""
+    """Return the name of a return item without an alias in result rows."""
     while isinstance(value, typed.AggregateValue):
         value = value.argument
     if isinstance(value, typed.PropertyValue):
@@ -562,7 +562,7 @@ def _require_all(owner: NodeType | EdgeType, given: set[str], span: Span) -> Non
 
 
 def _owner(catalog: Catalog, name: Name) -> NodeType | EdgeType:
-    """The type a write names; a node type comes before an edge type of the same name."""
+    """Return the type a write names; a node type comes before an edge type of the same name."""
     owner = catalog.nodes.get(name.text) or catalog.edges.get(name.text)
     if owner is None:
         fix = suggest(name.text, (*catalog.nodes, *catalog.edges))
@@ -603,7 +603,7 @@ def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.WhereConditio
 
 
 def _declared(scope: Scope, owner: NodeType | EdgeType, name: Name) -> PropType:
-    """The type of a property of the owner, or of an endpoint of an edge."""
+    """Return the type of a property of the owner, or of an endpoint of an edge."""
     if isinstance(owner, EdgeType) and name.text in _ENDPOINTS:
         return _ENDPOINTS[name.text]
     found = owner.properties.get(name.text)

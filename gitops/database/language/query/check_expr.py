@@ -51,7 +51,7 @@ def compatible(left: PropType, right: PropType) -> bool:
 
 
 def member(of_list: PropType) -> PropType:
-    """The type of the items of a list."""
+    """Return the type of the items of a list."""
     return PropType(of_list.scalar)
 
 
@@ -73,7 +73,7 @@ class TargetProperty(Record):
 
 
 def constant(literal: ast.Literal) -> typed.Constant:
-    """A literal with its type.
+    """Return a literal with its type.
 
     A list has its first element's type, and an empty one is `[String]`. Refuses nested lists, and elements that do not
     share a compatible scalar type (no rule code).
@@ -99,7 +99,7 @@ def constant(literal: ast.Literal) -> typed.Constant:
 
 
 def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
-    """The declared parameter that a value names; refuses any other variable (T14)."""
+    """Return the declared parameter that a value names; refuses any other variable (T14)."""
     declared = scope.params.get(variable.name)
     if declared is None:
         fix = suggest(variable.name, scope.params, "$") or f"declare it: `${variable.name}: <type>`"
@@ -108,7 +108,7 @@ def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
 
 
 def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """A value that is written to the target, or compared with it as a whole."""
+    """Return a value that is written to the target, or compared with it as a whole."""
     if isinstance(value, ast.Literal):
         return _literal(target, value)
     if isinstance(value, ast.Now):
@@ -125,7 +125,7 @@ def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> type
 
 
 def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
-    """A fix that gives a parameter the type of the property that it stands for; other types have none."""
+    """Return a fix that gives a parameter the type of the property that it stands for; other types have none."""
     if wanted.enum_values is not None or wanted.scalar is Scalar.BLOB:
         return "declare the parameter `String`"
     return f"declare the parameter `${found.name}: {PropType(wanted.scalar, False, wanted.is_list, None, wanted.dimension)}`"
@@ -187,7 +187,7 @@ def _literal(target: TargetProperty, literal: ast.Literal) -> typed.Constant:
 
 
 def type_of(value: typed.TypedExpr) -> PropType | None:
-    """The value's type; None for a node variable and for an alias."""
+    """Return the value's type; None for a node variable and for an alias."""
     return None if isinstance(value, (typed.NodeValue, typed.AliasValue)) else value.type
 
 
@@ -292,7 +292,7 @@ def _text_rank(scope: Scope, call: ast.TextCall) -> typed.TextRank:
 
 
 def _text_arguments(scope: Scope, call: ast.TextCall, rule: str) -> tuple[typed.PropertyValue, typed.TypedExpr]:
-    """The field, a String property of a node, and the query, a String."""
+    """Return the field, a String property of a node, and the query, a String."""
     name = call.function.value
     field = check_expr(scope, call.field)
     if isinstance(field, typed.PropertyValue) and field.kind is TypeKind.EDGE:
@@ -404,7 +404,7 @@ class Scope:
         self._trail.append(variable)
 
     def mark(self) -> int:
-        """A position for `undo`."""
+        """Return a position for `undo`."""
         return len(self._trail)
 
     def undo(self, mark: int) -> dict[str, str]:

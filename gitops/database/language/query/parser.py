@@ -295,7 +295,7 @@ class ClauseParser:
         return make(Name, (text, span))
 
     def integer(self, token: Token, maximum: int, what: str) -> int:
-        """The value of an INT token, at most `maximum`."""
+        """Return the value of an INT token, at most `maximum`."""
         number = int(token.text)
         if number > maximum:
             self._lexer.fail(f"{what} {token.text} is over the maximum of {maximum}", token.span)
@@ -431,7 +431,7 @@ class ClauseParser:
 
 
 def query_texts(content: bytes) -> Mapping[str, bytes]:
-    """The text of each query of a file by its name, the first of a name; nothing of a file that does not parse."""
+    """Return the text of each query of a file by its name, the first of a name; nothing of a file that does not parse."""
     try:
         parsed = parse_queries(content)
     except LanguageError:

@@ -28,7 +28,7 @@ class Access(Record):
     type_name: str
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form of descriptors."""
+        """Return the JSON form of descriptors."""
         return {"kind": self.kind.value, "type_name": self.type_name}
 
 
@@ -111,7 +111,7 @@ class TextRank(Record):
 
 
 class FusedRank(Record):
-    """`rrf`: two ranks fused; `k` is None where the query leaves the default."""
+    """`rrf`: two ranks fused; `k` is None if the query leaves the default."""
 
     first: NearestRank | TextRank
     second: NearestRank | TextRank

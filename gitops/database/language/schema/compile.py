@@ -219,7 +219,7 @@ def _check_edges(document: ast.SchemaDocument, add: Callable[..., None]) -> None
 
 
 def _build_catalog(ir: SchemaIR) -> Catalog:
-    """The catalog of a checked schema, built from its canonical form: all properties and groups in name order."""
+    """Return the catalog of a checked schema, built from its canonical form: all properties and groups in name order."""
     return Catalog(
         nodes=MappingProxyType({each.name: _node_type(each) for each in ir.nodes}),
         edges=MappingProxyType(
@@ -349,7 +349,7 @@ def _warn_unknown(item: str, annotations: Iterable[ast.SchemaAnnotation], proble
 def _fields_of(
     owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
 ) -> Mapping[str, ast.PropertyDeclaration]:
-    """The properties of a declaration by name, the first of each name."""
+    """Return the properties of a declaration by name, the first of each name."""
     fields: dict[str, ast.PropertyDeclaration] = {}
     for each in owner.properties:
         fields.setdefault(each.name.text, each)

@@ -40,7 +40,7 @@ class IrAnnotation(Record):
     keywords: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return {"name": self.name, "value": self.value, "keywords": dict(self.keywords)}
 
 
@@ -63,7 +63,7 @@ class IrConstraint(Record):
         return text if self.pattern is None else f"{text}:{self.pattern}"
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         form: dict[str, Any] = {"kind": self.kind.value, "columns": list(self.columns)}
         if self.kind is ConstraintKind.RANGE:
             form |= {"low": self.low, "high": self.high}
@@ -117,7 +117,7 @@ class SchemaIR(Record):
     edges: tuple[IrEdge, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form; `to_bytes` of the same schema is always the same."""
+        """Return the JSON form; `to_bytes` of the same schema is always the same."""
         return {
             "ir_version": IR_VERSION,
             "interfaces": [_json(TypeKind.INTERFACE, each) for each in self.interfaces],
@@ -149,7 +149,7 @@ def fnv1a_32(text: str) -> int:
 
 
 def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
-    """The canonical form of a document that passed every check and whose interfaces are expanded."""
+    """Return the canonical form of a document that passed every check and whose interfaces are expanded."""
     written = attrgetter("name.text")
     return SchemaIR(
         tuple(
@@ -170,7 +170,7 @@ def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
 def _common(
     declared: ast.NodeDeclaration | ast.EdgeDeclaration,
 ) -> tuple[str, tuple[IrProperty, ...], tuple[IrAnnotation, ...], tuple[IrConstraint, ...]]:
-    """The first four fields of a node and of an edge."""
+    """Return the first four fields of a node and of an edge."""
     properties, annotations = _properties(declared.properties), _annotations(declared.annotations)
     return declared.name.text, properties, annotations, _constraints(declared.properties, declared.constraints)
 
@@ -220,7 +220,7 @@ def _constraints(
 
 
 def _json(kind: TypeKind, declared: IrInterface | IrNode | IrEdge) -> dict[str, Any]:
-    """The JSON form of a declaration; keys are sorted when it is written."""
+    """Return the JSON form of a declaration; keys are sorted when it is written."""
     name = declared.name
     form: dict[str, Any] = {
         "id": type_id(kind, name),
@@ -306,7 +306,7 @@ def _arguments(constraint: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """A bound without an exponent, which the grammar does not have."""
+    """Return a bound without an exponent, which the grammar does not have."""
     if value is None:
         return ""
     # Few schemas are printed, and fewer have bounds.

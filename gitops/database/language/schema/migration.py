@@ -118,7 +118,7 @@ def _pair(
 
 
 def paired(accepted: Sequence[_Item], desired: Sequence[_Item]) -> Mapping[str, str]:
-    """The desired name by accepted name of the items that stay."""
+    """Return the desired name by accepted name of the items that stay."""
     return _pair(accepted, desired, {})[1]
 
 
@@ -291,7 +291,7 @@ def _renamed(rule: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:
 
 
 def _short_forms(declared: IrNode | IrEdge, interfaces: Mapping[str, IrInterface]) -> Iterable[IrConstraint]:
-    """The constraints that stand in short form behind a property of the type itself."""
+    """Yield the constraints that stand in short form behind a property of the type itself."""
     implemented = declared.implements if isinstance(declared, IrNode) else ()
     given = {
         (field.name, note.name)
@@ -337,7 +337,7 @@ def _is_drop(step: MigrationStep) -> bool:
 
 
 def _with_dropped(accepted: SchemaIR, desired: SchemaIR, drops: Collection[MigrationStep]) -> SchemaIR:
-    """The desired form with what the steps drop."""
+    """Return the desired form with what the steps drop."""
     return SchemaIR(
         _merged(TypeKind.INTERFACE, accepted.interfaces, desired.interfaces, drops),
         _merged(TypeKind.NODE, accepted.nodes, desired.nodes, drops),

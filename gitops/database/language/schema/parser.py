@@ -67,7 +67,7 @@ def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SO
 
 
 def _other_case(lexer: Lexer) -> str:
-    """A type name as the name of a property: with a small first letter."""
+    """Return a type name as the name of a property: with a small first letter."""
     return lexer.text[:1].lower() + lexer.text[1:] if lexer.kind is _TYPE_NAME else ""
 
 
@@ -345,7 +345,7 @@ class _Parser:
         return scalar
 
     def _constraint_ahead(self) -> Token | None:
-        """The kind token when the cursor's `@` opens a body constraint: its kind is followed by `(`."""
+        """Return the kind token when the cursor's `@` opens a body constraint: its kind is followed by `(`."""
         lexer = self._lexer
         word = lexer.peek()
         if lexer.kind is not _AT or word.text not in _CONSTRAINTS or word.kind is not _NAME:

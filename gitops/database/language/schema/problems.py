@@ -60,11 +60,11 @@ class ProblemCollector:
             self._warned[span] = LanguageProblem(Stage.CATALOG, rule, message, span, fix)
 
     def warnings(self) -> tuple[LanguageProblem, ...]:
-        """The first `MAX_PROBLEMS` warnings, in source order."""
+        """Return the first `MAX_PROBLEMS` warnings, in source order."""
         return tuple(sorted(self._warned.values(), key=lambda each: each.span.start))
 
     def problems(self) -> tuple[LanguageProblem, ...]:
-        """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
+        """Return the first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
         reported: list[LanguageProblem] = []
         for rule, stage, message, span, fix in sorted(self._found.values(), key=lambda each: (each[3].start, each[0])):
             if isinstance(fix, tuple):
@@ -80,7 +80,7 @@ class ProblemCollector:
 
 
 def nearest_annotation(name: str) -> str | None:
-    """A fix that suggests the annotation or constraint with the name nearest to a misspelt one."""
+    """Return a fix that suggests the annotation or constraint with the name nearest to a misspelt one."""
     from gitops.database.language.suggest import did_you_mean
 
     return did_you_mean(f"@{name}", [f"@{each}" for each in ANNOTATIONS | {"range", "check", "card"}])

@@ -161,7 +161,7 @@ def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str
 
 
 def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
-    """The form with these hints, and no other."""
+    """Return the form with these hints, and no other."""
 
     def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
         properties = tuple(
@@ -181,13 +181,13 @@ def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
 
 
 def _with_hint(notes: tuple[IrAnnotation, ...], name: str | None) -> tuple[IrAnnotation, ...]:
-    """The annotations with the hint that gives `name` in place of any other."""
+    """Return the annotations with the hint that gives `name` in place of any other."""
     hint = [] if name is None else [IrAnnotation(RENAME_HINT, name)]
     return sorted_annotations([*(each for each in notes if each.name != RENAME_HINT), *hint])
 
 
 def _write_hints(source: bytes, hints: Mapping[Item, str]) -> bytes | None:
-    """The text with these hints, and no other; None where one of them has no place in it."""
+    """Return the text with these hints, and no other; None if one of them has no place in it."""
     edits: list[tuple[int, int, bytes]] = []
     placed: set[Item] = set()
     for item, at, note in _places(source):

@@ -60,7 +60,7 @@ class _MigrationStep:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form: `kind`, then the fields; `from_` is spelled `from`, an absent code is left out."""
+        """Return the JSON form: `kind`, then the fields; `from_` is spelled `from`, an absent code is left out."""
         form: dict[str, Any] = {"kind": self.kind}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -120,7 +120,7 @@ class AddIndex(_MigrationStep):
     columns: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form, with the group as `{"Index": [..]}`."""
+        """Return the JSON form, with the group as `{"Index": [..]}`."""
         return {
             "kind": self.kind,
             "type_kind": self.type_kind.value,
@@ -236,7 +236,7 @@ class Migration:
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
 
     def hardened(self) -> Migration:
-        """The same migration with every drop hard: the only effect of allowing data loss."""
+        """Return the same migration with every drop hard: the only effect of allowing data loss."""
         return Migration(
             tuple(
                 replace(each, mode=DropMode.HARD) if isinstance(each, DropType | DropProperty) else each

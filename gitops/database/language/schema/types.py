@@ -85,7 +85,7 @@ class PropType(Record):
         return base + ("?" if self.nullable else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form of plans and of the canonical IR."""
+        """Return the JSON form of plans and of the canonical IR."""
         scalar: Any = {"Vector": self.dimension} if self.scalar is Scalar.VECTOR else self.scalar.value
         values = None if self.enum_values is None else list(self.enum_values)
         return {"scalar": scalar, "nullable": self.nullable, "list": self.is_list, "enum_values": values}
