@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class CommandAction(StrEnum):
-    """The first word of a command."""
+    """First word of a command."""
 
     PLAN = "plan"
     APPROVE = "approve"
@@ -52,7 +52,7 @@ class CommentCommand:
     cluster: str | None = None
 
     def __str__(self) -> str:
-        """The line that it is written as."""
+        """Return the line in which it is written."""
         words = [_WORD, self.action.value, self.address, self.digest, self.lock_id]
         if self.cluster is not None:
             words += ["--cluster", self.cluster]

@@ -83,7 +83,7 @@ class EventContext:
 
     @property
     def store(self) -> GitStore:
-        """The objects of the repository."""
+        """Objects of the repository."""
         return self.repository.git
 
     @cached_property

@@ -54,15 +54,15 @@ class SilentForge:
         )
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:  # noqa: ARG002 - the interface of the port
-        """Unknown: no commit has an origin by a request."""
+        """Return nothing: without a token, it is unknown which request a commit merged."""
         return MergedRequests()
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
-        """Unknown."""
+        """Return no pushes, because they are unknown without a token."""
         return iter(())
 
     def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - the interface of the port
-        """Unknown."""
+        """Return UNKNOWN."""
         return ReviewDecision.UNKNOWN
 
     def permission(self, account: Account) -> Permission:  # noqa: ARG002 - the interface of the port
@@ -70,7 +70,7 @@ class SilentForge:
         return Permission.NONE
 
     def branch_rules(self, branch: str) -> BranchRules:  # noqa: ARG002 - the interface of the port
-        """Unknown."""
+        """Return unknown rules."""
         return BranchRules()
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:  # noqa: ARG002 - see above

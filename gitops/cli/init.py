@@ -195,7 +195,7 @@ def _write(root: str, outcome: InitOutcome, problems: Diagnostics) -> Iterator[s
 
 
 def _ask(question: str, default: str | None) -> str | None:
-    """Ask on the terminal; an empty answer takes the default."""
+    """Ask on the terminal; an empty answer selects the default."""
     answer = input(f"{question}{f' [{default}]' if default else ''}: ").strip()
     return answer or default
 

@@ -184,7 +184,7 @@ class Parser(argparse.ArgumentParser):
     knows_all = True
 
     def error(self, message: str) -> NoReturn:
-        """End with the problem and the usage."""
+        """Exit with the problem and the usage."""
         found = re.match(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)\Z", message, re.DOTALL)
         if found is not None:
             known = re.findall(r"[\w-]+", found[3])
@@ -206,11 +206,11 @@ class _PartialParser(Parser):
     knows_all = False
 
     def error(self, message: str) -> NoReturn:
-        """Leave the problem to the whole parser."""
+        """Delegate the problem to the complete parser."""
         raise _WholeNeededError(message)
 
     def print_help(self, file: Any = None) -> NoReturn:  # noqa: ARG002 - as in the class above
-        """Leave the help to the whole parser."""
+        """Delegate the help to the complete parser."""
         raise _WholeNeededError
 
 

@@ -75,7 +75,7 @@ class LineLog:
         self._held: list[str] = []
 
     def __call__(self, event: RunEvent) -> None:
-        """Take the next event."""
+        """Process the next event."""
         if event.type == "apply_started":
             self._progress, self._began, self._held = RunProgress(event), event.at, []
             return
@@ -98,7 +98,7 @@ class EventLog:
         self._broken = False
 
     def __call__(self, event: RunEvent) -> None:
-        """Take the next event. A disk that is full ends the file, not the apply."""
+        """Write the next event. A full disk ends the file, not the apply."""
         if self._broken:
             return
         try:
@@ -120,7 +120,7 @@ class RunFile:
         self._log = RunLog()
 
     def __call__(self, event: RunEvent) -> None:
-        """Take the next event. A disk that is full does not end the apply."""
+        """Record the next event. A full disk does not end the apply."""
         self._log(event)
         if event.type != "apply_finished":
             return

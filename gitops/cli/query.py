@@ -81,7 +81,7 @@ def _commit(answer: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _GraphRoutes:
-    """The routes of one graph, below `place`."""
+    """Routes of one graph, below `place`."""
 
     sender: WebSender
     place: str

@@ -260,7 +260,7 @@ class WatchedForge:
         self.failure: RemoteError | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """A method or a property of the forge."""
+        """Return a method or a property of the forge."""
         attribute = getattr(self._forge, name)
         if not callable(attribute):
             return attribute

@@ -37,7 +37,7 @@ class SourceRef:
         return ":".join((file, *(str(number) for number in (self.line, self.column) if number)))
 
     def __str__(self) -> str:
-        """The place from the cluster folder."""
+        """Return the place, relative to the cluster folder."""
         return self.shown()
 
 

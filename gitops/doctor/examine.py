@@ -332,7 +332,7 @@ def _read_key(named: str | None, *, probe: bool) -> KeyFacts | None:
 
 
 def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
-    """Make all of these checks."""
+    """Run all checks of the machine."""
     yield _git(facts)
     reason = "" if facts.engine == "libgit2" else "; libgit2, which is faster, cannot read it"
     ids = facts.object_format.upper().replace("SHA", "SHA-")

@@ -46,22 +46,22 @@ class DoctorFinding:
 
 
 def good(check: str, detail: str, place: str = "") -> DoctorFinding:
-    """The check passed."""
+    """Create the finding of a passed check."""
     return DoctorFinding(check, Health.GOOD, detail, "", place)
 
 
 def warning(check: str, detail: str, fix: str, place: str = "") -> DoctorFinding:
-    """The setup works, but is weaker than it could be."""
+    """Create the finding of a working setup that is weaker than possible."""
     return DoctorFinding(check, Health.WARNING, detail, fix, place)
 
 
 def error(check: str, detail: str, fix: str, place: str = "") -> DoctorFinding:
-    """The bot cannot work with this setup, or the setup has a gap that must be closed."""
+    """Create the finding of a setup in which the bot cannot work, or which has a security problem."""
     return DoctorFinding(check, Health.ERROR, detail, fix, place)
 
 
 def unknown(check: str, detail: str, fix: str = "", place: str = "") -> DoctorFinding:
-    """The check could not be made, for the reason in `detail`."""
+    """Create the finding of a check that was not possible, for the reason in `detail`."""
     return DoctorFinding(check, Health.UNKNOWN, detail, fix, place)
 
 

@@ -399,7 +399,7 @@ def _inherited(form: Mapping[str, Any], key: str, forms: Mapping[str, Mapping[st
 
 
 def _pinned(job: BotJob, uses: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[DoctorFinding]:
-    """Rule 1."""
+    """Check rule 1."""
     loose = sorted({name for name, _ in uses if not _PINNED.fullmatch(name)})
     if loose:
         detail = f"not pinned by the full id of a commit: {', '.join(loose)}"
@@ -409,7 +409,7 @@ def _pinned(job: BotJob, uses: Iterable[tuple[str, Mapping[str, Any]]]) -> Itera
 
 
 def _installed(job: BotJob, scripts: Iterable[str]) -> Iterator[DoctorFinding]:
-    """Rules 2 and 3."""
+    """Check rules 2 and 3."""
     lines = list(scripts)
     unhashed = [line for line in lines if _PIP.search(line) and _HASHES not in line]
     if unhashed:
@@ -442,7 +442,7 @@ def _of_request(job: BotJob) -> Iterator[DoctorFinding]:
 
 
 def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
-    """Rule 5, and whether the jobs run the program that runs here."""
+    """Check rule 5, and whether jobs run the same program as this one."""
     check, content = "jobs.vendored", read(REQUIREMENTS)
     if content is None:
         yield error(check, f"the target branch has no {REQUIREMENTS}", _UPGRADE, REQUIREMENTS)

@@ -315,7 +315,7 @@ def _fenced(code: str, language: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of the user without a meaning as markup."""
+    """Return text of the user without markup meaning."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 

@@ -164,7 +164,7 @@ class Subtree:
 
     @property
     def root(self) -> str:
-        """The folder."""
+        """Root of the subtree."""
         return self._folder
 
     def read(self, path: str) -> bytes:

@@ -345,7 +345,7 @@ class Conversation:
 
     @property
     def is_ours(self) -> bool:
-        """False after a fork: the other process has the same pipes."""
+        """Return False after a fork, because both processes have the same pipes."""
         return os.getpid() == self._owner
 
     def ask(self, question: str) -> bytes:
@@ -376,7 +376,7 @@ class Conversation:
         return data
 
     def _more(self) -> None:
-        """Wait for more of the answer."""
+        """Wait for more of the response."""
         ready = self._selector.select(self._timeout_s)
         chunk = os.read(self._answers.fileno(), _CHUNK) if ready else b""
         if not chunk:

@@ -193,7 +193,7 @@ class GitRepository:
         return common_dir(self.git_dir)
 
     def _read(self, object_id: str, kind: str) -> bytes:
-        """Bytes of an object of the expected kind."""
+        """Read the bytes of an object of the expected kind."""
         found = self._engine.read(object_id)
         if found is None:
             raise self._missing(object_id)

@@ -194,7 +194,7 @@ _UNCOMPRESSED = b"\x04"
 
 
 def _check_ed25519(public: bytes, value: bytes, signed: bytes) -> None:
-    """Ed25519 (RFC 8709)."""
+    """Check an Ed25519 signature (RFC 8709)."""
     ed25519.Ed25519PublicKey.from_public_bytes(public).verify(value, signed)
 
 
@@ -217,7 +217,7 @@ def _check_ecdsa(curve: ec.EllipticCurve, point: bytes, value: bytes, signed: by
 
 
 def _check_rsa(key: _Reader, algorithm: bytes, value: bytes, signed: bytes) -> None:
-    """RSA PKCS #1 v1.5 with SHA-2 (RFC 8332)."""
+    """Check an RSA PKCS #1 v1.5 signature with SHA-2 (RFC 8332)."""
     exponent, modulus = key.number(), key.number()
     key.end()
     if algorithm not in _RSA_HASHES:

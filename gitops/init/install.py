@@ -261,5 +261,5 @@ def pack(files: Mapping[str, bytes], info: str) -> bytes:
 
 
 def _digest(content: bytes) -> str:
-    """SHA-256 as records of installers write it."""
+    """Return the SHA-256 digest in the format of installer records."""
     return urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()

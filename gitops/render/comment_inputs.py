@@ -70,7 +70,7 @@ class ApprovalState:
 
     @property
     def detail(self) -> str:
-        """Why the first one does not count."""
+        """Reason why the first one does not count."""
         return self.refused[0][1] if self.refused else ""
 
     @property
@@ -95,7 +95,7 @@ class OtherRequest:
 
     @property
     def words(self) -> str:
-        """The text of a link to it."""
+        """Text of a link to it."""
         return f"request {self.number}"
 
 

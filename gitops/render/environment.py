@@ -186,7 +186,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Only numbers are subtracted."""
+        """Allow subtraction only between numbers."""
         if not isinstance(left, int) or not isinstance(right, int):
             raise SecurityError("only numbers can be subtracted")
         return super().call_binop(context, operator, left, right)

@@ -104,7 +104,7 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
 
 
 def _history_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
-    """Branches, versions and merges."""
+    """Return branches, versions and merges."""
     form: dict[str, Any] = result.to_json()
     match result:
         case results.BranchList():

@@ -60,7 +60,7 @@ class RunProgress:
         self._ended: Counter[str] = Counter(dict.fromkeys(_ENDS.values(), 0))
 
     def take(self, event: RunEvent) -> str | None:
-        """Take the next event. Returns the line about it; None if people need not read about it."""
+        """Process the next event and return the line about it; None if people do not need one."""
         node, facts = event.node, event.facts
         if event.type == "apply_finished":
             numbers = ", ".join(f"{count} {how}" for how, count in self._ended.items() if count or how == "done")

@@ -144,7 +144,7 @@ class OriginSources:
         )
 
     def _add_request(self, request: ChangeRequest, before: str) -> None:
-        """Rule 2: the commits of a request, since it left the commit `before` of its target."""
+        """Add the commits of a request by rule 2, since it left the commit `before` of its target."""
         fork = self._store.merge_base(before, request.head)
         own = {c.id for c in self._store.commits_between(fork, request.head, most=MOST_COMMITS)}
         history, problem = PushHistory(), f"{self.forge_name} does not list who pushed to request {request.number}"
@@ -160,7 +160,7 @@ class OriginSources:
             self.pushed.setdefault(commit, (replace(push, people=push.people | opener),))
 
     def _add_target(self, stands_for: frozenset[str]) -> None:
-        """Rule 3."""
+        """Add commits of the target by rule 3."""
         left = {c.id for c in self._store.commits_between(self.applied, self.head, most=MOST_COMMITS)}
         left -= self.pushed.keys() | stands_for
         if not self.forge.features.pushes:
@@ -285,7 +285,7 @@ def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) 
 
 
 def _pending(error: RemoteError) -> str:
-    """Why the authors are pending."""
+    """Return why the authors are pending."""
     if error.code == Code.PUSHERS_PENDING:
         return error.detail
     return f"the authors are not known yet; the next run asks again: {error.code}: {error.detail}"

@@ -92,7 +92,7 @@ def rule_at_place(rule: ClusterRule) -> tuple[str, str, str, str]:
 
 
 def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
-    """Rule 3."""
+    """Return the declaration for a ledger by rule 3."""
     named = {rule.name: rule for rule in config.clusters}
     renamed = {rule.renamed_from: rule for rule in config.clusters}
     return named.get(name) or renamed.get(name)

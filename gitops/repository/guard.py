@@ -116,7 +116,7 @@ class PushGuard:
             self._check_other(update)
 
     def _check_ledger(self, update: RefUpdate) -> None:
-        """Rule 1."""
+        """Check rule 1."""
         from gitops.cluster.config.trust_root import trust_root
         from gitops.cluster.ledger.sources import trust_at
 
@@ -178,7 +178,7 @@ class PushGuard:
         return head
 
     def _check_approval(self, update: RefUpdate) -> None:
-        """Rule 2. Whether the approval covers a change is decided when it is used."""
+        """Check rule 2. Whether the approval covers a change is decided when it is used."""
         from gitops.cluster.approvals.verify import signature_refusal
         from gitops.cluster.ledger.evidence import read_evidence
 
@@ -196,7 +196,7 @@ class PushGuard:
             raise GitopsError(Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted")
 
     def _check_decision(self, update: RefUpdate) -> None:
-        """Rule 2. Whether it counts, and for which approval, is decided by every run."""
+        """Check rule 2. Every run decides whether it counts, and for which approval."""
         from gitops.cluster.approvals.verify import own_signature_problem
         from gitops.cluster.ledger.evidence import read_decision_evidence
 
@@ -216,7 +216,7 @@ class PushGuard:
             raise GitopsError(Code.DECISION_REFUSED, f"its {signature.key_type} key is not trusted")
 
     def _check_lock(self, update: RefUpdate) -> None:
-        """Rule 3."""
+        """Check rule 3."""
         if not is_name(next(update.ref.removeprefix(p) for p in _LOCKS if update.ref.startswith(p))):
             raise _refused("a lock has the name of a cluster")
         if ZERO not in (update.new, update.old):
@@ -225,7 +225,7 @@ class PushGuard:
             raise _refused("the commit of a lock has no parent")
 
     def _check_target(self, update: RefUpdate) -> Iterator[str]:
-        """Rule 5, for the clusters of the branch before and after the push."""
+        """Check rule 5, for the clusters of the branch before and after the push."""
         if self._governed:
             if update.new == ZERO:
                 raise _refused("the target branch is never deleted")
@@ -271,7 +271,7 @@ class PushGuard:
         yield from (f"fix: {fix}" for fix in fixes if fix)
 
     def _check_other(self, update: RefUpdate) -> None:
-        """Rule 6. A ref that replaces an object may be deleted."""
+        """Check rule 6. A ref that replaces an object may be deleted."""
         folded = _folded(update.ref)
         if folded.startswith(_REPLACED) and update.new != ZERO:
             raise _refused("refs/replace makes git show different commits from the verified ones; delete the ref")

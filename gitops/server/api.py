@@ -78,7 +78,7 @@ _ObjectId = Annotated[str, AfterValidator(OBJECT_ID.read)]
 
 
 class Body(BaseModel):
-    """The body of a call."""
+    """Body of a call."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -113,7 +113,7 @@ class RuntimeBody(Body):
 
     @property
     def happening(self) -> RuntimeUpdated:
-        """The event that is recorded."""
+        """Event to record."""
         given = self.runtime
         runtime = Runtime(given.state, given.attempts, given.started_at, given.updated_at, given.outputs, given.error)
         return RuntimeUpdated(Address(self.address), runtime)
@@ -214,7 +214,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """A status of HTTP, and a JSON document."""
+    """An HTTP status and a JSON document."""
 
     status: int
     form: JsonForm
@@ -356,7 +356,7 @@ class ClusterApi:
         return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "changesets": list_form(found)})
 
     def _create(self, cluster: ServedCluster, caller: Caller, commit: str) -> ApiAnswer:
-        """Let the bot apply a commit that was merged, unless a changeset for it exists already."""
+        """Have the bot apply a merged commit, unless a changeset for it already exists."""
         if not cluster.merged(commit):
             branch = cluster.ref.removeprefix("refs/heads/")
             detail = f"commit {commit[:12]} is not part of branch {branch}, and only merged commits are applied"

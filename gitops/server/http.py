@@ -107,11 +107,11 @@ class Listener(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are those of the program."""
+        """Keep the program's signal handlers."""
         yield
 
     async def startup(self, sockets: Any = None) -> None:
-        """Begin to listen, and report the address."""
+        """Start listening and report the address."""
         await super().startup(sockets)
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         self._ready(replace(self._address, host=host, port=port))

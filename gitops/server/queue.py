@@ -361,13 +361,13 @@ class EventQueue(Database):
             database.execute("DELETE FROM event WHERE number = ? AND state = 'running'", (event.number,))
 
     def postpone(self, event: QueuedEvent, by: timedelta, reason: str) -> None:
-        """Let an event wait after a temporary failure."""
+        """Delay an event after a temporary failure."""
         with self.writing() as database:
             if _state_of(database, event.number) is EventState.RUNNING:
                 _wait_again(database, event.number, self._now() + _milliseconds(by), reason)
 
     def give_up(self, event: QueuedEvent, reason: str) -> None:
-        """Keep an event that failed, until a person decides about it."""
+        """Mark a failed event as given up, until a person decides about it."""
         with self.writing() as database:
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE number = ? AND state = 'running'",
@@ -441,7 +441,7 @@ def _retry(database: Connection, number: int, now: int) -> None:
 
 
 def _wait_again(database: Connection, number: int, due: int, reason: str) -> None:
-    """Let an event wait, unless a newer one with its subject waits already, which replaces it."""
+    """Return an event to the queue, unless a newer one with its subject is waiting, which replaces it."""
     newer = database.execute(
         "SELECT 1 FROM event AS newer JOIN event AS it USING (repository, subject)"
         " WHERE it.number = ? AND newer.state = 'waiting' AND newer.number <> it.number",

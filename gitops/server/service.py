@@ -225,7 +225,7 @@ class ServerSettings:
 
 
 class Server:
-    """See the module."""
+    """A server, as described at the module."""
 
     def __init__(
         self,

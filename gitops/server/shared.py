@@ -121,7 +121,7 @@ class RefusalLog:
         self._minute, self._count = 0, 0
 
     def log(self, text: str) -> None:
-        """Log one of them."""
+        """Log a refusal."""
         minute, left_out = int(self._context.clock.now().timestamp()) // 60, 0
         with self._guard:
             if minute != self._minute:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ApiCode(StrEnum):
-    """The closed list of codes of answers."""
+    """Closed list of codes of responses."""
 
     BAD_REQUEST = "bad_request"
     UNAUTHORIZED = "unauthorized"
@@ -48,13 +48,13 @@ class ApiProblem:
 
     @property
     def form(self) -> dict[str, Any]:
-        """The envelope."""
+        """Return the envelope."""
         code = {} if self.code is None else {"code": self.code.value}
         return {"error": self.message, **code, **self.more}
 
 
 class ProblemError(Exception):
-    """Ends a request with a problem."""
+    """Raised to end a request with a problem."""
 
     def __init__(self, problem: ApiProblem) -> None:
         """Create the exception; its text is that of the problem."""
@@ -72,12 +72,12 @@ class RowsProblemError(ProblemError):
 
 
 def bad_request(message: str) -> ProblemError:
-    """A request that cannot be understood or carried out as it is."""
+    """Return the problem of a request that is malformed or cannot be carried out."""
     return ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, message))
 
 
 def not_found(message: str) -> ProblemError:
-    """A name that leads nowhere."""
+    """Return the problem of an unknown name."""
     return ProblemError(ApiProblem(404, ApiCode.NOT_FOUND, message))
 
 
@@ -116,7 +116,7 @@ def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers as an ASGI server takes them."""
+    """Encode headers for an ASGI server."""
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
@@ -289,7 +289,7 @@ class BlobPart:
 
     @property
     def content_range(self) -> str:
-        """The part as a header names it."""
+        """Return the value of a `Content-Range` header."""
         return f"bytes {self.start}-{self.start + self.length - 1}/{self.cell.size}"
 
     def pieces(self) -> Generator[bytes, None, None]:

@@ -126,7 +126,7 @@ class ServingMetrics:
         self._stuck.inc()
 
     def rejected(self, reason: str) -> None:
-        """A request that was refused for lack of room."""
+        """Count a request that was refused for lack of capacity."""
         self._rejected.of(reason).inc()
 
     def reloaded(self, made: Reload) -> None:

@@ -105,12 +105,12 @@ class Companion:
             self.process = self._lifeline.begin(work)
 
     def ended(self, now: float) -> None:
-        """It ended unasked."""
+        """Return whether it ended unexpectedly."""
         self.process, self._next = None, now + 1.0
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """End it with the block."""
+        """Run the companion during the block."""
         try:
             yield
         finally:

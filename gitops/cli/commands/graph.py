@@ -1,4 +1,4 @@
-"""The commands of `gitops graph`."""
+"""Commands of `gitops graph`."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class AnsweringProtocol(LanguageServerProtocol):
             self._refuse(_id_of(fields), refusal)
 
     def refuse_text(self) -> None:
-        """Answer a text that is not JSON."""
+        """Reject a text that is not JSON with an error response."""
         self._refuse(None, JsonRpcParseError())
 
     def _refuse(self, number: int | str | None, refusal: JsonRpcException) -> None:

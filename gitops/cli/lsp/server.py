@@ -54,7 +54,7 @@ _TRIGGERS = ["$", ".", ":", "@", "(", "<", "[", '"', "/", " "]
 
 
 class _RequestFile(NamedTuple):
-    """The file of a request."""
+    """File of a request."""
 
     file: EditorFile
     location: FileLocation
@@ -397,7 +397,7 @@ class OpenFiles:
             self._put(uri, data, version)
 
     def drop(self, uri: str) -> None:
-        """Forget a text."""
+        """Remove a closed text."""
         path = local_path(uri)
         self._open = {key: held for key, held in self._open.items() if key != path}
 

@@ -108,7 +108,7 @@ class Part:
 
     @property
     def label(self) -> str:
-        """The label in the changeset."""
+        """Label in the changeset."""
         return f"{self.number}/{self.of}"
 
 

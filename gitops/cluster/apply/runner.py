@@ -136,7 +136,7 @@ class _Work(NamedTuple):
 
 
 class _Coordinator:
-    """The loop and its bookkeeping for one run."""
+    """Loop and bookkeeping of one run."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Coordinator:
         self.emit("apply_started", None, self._began, nodes=len(self._nodes), changes=changes, **facts)
 
     def finish(self, *, interrupted: bool) -> None:
-        """Let the workers go, and emit the last event."""
+        """End the workers and emit the last event."""
         for worker in self._idle:
             worker.dismiss()
         counts = {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
@@ -201,7 +201,7 @@ class _Coordinator:
         self.emit("apply_finished", None, now, **facts, interrupted=interrupted)
 
     def run(self) -> None:
-        """Rules 1 to 4."""
+        """Run the nodes by rules 1 to 4."""
         schedule = self._schedule
         self._report(Progress(ready=schedule.ready))
         while not schedule.finished:
@@ -218,7 +218,7 @@ class _Coordinator:
                 raise BugError("nothing runs and nothing may start, yet nodes are left")
 
     def break_off(self) -> None:
-        """Rule 5: let running nodes finish, and emit how they and the others ended."""
+        """Apply rule 5: let running nodes finish, and emit their results and those of the others."""
         self._report(self._schedule.stop())
         for work in self._running.values():
             if work.worker is not None:
@@ -311,7 +311,7 @@ class _Coordinator:
         return until if work.limit is None else min(until, work.limit)
 
     def _give_up_overdue(self) -> None:
-        """Rules 3 and 4."""
+        """Give up overdue nodes by rules 3 and 4."""
         now = self._now()
         for work in tuple(self._running.values()):
             end = self._end_of(work)

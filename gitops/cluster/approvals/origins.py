@@ -154,7 +154,7 @@ class Origins:
         return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
 
     def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
-        """Rule 1."""
+        """Count commits by rule 1."""
         strict = self._explained(address)
         counting: list[Commit] = []
         unknown = 0
@@ -214,7 +214,7 @@ class Origins:
 
     @cached_property
     def _line(self) -> frozenset[str]:
-        """The commits on the lines of first parents."""
+        """Return the commits on the lines of first parents."""
         first = {commit.id: next(iter(commit.parents), "") for commit in self._commits}
         line = set[str]()
         for head in self._heads:
@@ -250,7 +250,7 @@ class Origins:
         return self._found[commit.id]
 
     def _judged(self, commit: Commit) -> Origin:
-        """Rules 2 and 3 for one commit."""
+        """Judge one commit by rules 2 and 3."""
         if commit.id in self._merged:
             return Origin(commit.id, How.MERGE, self._merged[commit.id])
         trust, pushed = self._unapplied.trust, self._known.pushed(commit.id)

@@ -163,7 +163,7 @@ class RecordedPushes:
         return Pushed(How.PUSH, account, None, names, why)
 
     def _certified(self, commit: str, found: PushRecord) -> Pushed | None:
-        """Rule 2."""
+        """Check a push certificate by rule 2."""
         certificate = None if found.certificate is None else read_certificate(found.certificate)
         if certificate is None or not certificate.updates.issuperset(found.updates):
             return None

@@ -196,7 +196,7 @@ def _check_revocation(walk: Walk, found: VerifiedEntry, consumed: ConsumedApprov
 
 
 def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
-    """Part 4."""
+    """Check part 4."""
     if found.entry.settled and (found.entry.kind is not EntryKind.COUNTERSIGN or found.entry.changes):
         raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, "only an entry that changes nothing else may settle a debt")
     debts = {debt.approval_id: debt for debt in walk.state.debts}
@@ -213,7 +213,7 @@ def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
 
 
 def _check_debts(walk: Walk, found: VerifiedEntry) -> None:
-    """Part 5."""
+    """Check part 5."""
     settled = {settlement.approval_id for settlement in found.entry.settled}
     left = [debt.approval_id for debt in walk.state.debts if debt.approval_id not in settled]
     applies = found.entry.kind in (EntryKind.APPLY, EntryKind.INTENT, EntryKind.SCOPE) and any(
@@ -350,7 +350,7 @@ def _check_drift(walk: Walk, found: VerifiedEntry, applied: Sequence[EntryChange
 
 
 def _check_tier(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gate) -> None:
-    """Rule 3."""
+    """Check rule 3."""
     if listed.tier not in (gate.tier, Tier.IRREVERSIBLE):
         has = "no gate" if listed.tier is None else f"that of a {listed.tier} change"
         detail = f"{listed.resource}: {gate.reason}; the entry records {has}"

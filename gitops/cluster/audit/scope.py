@@ -71,7 +71,7 @@ def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> N
 def _check_move(
     entry: LedgerEntry, before: ClusterScope | None, after: ClusterScope | None, approved: frozenset[str]
 ) -> None:
-    """Rule 2."""
+    """Check rule 2."""
     address = cluster_address(entry.target.cluster)
     if before is None or after is None or len(entry.changes) != 1 or address not in approved:
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval for the move")
@@ -85,7 +85,7 @@ def _check_move(
 
 
 def _check_storage(walk: Walk, entry: LedgerEntry, scope: ClusterScope) -> None:
-    """Rule 4, where the repository has the source commit."""
+    """Check rule 4, if the repository has the source commit."""
     source = entry.source
     if source is None or walk.reader.resolve(source.commit) is None:
         return

@@ -322,7 +322,7 @@ def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: Witnes
 def _compare_copy(
     reader: GitReader, ledger: WitnessedLedger, numbers: Mapping[str, int], who: str, commit: str
 ) -> AuditFinding | str:
-    """Rule 3."""
+    """Compare a copy by rule 3."""
     head = ledger.head or ""
     if commit in numbers:
         return f"witness {who} has {'the same head' if commit == head else f'an older head, entry {numbers[commit]}'}"

@@ -81,7 +81,7 @@ def whole_line(line: Sequence[WaitingCommit], head: str) -> QueuedStep:
 
 
 def _stands(commit: WaitingCommit, newest: WaitingCommit, differs: Callable[[str], frozenset[Address] | None]) -> bool:
-    """Rule 4, for one commit."""
+    """Check rule 4 for one commit."""
     own = differs(commit.id)
     wanted = None if own is None else differs(newest.id)
     return own is not None and (wanted is None or own <= wanted)

@@ -20,7 +20,7 @@ class RunLog:
         self._nodes: list[RunNode] = []
 
     def __call__(self, event: RunEvent) -> None:
-        """Take the next event."""
+        """Record the next event."""
         if event.type == "apply_started":
             self._began, self._workers, self._nodes = event.at, event.facts["limit"], []
             self._ready: dict[str, tuple[int, str | None]] = {}

@@ -41,7 +41,7 @@ class CommitTree:
 
     @property
     def identity(self) -> str:
-        """The same for all commits, because stamps are content ids."""
+        """Identity that is equal for all commits, because stamps are content ids."""
         return f"commits {self._root}"
 
     @property

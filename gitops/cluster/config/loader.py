@@ -302,7 +302,7 @@ class _GraphLoading:
                 sound.add(file.digest, each.file.digest, each.names)
 
     def _registered(self, registry: QueryRegistry) -> Iterator[_Candidate]:
-        """The map form, one by one."""
+        """Yield the queries of the map form one by one."""
         for entry in registry.entries:
             name, path = entry.name.value, entry.file.value
             at = f"{self._at}.{shown(name)}"

@@ -131,7 +131,7 @@ _TEMPLATE = derived(_template)
 
 
 def _some(form: Any, most: int) -> KnownForm[Any]:
-    """Form of a list that has something."""
+    """Form of a list that is not empty."""
 
     def read(value: object) -> Any:
         found = form(value)

@@ -92,7 +92,7 @@ def parse_revoked_keys(text: bytes) -> frozenset[str]:
 
 
 def _bad(number: int, why: str) -> GitopsError:
-    """The one way in which a file is refused."""
+    """Return the error with which a file is refused."""
     return GitopsError(Code.TRUST_INVALID, f"line {number}: {why}")
 
 

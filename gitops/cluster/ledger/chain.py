@@ -249,7 +249,7 @@ def _trust_after(reader: GitReader, commit_id: str, known: TrustCache) -> TrustR
 
 
 def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, before: TrustRoot) -> None:
-    """Rule 2."""
+    """Check rule 2."""
     signature = reader.signature(commit_id)
     moment = parse_timestamp(entry.at)
     signer = None if moment is None else before.principal(signature.key, at=moment)
@@ -259,7 +259,7 @@ def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, befo
 
 
 def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) -> None:
-    """Rule 3."""
+    """Check rule 3."""
     if later.number != earlier.number + 1:
         detail = f"entry {later.number} follows entry {earlier.number}"
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)

@@ -202,7 +202,7 @@ class FolderChangesets:
             self._take_over(known)
 
     def _take_over(self, known: ChangesetRecords) -> None:
-        """Take over the recorded changesets with all files, under the index that this handle last wrote."""
+        """Write the recorded changesets with all files, under the index that this handle last wrote."""
         self._known, self._is_settled, self._is_sure = known, True, False
 
     def _write_files(self, known: ChangesetRecords, recording: Recording) -> None:
@@ -271,7 +271,7 @@ class FolderLedger(ChangesetReader):
 
     @property
     def snapshot_reads(self) -> bool:
-        """False: files can change between two reads, unless the reader holds the lock."""
+        """Return False, because files can change between two reads, unless the reader holds the lock."""
         return False
 
     @property

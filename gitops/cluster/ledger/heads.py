@@ -311,7 +311,7 @@ class Heads:
         return signed
 
     def _verify_head(self, head: str, known: KnownHeads) -> VerifiedEntry:
-        """Rules 2 and 3."""
+        """Verify a head by rules 2 and 3."""
         found = verify_chain(self._store, head, known.pin)
         if self._settings.cluster not in (found.entry.target.cluster, *found.entry.new_names):
             detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
@@ -338,7 +338,7 @@ class Heads:
         return f"{found}{above}; nothing is written until it is repaired: gitops ledger repair --cluster {self.cluster}"
 
     def _check_witnesses(self, head: str | None, listed: Mapping[str, str]) -> None:
-        """Rule 4; `listed` are the branches of the bot on the remote."""
+        """Check witnesses by rule 4; `listed` are the bot's branches on the remote."""
         for problem in self.contradicted(head, self._fetch_signed(listed)):
             if problem.code == Code.LEDGER_DIVERGED:
                 raise IntegrityError(problem.code, problem.detail, path=self.ref)

@@ -308,7 +308,7 @@ class ChangesetRecords:
         return Recording(index, events, records, files, gone)
 
     def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
-        """Rule 3."""
+        """Check rule 3."""
         if index.active is not None:
             detail = f"changeset {index.active} has not ended, and only one at a time can change the cluster"
             fix = f"wait until it has ended: gitops changeset watch {index.active}"

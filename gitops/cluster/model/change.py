@@ -108,7 +108,7 @@ class GateName(StrEnum):
     )
 
     def __new__(cls, name: str, covers: str = "", limit: str = "") -> Self:
-        """A gate by its name in rules and documents."""
+        """Return a gate by its name in rules and documents."""
         made = str.__new__(cls, name)
         made._value_, made.covers, made.limit = name, covers, limit
         return made

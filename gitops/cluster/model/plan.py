@@ -183,7 +183,7 @@ def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
 
 
 class QueryChange(StrEnum):
-    """The same plan's change to a query. A query whose file changes but whose text does not is unchanged."""
+    """Change of a query in the same plan. A query whose file changes but whose text does not is unchanged."""
 
     KEPT = "unchanged"
     ADDED = "new here"
@@ -338,7 +338,7 @@ class ApprovalRequirement:
 
     @property
     def gate(self) -> GateName:
-        """The gate that asks for the most people."""
+        """Gate that requires the most people."""
         return next(iter(self.gates), GateName.IRREVERSIBLE)
 
     @property
@@ -529,7 +529,7 @@ class Undoing:
 
     @property
     def undo(self) -> Undo:
-        """The result of its worst part."""
+        """Result of its worst part."""
         return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.COMPLETE)
 
 
@@ -556,7 +556,7 @@ class RunNode:
 
     @property
     def duration(self) -> int:
-        """The time that it ran."""
+        """Running time."""
         return 0 if self.started is None else self.finished - self.started
 
 

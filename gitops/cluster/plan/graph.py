@@ -83,12 +83,12 @@ class PolicyBindings(NamedTuple):
 
     @property
     def released(self) -> frozenset[str]:
-        """The scopes that it no longer guards."""
+        """Scopes that it no longer guards."""
         return frozenset(self.recorded).difference(self.declared)
 
     @property
     def taken(self) -> frozenset[str]:
-        """The scopes that it newly guards."""
+        """Scopes that it newly guards."""
         return frozenset(self.declared).difference(self.recorded)
 
 

@@ -283,7 +283,10 @@ def _removal(current: Session, record: Changeset, member: Member, announced: Seq
 def _migration_back(
     current: Session, member: Member, announced: Sequence[Intent], version: object
 ) -> MigrateGraph | None:
-    """Take back a migration if nothing was written after it. Otherwise it stays (`changeset_orphaned`). None without a graph."""
+    """Roll back a migration if nothing was written after it. Otherwise it stays (`changeset_orphaned`).
+
+    None without a graph.
+    """
     reading = read_now(current, member.address.name)
     if reading is None:
         return None

@@ -59,15 +59,15 @@ class TargetAddress:
 
 
 class MissingRelationError(Exception):
-    """A relation is not there."""
+    """Raised for a missing relation."""
 
 
 class MissingColumnError(Exception):
-    """A relation is there, and lacks a column."""
+    """Raised for a relation that lacks a column."""
 
 
 class MissingFunctionError(Exception):
-    """A function is not there."""
+    """Raised for a missing function."""
 
 
 # The target reports what it does not find under the same state as nearly every error of its catalog.
@@ -230,7 +230,7 @@ def _redactor(address: TargetAddress) -> Redactor:
 
 
 def _cut(connection: psycopg.Connection) -> None:
-    """Let the thread that waits for an answer see the end of the connection."""
+    """Wake the thread that waits for a response with the end of the connection."""
     try:
         with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as side:
             side.shutdown(socket.SHUT_RDWR)

@@ -54,7 +54,7 @@ class MaterializeTarget:
         self._lock.close()
 
     def probe(self) -> None:
-        """Look at every relation at once, and at each column where that fails."""
+        """Check every relation at once, and each column if that fails."""
         try:
             self._statements.run(queries.probe(queries.SIGNALS))
         except (MissingRelationError, MissingColumnError):
@@ -87,7 +87,7 @@ class MaterializeTarget:
     def observe(
         self, clusters: Collection[signals.ComputeCluster], *, now: datetime, lookback: timedelta | None
     ) -> Mapping[str, signals.Signals]:
-        """Four statements."""
+        """Read the signals with four statements."""
         owners = [each.cluster_id for each in clusters]
         sizes = self.sizes()
         since = _LONG_AGO if lookback is None else now - lookback
@@ -183,7 +183,7 @@ class MaterializeTarget:
             return []
 
     def try_lock(self, key: str) -> bool | None:
-        """The key of the lock is a number that is made from the text."""
+        """Compute the key of the lock, a number derived from the text."""
         if self._lock is None:
             self._lock = TargetConnection(self._address)
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], signed=True)
@@ -209,14 +209,14 @@ class MaterializeTarget:
         self._write(queries.rows(queries.PRUNE_PAIRS, queries.PAIR, len(rows)), *pairs, at)
 
     def delete_strategies(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Two statements."""
+        """Delete the rows with two statements."""
         if pairs:
             values = list(chain.from_iterable(pairs))
             self._write(queries.rows(queries.DELETE_PAIRS, queries.PAIR, len(pairs)), *values)
             self._write(queries.rows(queries.DELETE_PAIR_STATES, queries.PAIR, len(pairs)), *values)
 
     def replace_states(self, cluster_id: str, states: Iterable[signals.StrategyState], *, at: datetime) -> None:
-        """Three statements, as for strategies."""
+        """Write the states with three statements, as for strategies."""
         payloads = {state.strategy.value: json.dumps(dict(state.payload)) for state in states}
         if not payloads:
             return
@@ -239,7 +239,7 @@ class MaterializeTarget:
             return 0
 
     def recreate_states(self) -> None:
-        """Two statements."""
+        """Recreate the table with two statements."""
         self._write(queries.DROP_STATES)
         self._write(queries.CREATE_TABLES["mz_cluster_strategy_state"])
 

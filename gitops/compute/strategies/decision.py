@@ -316,7 +316,7 @@ def shrink_to_fit(
 def burst(
     desired: DesiredReplicas, state: StrategyState, rule: Burst, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """A large replica while no other one is hydrated."""
+    """Want a large replica while no other one is hydrated."""
     by, name = StrategyType.BURST.value, burst_name(cluster.name)
     there = cluster.replicas.get(name)
     if state.cooling(signals.now, rule.cooldown_s):

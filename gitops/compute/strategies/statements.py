@@ -102,24 +102,27 @@ _OTHER_CLUSTER = "read the tables on a compute cluster that has a replica: --que
 
 
 def unreachable(place: str, reason: str) -> RemoteError:
-    """The target does not answer, or no longer."""
+    """Return the error of a target that does not respond, or no longer."""
     return RemoteError(Code.TARGET_UNREACHABLE, f"the target does not respond: {reason}", path=place, retryable=True)
 
 
 def failed(place: str, reason: str) -> RemoteError:
-    """The target answers a statement with an error."""
+    """Return the error of a statement that a target rejected."""
     fix = _OTHER_CLUSTER if _NOT_HERE.search(reason) else None
     return RemoteError(Code.TARGET_FAILED, f"the target rejects a statement: {reason}", path=place, fix=fix)
 
 
 def login_refused(place: str, reason: str) -> RemoteError:
-    """The target does not let the role of the URL in."""
+    """Return the error of a target that rejects the role of the URL."""
     fix = "correct the user and password in the target URL, then run the command again"
     return RemoteError(Code.TARGET_DENIED, f"the target rejects the login: {reason}", path=place, fix=fix)
 
 
 def denied(place: str, role: str, privilege: str, relation: str, reason: str) -> RemoteError:
-    """The role of the connection lacks a privilege on a relation; the history of statements is read by members of a role."""
+    """Return the error of a role without a privilege on a relation.
+
+    The history of statements requires membership of a role.
+    """
     if relation.endswith("mz_statement_execution_history_redacted"):
         grant = f"GRANT {_HISTORY_ROLE} TO {identifier(role)}"
     else:

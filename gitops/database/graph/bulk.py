@@ -628,9 +628,9 @@ class _PartIntake(LoadIntake):
         self._record = 0
 
     def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
-        """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`.
+        """Record the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`.
 
-        In a fresh part ids cannot clash and are not noted; no row is replaced, and each end is noted once.
+        In a fresh part ids cannot clash and are not recorded; no row is replaced, and each end is recorded once.
         """
         table = self.tables.get(part.key) or self.open_table(part.key)
         counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)

@@ -27,7 +27,7 @@ _MAX_CHARACTERS = 200_000
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts."""
+    """Computes vectors of texts."""
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
         """Return one vector of `dimension` numbers for each text, in order.
@@ -47,7 +47,7 @@ class HashEmbedder:
     """
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:  # noqa: ARG002
-        """See the class; the model makes no difference."""
+        """Compute the vectors described at the class; the model makes no difference."""
         return [_hash_vector(text, dimension) for text in texts]
 
 

@@ -91,7 +91,7 @@ class LanceEngine:
             return open_snapshot(uri).schema_text(digest)
 
     def check_files(self, uri: str) -> None:
-        """Look for the files of every table, by name."""
+        """Check the files of every table, by name."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             missing = find_missing(snapshot)

@@ -45,7 +45,7 @@ class GraphImage:
         return declared_type(self._catalog, key)
 
     def duplicate_ids(self, key: str) -> Iterator[RowProblem]:
-        """Ids that more than one row has."""
+        """Return ids of more than one row."""
         for (row_id,), _ in self._repeated(key, ("id",)):
             yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
 
@@ -59,7 +59,7 @@ class GraphImage:
                     yield RowProblem(key, row_id, "UniqueViolation", ", ".join(group), detail)
 
     def orphans(self, key: str) -> Iterator[RowProblem]:
-        """Edges of which an end does not exist."""
+        """Return edges with a missing end."""
         edge = self._edge(key)
         batches = list(self._batches(key, ["id", "src", "dst"]))
         edges = pa.Table.from_batches(batches) if batches else None

@@ -37,7 +37,7 @@ def _is_folder(path: Path) -> bool:
 
 
 class LocalFolder:
-    """A GraphFolder on disk."""
+    """GraphFolder on disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -119,7 +119,7 @@ class LocalFolder:
 
 
 class LocalRoot:
-    """A GraphRoot on disk."""
+    """GraphRoot on disk."""
 
     def __init__(self, uri: str) -> None:
         """Raises GitopsError `graph_unreadable` when the address is not a local path; reads nothing."""
@@ -155,7 +155,7 @@ class LocalRoot:
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
-        """Hold the folder against other writers of this host."""
+        """Lock the folder against other writers of this host."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(lock_folder(self._path))
@@ -170,7 +170,7 @@ class LocalRoot:
             yield
 
     def stage(self, identity: GraphIdentity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
-        """Begin a graph beside the root."""
+        """Start a graph beside the root."""
         return StagingFolder(self._path)
 
     def beside(self) -> LocalStore:
@@ -236,7 +236,10 @@ class StagingFolder:
         return LocalFolder(self._path)
 
     def take_root(self) -> None:
-        """Give the folder the root's name, unless another one has it by now. Raises ConflictError `graph_conflict`."""
+        """Rename the folder to the root, unless another graph exists there by now.
+
+        Raises ConflictError `graph_conflict`.
+        """
         try:
             self._path.rename(self._root)
             sync_folder(self._root.parent)

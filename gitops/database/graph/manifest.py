@@ -194,7 +194,7 @@ class Manifest:
 
     @property
     def ref(self) -> CommitRef:
-        """The name of this version in other documents."""
+        """Reference to this version in other documents."""
         return CommitRef(self.line, self.n, self.txn_id)
 
     @property

@@ -95,7 +95,7 @@ class ObjectFolder:
         """
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Objects below the prefix."""
+        """Yield the objects below the prefix."""
         for key, size, written in self._root.details(f"{self._name}/{prefix}"):
             yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
 
@@ -205,7 +205,7 @@ class ObjectRoot:
         return self._beside()
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """Rule 6."""
+        """Remove by rule 6."""
         marker = self._store.read(layout.IDENTITY)
         if marker is not None and not _is_claim(marker):
             found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
@@ -217,7 +217,7 @@ class ObjectRoot:
         self._store.delete_keys(tuple(self._store.keys(graph_id)))
 
     def reclaim(self) -> None:
-        """Rule 7."""
+        """Reclaim by rule 7."""
         seen = self._store.read(layout.IDENTITY)
         if seen is None or not _is_claim(seen):
             return

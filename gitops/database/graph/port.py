@@ -217,7 +217,7 @@ class GraphReader(Protocol):
 
 
 class GraphEngine(GraphReader, Protocol):
-    """The write half."""
+    """Write half of the engine."""
 
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None

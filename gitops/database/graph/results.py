@@ -82,13 +82,13 @@ class LoadResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class LoadRefusal(GraphOutcome):
-    """Why a load published nothing."""
+    """Reason why a load published nothing."""
 
     problems: Diagnostics = field(metadata=TEXT_ONLY)
 
     @property
     def ok(self) -> bool:
-        """False."""
+        """Return False."""
         return False
 
 
@@ -241,7 +241,7 @@ class BranchCreated(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class BranchDeleted(GraphReport):
-    """The name of a branch that was deleted."""
+    """Name of the deleted branch."""
 
     name: str = field(metadata=TEXT_ONLY)
 
@@ -487,7 +487,7 @@ class VerifyFinding:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport(GraphReport):
-    """All findings, and how much was looked at."""
+    """All findings, and the amount of checked data."""
 
     deep: bool
     manifests: int

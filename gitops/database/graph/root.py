@@ -92,7 +92,7 @@ class Staging(Protocol):
         ...
 
     def take_root(self) -> None:
-        """Give the finished folder to the root in one atomic step. Called once.
+        """Publish the finished folder at the root in one atomic step. Called once.
 
         Raises ConflictError `graph_conflict` when another writer was first; RemoteError `storage_failed`, after which
         the graph may be there.

@@ -56,7 +56,7 @@ class Memory(Protocol):
         ...
 
     def remember(self, key: Hashable, value: Any) -> None:
-        """Keep a value that may have changed when it is recalled."""
+        """Cache a value that may have changed when it is recalled."""
         ...
 
 
@@ -358,7 +358,7 @@ def unknown_type(place: str, name: str, tables: Iterable[str], *, path: str = ""
 
 
 def version_time(manifest: Manifest) -> datetime:
-    """When a version was made."""
+    """Return the creation time of a version."""
     found = parse_timestamp(manifest.ts)
     if found is None:
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"version {manifest.n} has no time")

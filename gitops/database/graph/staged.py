@@ -88,7 +88,7 @@ class StagedGraph:
         self._open = True
 
     def publish(self) -> int:
-        """Give the graph its root. Raises ConflictError `graph_conflict` when the root is no longer free."""
+        """Publish the graph at its root. Raises ConflictError `graph_conflict` if the root is no longer free."""
         if not self._open:
             raise BugError("staged work is used twice")
         self._faults.reach("engine.create.before_publish")

@@ -481,7 +481,7 @@ def _sections(writer: LayoutWriter, read: Read) -> None:
 
 
 def _clauses(writer: LayoutWriter, clauses: Sequence[Clause]) -> None:
-    """Clauses in braces, each on a line of its own."""
+    """Lay out clauses in braces, each on a separate line."""
     waiting = iter(clauses)
     writer.take()
     writer.block(lambda: _clause(writer, next(waiting)))
@@ -659,7 +659,7 @@ class _Places:
         self._gaps: dict[int, list[tuple[int, int]]] = {}
 
     def block(self, node: YamlNode, depth: int) -> None:
-        """Note a collection in block style whose lines begin `depth` blanks in."""
+        """Record a block collection whose lines are indented by `depth` blanks."""
         if isinstance(node, YamlScalar) or self._at(node) in "[{":
             self._refuse_block_text(node)
             self._begin(node, depth)
@@ -713,14 +713,14 @@ class _Places:
         return result[::-1]
 
     def _begin(self, node: YamlNode, depth: int) -> None:
-        """Note that a key or value begins here; if it is the first of its line, the line has its depth."""
+        """Record that a key or value begins here; if it is the first on its line, the line gets its depth."""
         if not self._before(node):
             self._depths.setdefault(node.line, depth)
         elif node.line not in self._depths:
             raise _UnusualError
 
     def _behind(self, mark: str, node: YamlNode) -> str:
-        """Note that one blank parts a value from the mark before it; returns the line up to there."""
+        """Record that one blank separates a value from the mark before it; return the line up to there."""
         before = self._before(node)
         if not before.endswith(mark):
             raise _UnusualError

@@ -194,7 +194,7 @@ class Lexer:
 
     @property
     def current(self) -> Token:
-        """The token under the cursor."""
+        """Token under the cursor."""
         return make(Token, (self.kind, self.text, self.start, self.end))
 
     def peek(self, distance: int = 1) -> Token:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     class _Definition(type):
-        """Takes the fields of a class, and their defaults, from its body."""
+        """Reads the fields of a class, and their defaults, from its body."""
 
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
             namespace["__slots__"] = ()
@@ -67,7 +67,7 @@ else:
             return dict(zip(self._fields, self, strict=True))
 
         def __repr__(self) -> str:
-            """The call that makes it."""
+            """Return the call that creates the record."""
             return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
         def __getnewargs__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The known name nearest to a misspelt one."""
+"""Finds the known name nearest to a misspelt one."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SourceText:
     __slots__ = ("_blocks", "_starts", "data")
 
     def __init__(self, data: bytes) -> None:
-        """Keep the bytes; lines are counted with the first position."""
+        """Store the bytes; lines are counted with the first position."""
         self.data = data
         self._starts: list[int] | None = None
         self._blocks: list[int] | None = None

@@ -76,7 +76,7 @@ _SYNTAX = "look for a missing colon, quote or bracket at this line or the line b
 
 
 class YamlFault(StrEnum):
-    """The sorts of problems of a document."""
+    """Kinds of problems of a document."""
 
     SYNTAX = "syntax"
     DUPLICATE_KEY = "duplicate key"
@@ -110,7 +110,7 @@ class YamlError(Exception):
     """
 
     def __init__(self, problems: tuple[YamlProblem, ...], root: YamlNode | None) -> None:
-        """The exception's text is the first problem's."""
+        """Create the exception; its text is the first problem's."""
         super().__init__(str(problems[0]))
         self.problems = problems
         self.root = root

@@ -79,7 +79,7 @@ class PutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as it was read."""
+    """An object with its content and metadata at the time of reading."""
 
     data: bytes
     tag: str

@@ -49,10 +49,10 @@ class RacingStore(ObjectStore, Protocol):
 
 
 def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
-    """Let that many writers create an object, and then replace it.
+    """Have this many writers create an object, and then replace it.
 
-    A race without a certain winner is repeated at a new object. The objects begin with `path` and are added to `used`, for the
-    caller to remove. Raises RemoteError `storage_failed`.
+    A race without a certain winner is repeated at a new object. The objects begin with `path` and are added to `used`,
+    for the caller to remove. Raises RemoteError `storage_failed`.
     """
     place = f"s3://{bucket.name}/{path}"
     reason, fix = f"it rejected all {writers} writers", None

@@ -241,7 +241,7 @@ def _make_root(root: Path) -> None:
 
 
 def _step(folder: int, part: str) -> int:
-    """Go down one folder, never through a symbolic link; the descriptor given is closed if that succeeds."""
+    """Open one folder below, never through a symbolic link; the given descriptor is closed on success."""
     below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     os.close(folder)
     return below

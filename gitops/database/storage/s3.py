@@ -269,7 +269,7 @@ def _join(*parts: str) -> str:
 
 
 def _settled(place: str, *, ours: bool, sure: bool) -> bool:
-    """Rule 5, once it is known whose object is there."""
+    """Apply rule 5 once the owner of the object is known."""
     if not ours and not sure:
         raise _unknown_result(place)
     return ours

@@ -440,7 +440,7 @@ class _At:
     act: Callable[[], None]
 
     def reach(self, point: str) -> None:
-        """Act at the point."""
+        """Run the action at the fault point."""
         if point == self.point:
             self.act()
 

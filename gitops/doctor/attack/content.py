@@ -173,7 +173,7 @@ def _names(copy: ClusterCopy) -> str:
 
 
 def _elsewhere(copy: ClusterCopy) -> str:
-    """A commit chooses where graphs are stored."""
+    """Have a commit choose where graphs are stored."""
     refused = ""
     for place in ("/etc", "../../elsewhere", "file:///etc"):
         text = CLUSTER.replace(b"graphs:", f"storage: {place}\ngraphs:".encode(), 1)

@@ -352,7 +352,7 @@ class ClusterCopy:
         return outcome.commit
 
     def sign_approval(self, who: str, *, blind: bool = False, plan_digest: str | None = None) -> ApproveOutcome:
-        """The same, of a plan that the person has seen, and whatever comes of it."""
+        """Sign an approval as above for a plan that the person has seen, whatever the result."""
         workspace = self.workspace()
         if blind and isinstance(workspace.governance, ClusterAt):
             workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
@@ -366,7 +366,7 @@ class ClusterCopy:
         return [self.approve(who) for who in self.rules.approvers]
 
     def approve_except_first(self) -> None:
-        """Let every required approver but the first approve, so that one invalid approval would complete the quorum."""
+        """Have every required approver but the first approve, so that one invalid approval would complete the quorum."""
         for who in self.rules.approvers[1:]:
             self.approve(who)
 
@@ -454,7 +454,7 @@ class Attack:
 
 
 def join_reasons(*reasons: str) -> str:
-    """Join what stopped an attack into one line."""
+    """Join the defences against an attack into one line."""
     return "; ".join(filter(None, reasons))
 
 

@@ -369,14 +369,14 @@ _MERGES, _COMPUTED = 80, 75
 
 
 class _Behind:
-    """A clock that is years behind."""
+    """A clock that is years slow."""
 
     def now(self) -> datetime:
         """Return the time of this clock."""
         return _EARLIER
 
     def monotonic(self) -> float:
-        """Seconds that do not pass."""
+        """Return seconds that do not advance."""
         return 0.0
 
 

@@ -548,7 +548,7 @@ class GitLabForge(HostedForge):
         return self._project
 
     def _opinions(self, number: int) -> tuple[JsonObject | None, list[JsonObject]]:
-        """Approvals, where the edition has them, and reviewers."""
+        """Return approvals, if the edition supports them, and reviewers."""
         answer = self._sender.send(self._api.approvals(number))
         approvals = answer_object(answer.body, "the approvals") if answer.status == _OK else None
         return approvals, list(self._list(self._api.reviewers(number)))

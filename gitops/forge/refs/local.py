@@ -276,7 +276,7 @@ def _file_name(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Put a name from outside on one line, so that an odd name does not prevent a check from being written."""
+    """Join an external name into one line, so that an odd name does not prevent a check from being written."""
     return cut("".join(c if c.isprintable() else "?" for c in text).strip(), MAX_NOTE)
 
 

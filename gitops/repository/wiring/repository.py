@@ -107,7 +107,7 @@ class HookStatus:
 
 
 def hook_status(folder: str) -> HookStatus:
-    """Look at the hooks of a clone or of a bare repository. Raises UsageError `not_a_repository`."""
+    """Check the hooks of a clone or of a bare repository. Raises UsageError `not_a_repository`."""
     repository = GitRepository.discover(folder)
     git_dir = repository.git_dir
     kind: hooks.HookKind = "server" if repository.work_tree is None else "client"

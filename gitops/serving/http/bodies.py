@@ -21,7 +21,7 @@ _HINT_SHOWN: Final = 400
 
 
 class Model(BaseModel):
-    """A form."""
+    """Base model of bodies."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -132,7 +132,7 @@ class QueryBody(Model):
 
 
 class ReadBody(Model):
-    """A read in its former form."""
+    """A read in its earlier format."""
 
     query_source: str
     query_name: str | None = None
@@ -248,7 +248,7 @@ class QueriesAnswer(Model):
 
 
 class KeyConflictForm(Model):
-    """The entity that exists already."""
+    """The existing entity."""
 
     entity_kind: Literal["node", "edge"]
     type_name: str
@@ -334,7 +334,7 @@ class LoadProblemForm(Model):
 
 
 class ReloadRefusedForm(Model):
-    """Why the newest revision is not served."""
+    """Reason why the newest revision is not served."""
 
     result: Literal["waiting", "refused"]
     served_revision: str
@@ -535,13 +535,13 @@ class SnapshotAnswer(Model):
 
 
 class SchemaAnswer(Model):
-    """The text of the schema that is served."""
+    """Text of the served schema."""
 
     schema_source: str
 
 
 class SchemaApplyBody(Model):
-    """A schema that a client would like to have."""
+    """A schema that a client requests."""
 
     schema_source: str
     allow_data_loss: bool | None = None
@@ -561,7 +561,7 @@ class BranchCreateBody(Model):
 
 
 class BranchAnswer(Model):
-    """A branch of a graph, and who changed it."""
+    """A branch of a graph, and the actor who changed it."""
 
     uri: str
     name: str

@@ -108,14 +108,14 @@ class Call:
 
     @property
     def graph(self) -> ServedGraph:
-        """The graph that the path names."""
+        """Graph in the path."""
         if self._graph is None:
             raise LookupError("the route is not about a graph")
         return self._graph
 
     @property
     def graph_id(self) -> str | None:
-        """The id of that graph; None if there is none."""
+        """Id of that graph; None if there is none."""
         return None if self._graph is None else self._graph.graph_id
 
     def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
@@ -409,7 +409,7 @@ class PieceStream:
     """Pieces that a generator makes in threads, one at a time. It has a place among the streams until it is closed."""
 
     def __init__(self, call: Call, pieces: Generator[bytes, None, None]) -> None:
-        """The place is taken already."""
+        """Create the stream; its slot is already taken."""
         self._call, self._pieces = call, pieces
         self._making: asyncio.Future[bytes | None] | None = None
         self._open = True

@@ -123,7 +123,7 @@ async def list_branches(call: Call) -> BodyAnswer:
 
 
 async def create_branch(call: Call) -> BodyAnswer:
-    """Make a branch from the head of another one."""
+    """Create a branch from the head of a different one."""
     body: bodies.BranchCreateBody = call.body
     name, origin = canonical_branch(body.name), canonical_branch(body.origin)
     call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=name)
@@ -302,7 +302,7 @@ def _missing(commit: str) -> ProblemError:
 
 
 async def load_document(call: Call) -> BodyAnswer:
-    """Load the records that are a text in the body."""
+    """Load the records in a text of the body."""
     body: bodies.LoadBody = call.body
     branch = canonical_branch(body.branch)
     mode = graph.LoadMode(body.mode or graph.LoadMode.MERGE)
@@ -312,7 +312,7 @@ async def load_document(call: Call) -> BodyAnswer:
 
 
 async def load_stream(call: Call) -> BodyAnswer:
-    """Load the records that are the body."""
+    """Load the records of the body."""
     call.require_media_type(NDJSON)
     query = call.query()
     branch, mode = canonical_branch(query.get("branch")), query.get("mode", graph.LoadMode.MERGE.value)

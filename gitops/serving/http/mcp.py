@@ -49,7 +49,7 @@ class _Exchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Keep a part of the answer."""
+        """Collect a part of the response."""
         if message["type"] == "http.response.start":
             self._start = message
         else:
@@ -57,7 +57,7 @@ class _Exchange:
 
     @property
     def answer(self) -> BodyAnswer:
-        """The whole of it."""
+        """Return the whole response."""
         kinds = [value.decode("latin-1") for name, value in self._start["headers"] if name.lower() == b"content-type"]
         return BodyAnswer(self._start["status"], bytes(self._sent), kinds[0] if kinds else JSON)
 

@@ -120,7 +120,7 @@ class RouteTable:
     """The routes, by their paths."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """A `GET` route answers `HEAD`, too."""
+        """Create the table; a `GET` route also answers `HEAD`."""
         # By length, and by which parts are in braces; then by those that are written out, and by method.
         found: dict[int, dict[tuple[bool, ...], dict[tuple[bytes, ...], dict[str, Route]]]] = {}
         for route in routes:

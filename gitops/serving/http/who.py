@@ -39,7 +39,7 @@ class Authenticator:
         self._readers: dict[str, ThreadPoolExecutor] = {}
 
     def close(self) -> None:
-        """Do not wait for an issuer any longer."""
+        """Stop waiting for issuers."""
         for each in self._readers.values():
             each.shutdown(wait=False, cancel_futures=True)
 

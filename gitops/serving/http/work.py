@@ -208,7 +208,7 @@ class StreamSlots:
         self._free = asyncio.Semaphore(count)
 
     async def take(self) -> None:
-        """Take a place. Raises ProblemError 413."""
+        """Take a slot. Raises ProblemError 413."""
         try:
             async with asyncio.timeout(self._wait):
                 await self._free.acquire()
@@ -221,7 +221,7 @@ class StreamSlots:
         self.taken += 1
 
     def free(self) -> None:
-        """Give the place back."""
+        """Release the slot."""
         self.taken -= 1
         self._free.release()
 
@@ -251,7 +251,7 @@ class Observer(Protocol):
     """Counts what happens; safe between threads, and quick."""
 
     def answered(self, record: LogRecord) -> None:
-        """A request, by its record in the log."""
+        """Count a request, by its record in the log."""
         ...
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:

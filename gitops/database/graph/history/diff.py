@@ -300,7 +300,7 @@ def _equal_cells(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
 
 
 def _equal_values(one: Any, other: Any) -> bool:
-    """Equal, where NaN equals NaN."""
+    """Return whether values are equal, with NaN equal to NaN."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal_values, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - only NaN differs from itself
@@ -514,7 +514,7 @@ def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
 
 
 class _Page:
-    """A page while it is filled."""
+    """A page during its construction."""
 
     def __init__(self, limits: FeedLimits) -> None:
         self._limits = limits

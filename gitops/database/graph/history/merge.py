@@ -125,7 +125,7 @@ class _Merge:
             self.tables[key], self.rows[key] = self._write_table(key, ours, wanted), len(wanted)
 
     def _conflict(self, key: str, row_id: str, before: Row | None, mine: Row | None, coming: Row | None) -> None:
-        """Note the conflicts of one row, one for each property in which the sides differ."""
+        """Record the conflicts of one row, one for each property in which the sides differ."""
         fields: tuple[str, ...] = ("",)
         if mine is None or coming is None:
             kind = "DeleteVsUpdate"

@@ -97,7 +97,7 @@ class ReadCache:
         return None if held is None else held[0]
 
     def remember(self, key: Hashable, value: Any) -> None:
-        """Keep a small value that may have changed when it is recalled."""
+        """Cache a small value that may have changed when it is recalled."""
         self._add(("remembered", key), value, 256)
 
     def _find(self, key: Hashable) -> tuple[Any, int] | None:

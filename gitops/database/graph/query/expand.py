@@ -55,7 +55,7 @@ class EdgeSteps:
 
 @dataclass(slots=True)
 class Neighbours(ABC):
-    """Gives the edges of nodes, in the direction it was made for."""
+    """Returns the edges of nodes, in a fixed direction."""
 
     direction: Direction
     budget: Budget

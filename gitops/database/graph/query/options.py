@@ -72,7 +72,7 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left."""
+        """Remaining seconds."""
         return math.inf if self._deadline is None else self._deadline - self._clock()
 
     def affords(self, nbytes: int) -> bool:
@@ -85,7 +85,10 @@ class Budget:
             raise GitopsError(Code.QUERY_TIMEOUT, f"the query was stopped after {self._timeout:g} s")
 
     def need(self, nbytes: int, what: str) -> None:
-        """Ask for memory, and look at the time. Raises GitopsError `query_memory_exceeded` and `query_timeout`."""
+        """Check that memory and time are within the limits.
+
+        Raises GitopsError `query_memory_exceeded` and `query_timeout`.
+        """
         self.check()
         self.peak = max(self.peak, self.held + nbytes)
         if self._memory is not None and self.held + nbytes > self._memory:
@@ -96,6 +99,6 @@ class Budget:
             )
 
     def hold(self, nbytes: int, what: str) -> None:
-        """Ask for memory and keep it."""
+        """Reserve memory and hold it."""
         self.need(nbytes, what)
         self.held += nbytes

@@ -429,7 +429,7 @@ class _Planner:
         )
 
     def _add_tests(self, operators: list[Operator], bound: Mapping[str, None]) -> None:
-        """Test what can be tested now."""
+        """Test the conditions that can be tested now."""
         ready = self._take_conditions(bound)
         if ready:
             operators.append(TestOp(ready))
@@ -517,13 +517,13 @@ class Trace:
         self._steps: dict[int, dict[str, Any]] = {}
 
     def count(self, operator: Operator, rows: int) -> None:
-        """The operator ran and gave so many rows."""
+        """Record that the operator ran and returned this many rows."""
         step = self.step(operator)
         step["runs"] += 1
         step["rows"] += rows
 
     def note(self, operator: Operator, name: str, value: Any) -> None:
-        """Keep how the operator ran; the last time counts."""
+        """Record how the operator ran; the last time counts."""
         self.step(operator)[name] = value
 
     def step(self, operator: Operator) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class SortedTexts:
 
     @classmethod
     def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> SortedTexts:
-        """Sort a column."""
+        """Sort a column by its texts."""
         order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
         return cls(column.take(order), row_ids[np.asarray(order)])
 
@@ -89,7 +89,7 @@ class ResidentColumns:
         return None if any(column is None for column in columns.values()) else (ids, columns)
 
     def measure(self, columns: dict[str, pa.Array], rows: int) -> None:
-        """Note how large cells are."""
+        """Record the size of cells."""
         for name, column in columns.items():
             self._width[name] = max(self._width.get(name, 0.0), column.nbytes / max(1, rows))
 
@@ -227,7 +227,7 @@ class ReadTable:
 
     @cached_property
     def indexed(self) -> frozenset[str]:
-        """The columns that have a BTREE of their own."""
+        """Columns with a separate BTREE."""
         with self._reading():
             return frozenset(
                 index.field_names[0]

@@ -69,7 +69,7 @@ class LoadError(GitopsError):
     """
 
     def __init__(self, problems: Diagnostics, total: int, clash: tuple[str, str] | None = None) -> None:
-        """The detail is the first problem."""
+        """Create the error; its detail is the first problem."""
         first = next(iter(problems)).message
         super().__init__(Code.GRAPH_DATA_INVALID, f"{first} (and {total - 1} more)" if total > 1 else first)
         self.problems = problems
@@ -93,7 +93,7 @@ class RecordProblems:
         self.total = 0
 
     def blank_line(self, records: int) -> None:
-        """Note a blank line after so many records, so that records can be named by their lines."""
+        """Count a blank line after this many records, so that records can be located by line."""
         self._blanks.append(records)
 
     def add(
@@ -331,7 +331,7 @@ class Spill:
         self.rows = 0
 
     def add(self, key: str, record: int, other: int = 0) -> None:
-        """Put one row. Not after the first call of `part`."""
+        """Add one row. Not after the first call of `part`."""
         self._pending.append((key, record, other))
         self.rows += 1
         if len(self._pending) >= CHUNK:
@@ -398,7 +398,7 @@ class BitSet:
         self._count = 0
 
     def add(self, number: int) -> None:
-        """Put a number."""
+        """Add a number."""
         at, bit = number >> 3, 1 << (number & 7)
         if at >= len(self._bits):
             self._bits.extend(bytes(max(at + 1 - len(self._bits), len(self._bits))))
@@ -426,7 +426,7 @@ class AddressSet:
         self._fragments: dict[int, BitSet] = {}
 
     def add(self, address: int) -> None:
-        """Put an address."""
+        """Add an address."""
         self._fragments.setdefault(address >> 32, BitSet()).add(address & 0xFFFFFFFF)
 
     def __contains__(self, address: int) -> bool:
@@ -488,7 +488,7 @@ class TableIntake:
 
 
 class LoadIntake:
-    """Takes rows in; a context manager that closes the spills."""
+    """Accepts rows; a context manager that closes the spills."""
 
     def __init__(self, snapshot: Snapshot, embedder: Embedder | None) -> None:
         """Data files go to the tables of the snapshot, whose schema the rows must fit."""
@@ -514,7 +514,7 @@ class LoadIntake:
         return sum(table.rows for table in self.tables.values())
 
     def add(self, incoming: IncomingRow) -> None:
-        """Take one row. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
+        """Accept one row. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
         row = incoming.row
         if not incoming.new:
@@ -553,7 +553,7 @@ class LoadIntake:
                     return
 
     def open_table(self, key: str) -> TableIntake:
-        """Begin with a table."""
+        """Start loading a table."""
         declared = declared_type(self.catalog, key)
         known = self.snapshot.folder.begin(self.snapshot.manifest.tables[key].path)
         table = TableIntake(key, declared, known, groups={group: Spill() for group in declared.unique})

@@ -510,7 +510,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def mutation_error(message: str) -> GitopsError:
-    """A mutation that does not fit the schema or the graph."""
+    """Return the error for a mutation that does not match the schema or the graph."""
     return GitopsError(Code.MUTATION_INVALID, message)
 
 

@@ -273,7 +273,7 @@ def _statement_access(
 
 
 def _sorted(accesses: set[typed.Access]) -> tuple[typed.Access, ...]:
-    """Nodes before edges, each by name."""
+    """Sort nodes before edges, each by name."""
     return tuple(sorted(accesses, key=lambda each: (each.kind is TypeKind.EDGE, each.type_name)))
 
 

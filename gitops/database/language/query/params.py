@@ -32,7 +32,7 @@ _TEXTS = {
 
 
 class ParameterCode(StrEnum):
-    """Why a parameter object was refused."""
+    """Reason why a parameter object was rejected."""
 
     NOT_AN_OBJECT = "params_not_an_object"
     MISSING = "param_missing"

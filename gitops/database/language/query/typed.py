@@ -65,7 +65,7 @@ class Constant(Record):
 
 
 class NowValue(Record):
-    """The one instant of the query."""
+    """The single instant of the query."""
 
     type: PropType
 

@@ -133,7 +133,7 @@ def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Item, Item]:
 
 
 def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str]:
-    """Rule 2: the hints of the target by item."""
+    """Return the hints of the target by item (rule 2)."""
     now = {item: item for item in _items(applied[0])}
     for before, after in pairwise(applied):
         following = _goes_on(before, after)
