@@ -154,7 +154,7 @@ def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -
 
 
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    """Plan the open requests of a cluster again after an apply, which may have changed what they would do.
+    """Plan the open requests of a cluster again after an apply, which may have changed their effects.
 
     Their plans do not change the result of the run.
     """
@@ -278,9 +278,11 @@ def _carry_out(
     known: KnownOrigins,
     facts: ChangesetFacts,
 ) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
-    """Apply a commit, after a change of where the cluster is. Raises GitopsError `pushers_pending`, and like `workspace_at`.
+    """Apply a commit, after a change of the cluster's location.
 
-    Returns the outcome, the plan of what still waits for an approval, and where the cluster is then.
+    Raises GitopsError `pushers_pending`, and like `workspace_at`.
+
+    Returns the outcome, the plan of the changes that still wait for approval, and the new location of the cluster.
     """
     declared = partial(context.workspace_at, rule, commit, known)
     moved = move_cluster(context.repository, rule, position, context.config, declared)
@@ -315,7 +317,7 @@ def _did_nothing(outcome: ApplyOutcome) -> bool:
 
 
 def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics:
-    """Warnings about changes that wait and whose authors are unknown, before a person approves them in vain."""
+    """Yield warnings about waiting changes with unknown authors, before a person approves them in vain."""
     found, known = Diagnostics(), {(problem.code, problem.path) for problem in outcome.diagnostics}
     for change in outcome.changes:
         waits = change.reason is Reason.APPROVAL_REQUIRED and workspace.governance is not None

@@ -189,7 +189,7 @@ def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head
 
 
 def _account_name(context: EventContext, account: Account) -> str:
-    """Return an account as `gitops.yaml` names it, such as `github:583231`."""
+    """Return an account in the form of `gitops.yaml`, such as `github:583231`."""
     return f"{context.repository.forge_kind}:{account.id}"
 
 

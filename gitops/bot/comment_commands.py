@@ -158,7 +158,7 @@ def _refuse(
     parsed: CommentCommand | MalformedCommand,
     error: GitopsError,
 ) -> Iterator[LogLine]:
-    """Answer with a reaction, and show the reason in the comment of the plan; neither where it was carried out before."""
+    """Answer with a reaction, and show the reason in the comment of the plan; neither if it was carried out before."""
     if _was_carried_out(context, event):
         yield LogLine(f"the command was carried out before, and would be refused now: {error.code}: {error.detail}")
         return

@@ -295,7 +295,7 @@ class EventContext:
 
 
 def left_before(planned: Plan | None, before: Plan | None) -> frozenset[Address]:
-    """Return the addresses whose changes in a plan were left to be applied before it, in the same way."""
+    """Return the addresses whose changes in a plan were already waiting to be applied before it, in the same way."""
     known = set() if before is None else {_difference(change) for change in before.changes}
     return frozenset(c.address for c in planned.changes if _difference(c) in known) if planned else frozenset()
 

@@ -93,7 +93,7 @@ def _plan_group(
 def _differences(
     context: EventContext, rule: ClusterRule, outcome: PlanOutcome, requests: tuple[ChangeRequest, ...]
 ) -> Iterator[Diagnostic]:
-    """Problems where the plan of the group is not the reviewed one."""
+    """Return problems if the plan of the group is not the reviewed one."""
     digest = None if outcome.plan is None else outcome.plan.digest
     if not context.forge.features.queue:
         # Without a token, or without merge queues, the requests of the group are unknown.

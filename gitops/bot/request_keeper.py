@@ -35,7 +35,7 @@ def is_topic(context: EventContext, ref: str) -> bool:
 
 
 def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
-    """Return a function that says whether a head of a topic branch changed a cluster, or keys and rules.
+    """Return a function that returns whether a head of a topic branch changed a cluster, or keys and rules.
 
     Each is compared once.
     """
@@ -47,7 +47,7 @@ def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
 def open_or_update(
     context: EventContext, forge: RequestKeeper, source: str, head: str, pusher: str | None
 ) -> tuple[ChangeRequest, LogLine]:
-    """Return the request of a topic branch at its new head, and what became of it."""
+    """Return the request of a topic branch at its new head, and the action that was taken."""
     commit = context.store.commit(head)
     subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
     who = visible(pusher or commit.author.email or "unknown")

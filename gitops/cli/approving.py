@@ -225,7 +225,7 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
 
 
 def _public_key(local: LocalRepository) -> str | None:
-    """Return the public key that signs, where it can be read without signing."""
+    """Return the public key for signing, if it can be read without signing."""
     from gitops.repository.wiring.repository import read_public_key
 
     with suppress(GitopsError):

@@ -131,7 +131,7 @@ def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
 
 
 def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argparse.Namespace) -> AuditReport:
-    """Verify the ledger; write the statement of each entry that holds if they were asked for, and remember the verified head."""
+    """Verify the ledger; write the statement of each valid entry if requested, and remember the verified head."""
     if options.accept is not None:
         return _accept(local, rule, head, options.accept)
     _check_fetched(local, rule, head)

@@ -77,7 +77,7 @@ def validate(options: argparse.Namespace) -> ValidateOutcome:
 
 
 def plan(options: argparse.Namespace) -> int:
-    """`gitops plan`. With `--detailed-exitcode`, exit code 2 says that there is something to apply."""
+    """`gitops plan`. With `--detailed-exitcode`, exit code 2 means that there are changes to apply."""
     from gitops.cluster.plan.plan import plan as run
 
     workspace, committed = _planned(options)
@@ -247,7 +247,7 @@ def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
 
 
 def import_cluster(options: argparse.Namespace) -> VerbOutcome:
-    """`gitops import`. Raises UsageError `usage_error` for a folder that is to be adopted."""
+    """`gitops import`. Raises UsageError `usage_error` for a folder with `--adopt`."""
     from gitops.cluster.apply.refresh import import_cluster as run
 
     actor, local = actor_of(options), repository_of(options)

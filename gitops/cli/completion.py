@@ -170,5 +170,5 @@ def _entry(label: str, meaning: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """Text on one line that means nothing to roff: a control character counts only where a line begins."""
+    """Return text on one line without roff meaning; control characters count only at the beginning of a line."""
     return f"\\&{text}".replace("\\", "\\e").replace("\\e&", "\\&", 1).replace("-", "\\-").replace("'", "\\(aq")

@@ -65,7 +65,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _release(local: LocalRepository, options: argparse.Namespace) -> Iterator[DoctorFinding]:
-    """Return the checks of what jobs install against the files of a release."""
+    """Return the checks of the installed files of jobs against the files of a release."""
     from gitops.doctor.provenance import release_findings
 
     head = local.head_of(local.default_ref)

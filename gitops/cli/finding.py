@@ -88,7 +88,7 @@ def complete(options: argparse.Namespace, text: str) -> str:
 
 
 def _command(words: Sequence[str]) -> tuple[Sequence[str], frozenset[str]]:
-    """The words that name a command of the table, empty if it is not a command, and its options that select a cluster."""
+    """Return the words that select a command of the table (empty for no command), and its cluster options."""
     from gitops.cli.commands import COMMANDS
     from gitops.cli.commands.arguments import CLUSTER, FOLDER, REPOSITORY
 
@@ -242,7 +242,7 @@ def cluster_folder(options: argparse.Namespace) -> str:
 
 
 def _near(folder: str) -> str | None:
-    """Return the cluster folder beside a folder that does not exist, whose name is like it."""
+    """Return the cluster folder with a similar name beside a folder that does not exist."""
     from gitops.database.language.suggest import did_you_mean
 
     above, _, name = folder.rstrip("/").rpartition("/")
@@ -295,6 +295,6 @@ def read_spelling(options: argparse.Namespace) -> None:
 
 
 def selecting_words(options: argparse.Namespace) -> list[str]:
-    """Return the options of a command line that say which plan it is about."""
+    """Return the options of a command line that select its plan."""
     given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
     return [word for name, value in given if value is not None for word in (name, str(value))]

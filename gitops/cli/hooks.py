@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pre_receive(_: list[str]) -> int:
-    """Refuse what breaks a rule of the repository."""
+    """Refuse a push that breaks a rule of the repository."""
     from gitops.repository.guard import PushGuard
     from gitops.repository.wiring.git import IncomingPush, default_ref, open_commit_tree, open_git
     from gitops.repository.wiring.system import SystemClock
@@ -158,7 +158,7 @@ def _login() -> str:
 
 
 def _pusher(local: LocalRepository) -> str | None:
-    """The person whose key logged in, as the keys of the target branch name them, else the account that the server checked."""
+    """Return the person whose key logged in, by the keys of the target branch, otherwise the account from the server."""
     from gitops.cluster.approvals.origins import person_of_key
     from gitops.cluster.approvals.pushes import identity_of
     from gitops.cluster.config.trust_root import trust_root
@@ -217,7 +217,7 @@ def _post_receive(_: list[str]) -> int:
 def _pre_commit(_: list[str]) -> int:
     """Check `gitops.yaml` and its clusters as they are staged, or the one cluster at the root.
 
-    Where git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
+    If git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
     """
     from gitops.cluster.config.checkout import check_rules
     from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
@@ -333,7 +333,7 @@ def _git_dir() -> str:
 
 
 def _shown(line: bytes) -> str:
-    """Return a line of git that names a ref, each byte that cannot be shown spelled out."""
+    """Return a line of git that contains a ref, with unprintable bytes escaped."""
     return visible(line.decode("utf-8", "backslashreplace").removesuffix("\n"))
 
 

@@ -83,7 +83,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
-    """Renew what jobs install, to the version that runs; with `--strategies`, add the jobs of ticks."""
+    """Upgrade the files that jobs install to the running version; with `--strategies`, add the tick jobs."""
     templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
     # Hooks run the installed program.
     has_jobs = strategies or any(read(path) is not None for path in (*JOBS.values(), REQUIREMENTS))
@@ -181,7 +181,7 @@ def _finish(
 
 
 def _write(root: str, outcome: InitOutcome, problems: Diagnostics) -> Iterator[str]:
-    """Write what is new or renewed, then remove what is obsolete; the paths of both."""
+    """Write new and upgraded files, then remove obsolete ones; return the paths of both."""
     for file in outcome.files:
         if file.state in (FileState.NEW, FileState.RENEWED):
             if create_file(root, file.path, file.content, replace=file.state is FileState.RENEWED):

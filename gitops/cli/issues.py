@@ -84,7 +84,7 @@ def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: Stat
 
 
 def _issues(options: argparse.Namespace) -> tuple[Issue, ...]:
-    """Return the issues by number. Raises UsageError where they are on a forge."""
+    """Return the issues by number. Raises UsageError if they are on a forge."""
     return own_repository(options, "issues").forge().all_issues()
 
 

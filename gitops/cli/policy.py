@@ -306,7 +306,7 @@ def _of_file(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBu
 
 
 def _recorded_policies(workspace: Workspace, problems: Diagnostics) -> list[BoundBundle]:
-    """Return the policies that the ledger records. Raises GitopsError where it cannot be read."""
+    """Return the policies that the ledger records. Raises GitopsError if it cannot be read."""
     header, found = load_header(workspace.tree)
     problems.extend(found)
     if header is None:
@@ -351,7 +351,7 @@ def _bytes(path: str) -> bytes:
 def _cases(
     options: argparse.Namespace, bound: list[BoundBundle], problems: Diagnostics
 ) -> tuple[list[tuple[str, Case]], Guarded]:
-    """Return the cases with their files, and what they are about."""
+    """Return the cases with their files, and the subject of the cases."""
     if options.file is not None:
         path = options.tests or str(Path(options.file).with_name(_TESTS))
         read, found = read_cases(_bytes(path), path)

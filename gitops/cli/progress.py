@@ -93,7 +93,7 @@ class EventLog:
     """Writes each event as a line of JSON."""
 
     def __init__(self, file: RawIOBase | BinaryIO, name: str) -> None:
-        """`name` is what a message calls the file."""
+        """Open the file; `name` is its name in messages."""
         self._file, self._name = file, name
         self._broken = False
 
@@ -112,7 +112,7 @@ class RunFile:
     """Writes the record of a run when it has ended."""
 
     def __init__(self, file: RawIOBase, name: str, form: Callable[[RunRecord], bytes]) -> None:
-        """`name` is what a message calls the file, `form` what is written into it."""
+        """Open the file; `name` is its name in messages, `form` returns its content."""
         self._file, self._name, self._form = file, name, form
         # It brings the documents of changesets with it, which few commands need.
         from gitops.cluster.changesets.runs import RunLog

@@ -316,7 +316,7 @@ def _next_steps(
 
 
 def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRequest, what: str) -> int:
-    """Print what became of a request, with the statuses of its head."""
+    """Print the result of an action on a request, with the statuses of its head."""
     statuses = forge.statuses(request.head)
     if options.json:
         form = {**request_form(request), "statuses": [status_form(s) for s in statuses]}
@@ -383,7 +383,9 @@ def file_lines(local: LocalRepository, found: Proposal) -> list[str]:
 def propose(
     local: LocalRepository, found: Proposal, branch: str, *, undoes: bool = False
 ) -> tuple[list[str], dict[str, Any]]:
-    """Make the branch with its commit, plan it, and open its change request where it is in refs; the lines, and their form.
+    """Create the branch with its commit, plan it, and open its change request if requests are in refs.
+
+    Return lines and JSON.
 
     Raises UsageError `usage_error`, ConflictError `git_ref_conflict` for a branch that is not free.
     """

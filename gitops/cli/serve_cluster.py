@@ -51,7 +51,9 @@ _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, an
 
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
-    """Serve until a signal; with `--check` only say whether that is possible. Raises GitopsError if it cannot start.
+    """Serve until a signal; with `--check`, only report whether that is possible.
+
+    Raises GitopsError if it cannot start.
 
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
@@ -467,7 +469,7 @@ def board_of(options: argparse.Namespace) -> StatusBoard:
 def reporting(
     options: argparse.Namespace, inputs: BootInputs, board: StatusBoard, number: int, log: logging.Logger
 ) -> AbstractContextManager[None]:
-    """Report what the server serves while the block lasts, in the first of its processes."""
+    """Report the served revision during the block, in the first of the server's processes."""
     from gitops.cluster.model.served import Follows
     from gitops.serving.report import ReplicaFacts, Reporter
 

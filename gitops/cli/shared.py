@@ -176,7 +176,7 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
 
 
 def show_form(form: Mapping[str, Any]) -> None:
-    """Print the JSON document of a command, which says whether all went well (`ok`), and its `problems`."""
+    """Print the JSON document of a command, with whether it succeeded (`ok`), and its `problems`."""
     if missing := {"ok", "problems"} - form.keys():
         raise KeyError(*missing)
     form = {**form, **{name: list(map(_completed, form[name])) for name in ("problems", "diagnostics") if name in form}}
@@ -191,7 +191,7 @@ def _completed(problem: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def show_document(form: Mapping[str, Any]) -> None:
-    """Print a document in another form, such as SARIF."""
+    """Print a document in a different format, such as SARIF."""
     from gitops.render import json
 
     say(json.to_text(form))
@@ -210,7 +210,7 @@ def collected(wanted: bool) -> Iterator[list[Mapping[str, Any]]]:
 
 
 def say_report(report: str, options: argparse.Namespace, *, ok: bool = True) -> None:
-    """Print what a command did or found; `--quiet` leaves it out if it is `ok`."""
+    """Print the results of a command; `--quiet` omits them if it is `ok`."""
     if not (options.quiet and ok):
         say_coloured(report, options)
 

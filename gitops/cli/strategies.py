@@ -135,7 +135,7 @@ def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argpars
 
 
 def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespace) -> None:
-    """Print what a command found, and its problems."""
+    """Print the results of a command, and its problems."""
     from gitops.render.text import diagnostic_lines
 
     folder = shown_folder(options, outcome.config_dir)
@@ -193,7 +193,7 @@ def _variables(folder: Path) -> Mapping[str, str]:
 
 
 class _Opening:
-    """Opens the targets of one command; an address that stands for a declared one is of one target alone."""
+    """Opens the targets of one command; an address that overrides a declared one applies to only one target."""
 
     def __init__(self, options: argparse.Namespace, variables: Mapping[str, str]) -> None:
         self._given, self._variables = options.postgres_url, variables

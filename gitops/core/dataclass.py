@@ -40,7 +40,7 @@ _FIRST_VALUES = 64
 
 
 class _Unwritten:
-    """Stands for a member that the standard decorator will write when it is first asked for."""
+    """Placeholder for a method that the standard decorator generates on first use."""
 
     __slots__ = ("_name", "_write")
 

@@ -27,9 +27,9 @@ class SourceRef:
     column: int = 0
 
     def shown(self, folder: str = "") -> str:
-        """`path:line:column`, as editors and terminals link it, as far as it is known; `folder` is the one of the cluster.
+        """`path:line:column`, as editors and terminals link it, as far as known; `folder` is the cluster folder.
 
-        Every place that people read is written here.
+        Every place that people read is formatted here.
         """
         file = normpath(join(folder, self.file))
         # From a folder below, the shortest way.

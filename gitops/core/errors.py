@@ -44,7 +44,7 @@ class GitopsError(Exception):
         self.fix = fix
 
     def parts(self) -> tuple[GitopsError, ...]:
-        """Return the problems that it stands for, where it stands for several."""
+        """Return the problems that it represents, if there are several."""
         return (self,)
 
 

@@ -153,7 +153,7 @@ def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
 
 
 def attack_text(report: AttackReport) -> str:
-    """Return a table of the attacks with what stopped each; for an attack that succeeded, the rule that must stop it."""
+    """Return a table of the attacks with the defence against each; for a successful attack, the rule that must stop it."""
     width = max((len(each.name) for each in report.results), default=0)
     lines = []
     for each in report.results:

@@ -190,7 +190,7 @@ def _own_branches(path: str, trigger: Any) -> DoctorFinding:
 
 
 def _filtered(path: str, trigger: Any, folders: Iterable[str]) -> Iterator[DoctorFinding]:
-    """Report the cluster folders whose merges a filter of paths leaves to the sweep."""
+    """Report the cluster folders whose merges a path filter leaves to the sweep."""
     listed = trigger.get("paths") if isinstance(trigger, dict) else None
     if not isinstance(listed, list):
         return
@@ -465,7 +465,7 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
 
 
 def required_wheel(content: bytes) -> InstalledWheel | str:
-    """Return the wheel of the program in requirements of which each has a hash, or what is wrong with them."""
+    """Return the program's wheel in requirements that all have hashes, or the problem with them."""
     text = content.decode("utf-8", "replace").replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]

@@ -203,7 +203,7 @@ def _claims(
 
 
 def _shared(rules: Rules, how: Examination, lockless: Collection[tuple[object, ...]]) -> Iterator[DoctorFinding]:
-    """Clusters of the repository whose strategies meet on one database, whose lock keeps their ticks apart if it has one."""
+    """Return clusters of the repository with strategies on one database, whose lock (if any) separates their ticks."""
     check = "targets.shared"
     found: dict[tuple[object, ...], dict[str, set[str]]] = {}
     for folder, clusters in rules.items():

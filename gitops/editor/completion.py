@@ -72,7 +72,7 @@ def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
 def _complete_string(
     file: EditorFile, schema: SchemaView, tokens: tuple[Token, ...], begin: int, offset: int
 ) -> Completion:
-    """Return the texts that fit where a string is open; the quote that many editors have put behind the cursor stays."""
+    """Return the texts that fit into an open string; the quote that many editors insert after the cursor is kept."""
     start, before = begin + tokens[-1].start, tokens[:-1]
     items = complete_query(read_query(before, schema), before, schema, "")
     quoted = [each for each in items if each.label.startswith('"')]

@@ -183,7 +183,7 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
-    """Yield the problems of `gitops.yaml`, and of what it names."""
+    """Yield the problems of `gitops.yaml` and its referenced files."""
     for each in check_rules(file.tree, file.data):
         if each.source is not None:
             message = f"{each.message}\n{each.fix}" if each.fix else each.message

@@ -140,7 +140,7 @@ class _QueryReader(TokenReader):
         self._frames.append(frame._replace(bound=len(self._trail)))
 
     def _close(self, token: Token) -> None:
-        """A brace also closes the brackets inside of it; another bracket closes only its own kind."""
+        """Close a bracket. A brace also closes the brackets inside it; other brackets close only their own kind."""
         self._pending = None
         if token.kind is TokenKind.RBRACE:
             while self._frames[-1].block in _INSIDE_BRACES:

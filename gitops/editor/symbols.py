@@ -12,7 +12,7 @@ from gitops.database.language.text import Span
 
 
 class SymbolKind(StrEnum):
-    """The kinds of names and words, as hovers name them."""
+    """Kinds of names and words, as shown in hovers."""
 
     QUERY = "query"
     PARAMETER = "parameter"

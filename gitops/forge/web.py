@@ -39,7 +39,7 @@ class JsonObject:
     __slots__ = ("_fail", "_place", "_value")
 
     def __init__(self, value: Any, place: str, fail: Callable[[str], GitopsError]) -> None:
-        """Raises what `fail` makes if `value` is not an object."""
+        """Create the reader. Raises the error from `fail` if `value` is not an object."""
         self._place = place
         self._fail = fail
         if not isinstance(value, dict):

@@ -35,7 +35,7 @@ _MOST_FETCHED = 100
 
 
 class CachedRemote:
-    """GitRemote implementation that caches the refs of another one, for one run of one process."""
+    """GitRemote implementation that caches the refs of an inner one, for one run of one process."""
 
     def __init__(
         self,

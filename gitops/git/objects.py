@@ -55,7 +55,7 @@ class RawCommit:
 
     @property
     def signature_header(self) -> bytes:
-        """The name of the header with the signature. In a repository of SHA-256 ids it is another one."""
+        """Return the name of the signature header, which differs in a repository of SHA-256 ids."""
         return _signature_header(self.first(b"tree"))
 
     def payload(self) -> bytes:
@@ -229,7 +229,7 @@ def check_updates(updates: Sequence[RefUpdate]) -> None:
 
 
 def transaction(updates: Sequence[RefUpdate]) -> bytes:
-    """Format the input of `git update-ref --stdin -z`. No id of zeros is in it, whose length git would check."""
+    """Format the input of `git update-ref --stdin -z`. It contains no id of zeros, whose length git would check."""
     lines = ["start"]
     for update in updates:
         lines.append("option no-deref")

@@ -117,7 +117,10 @@ class PlumbingEngine:
     # Objects
 
     def _asked(self, question: str, object_id: str) -> tuple[str, int, Conversation] | None:
-        """Kind and size in the answer of `git cat-file`, which goes on with the content. None if the object is missing."""
+        """Return kind and size from a response of `git cat-file`, which continues with the content.
+
+        None if the object is missing.
+        """
         if len(object_id) != self._id_length or not is_object_id(object_id):
             return None
         if self._reader is None or not self._reader.is_ours:
@@ -158,7 +161,7 @@ class PlumbingEngine:
         return None if found is None else found[:2]
 
     def _broken(self, object_id: str, error: GitopsError) -> GitopsError:
-        """Return the error for an answer that git cat-file did not finish. The next question starts another one."""
+        """Return the error for a response that git cat-file did not finish. The next request starts a new process."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -166,7 +169,7 @@ class PlumbingEngine:
         return IntegrityError(Code.GIT_FAILED, f"{object_id}: {error.detail}")
 
     def _check_version(self) -> None:
-        """Refuse a git program that lacks what is used here. Raises UsageError `repository_unsupported`."""
+        """Reject a git program that lacks required features. Raises UsageError `repository_unsupported`."""
         match = _VERSION.match(self._git.run("version").stdout.decode("utf-8", "replace"))
         if match is not None and (int(match[1]), int(match[2])) < _OLDEST:
             detail = f"{self.git_dir}: libgit2 cannot read this format, and git needs to be 2.38 or later for it, not {match[0]}"
@@ -282,7 +285,7 @@ class PlumbingEngine:
 
     @cached_property
     def _calm(self) -> Mapping[str, str]:
-        """The environment of merges: where they write, and the empty tree as the only place of attributes."""
+        """Return the environment of merges: their output folder, and the empty tree as the only source of attributes."""
         return {**_OFFLINE, **self._writable, "GIT_ATTR_SOURCE": self.write("tree", b""), "GIT_ATTR_NOSYSTEM": "1"}
 
     def _merge(self, ours: str, theirs: str) -> tuple[str, Sequence[tuple[str, str, int, str]]]:

@@ -403,7 +403,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
 
 
 def fill(template: str, values: Mapping[str, str], flags: Mapping[str, bool]) -> bytes:
-    """Fill in a template, and leave out the lines whose flag is not set."""
+    """Fill in a template and omit the lines whose flag is not set."""
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
         rest = line

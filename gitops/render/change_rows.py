@@ -390,7 +390,7 @@ class _Matcher(SequenceMatcher[str]):
     b: Sequence[str]
 
     def get_opcodes(self) -> list[Any]:
-        """Return the edits, each of lines that go or come moved to where it begins like a declaration."""
+        """Return the edits, each shifted so that its lines begin like a declaration."""
         ends = (0, 0, 0, 0), (len(self.a), len(self.a), len(self.b), len(self.b))
         found: list[Any] = [("equal", *ends[0]), *super().get_opcodes(), ("equal", *ends[1])]
         for index in range(1, len(found) - 1):

@@ -35,7 +35,7 @@ _WHOLE = {
 
 @dataclass(frozen=True, slots=True)
 class QueryUser:
-    """A query, and `how` it uses what a step changes, such as `reads, changed here`."""
+    """A query, and `how` it uses the changed part of a step, such as `reads, changed here`."""
 
     query: Address
     how: str
@@ -90,7 +90,10 @@ class ResultView:
 
     @property
     def changes(self) -> str:
-        """The differences in a line: a column whose type changes is one difference; empty if only the order changes."""
+        """Return the differences in a line: a column with a changed type is one difference.
+
+        Empty if only the order changes.
+        """
         old, new = (dict(each.partition(": ")[::2] for each in columns) for columns in (self.loses, self.gains))
         parts = [f"column {type_change(name, old[name], new[name])}" for name in old if name in new]
         lost, gained = (

@@ -53,7 +53,7 @@ _DROPPED = {"type": "types", "property": "properties"}
 
 
 class PlanView:
-    """A plan as people read it. Each part is made when a printer first asks for it, and is the same for all of them."""
+    """A plan for people. Each part is created on first use, and is the same for all printers."""
 
     def __init__(self, plan: Plan, *, atomic: bool = False) -> None:
         """An `atomic` plan is applied completely or not at all."""

@@ -124,7 +124,7 @@ def _figures(usage: SimulatedUsage) -> Sequence[tuple[str, str]]:
 
 
 def _clock(seconds: int) -> str:
-    """Days, hours and minutes; seconds where there are any."""
+    """Return days, hours and minutes, and seconds if there are any."""
     minutes, rest = divmod(seconds, 60)
     text = f"{minutes // 1440}d {minutes // 60 % 24:02}:{minutes % 60:02}"
     return f"{text}:{rest:02}" if rest else text

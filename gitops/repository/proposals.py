@@ -62,7 +62,7 @@ _APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
 
 @dataclass(frozen=True, slots=True)
 class EarlierFolder:
-    """The folder of a cluster in an earlier commit; `entry` is what applied it, None for any commit of the repository."""
+    """Folder of a cluster in an earlier commit; `entry` is the entry that applied it, None for any other commit."""
 
     commit: str
     tree: ContentTree
@@ -222,7 +222,7 @@ def _head(repository: Repository, rule: ClusterRule) -> str:
 
 
 def _with_folder(repository: Repository, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
-    """Return a root tree in which the cluster declares what it declared earlier."""
+    """Return a root tree with the earlier declarations of the cluster."""
     was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(repository, root, rule))
     if was.desired is None:
         detail = f"the folder of {earlier.words} cannot be read by this release"

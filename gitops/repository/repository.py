@@ -489,7 +489,7 @@ class ClusterAt:
         return self.position.origins
 
     def authors_of(self, address: Address) -> Authors:
-        """Return the authors of what is not applied of an address."""
+        """Return the authors of unapplied changes of an address."""
         return Authors() if self.origins is None else self.origins.authors_of(address)
 
     def authors_for(self, change: Change) -> Authors:
@@ -525,7 +525,7 @@ class ClusterAt:
         return self.repository.stores(self.rule, scope.storage, scope.home)
 
     def open_stores(self, declared: str | None) -> Stores:
-        """Return the stores where the ledger records the cluster, before that where it is declared.
+        """Return the stores at the recorded location of the cluster, without a ledger at the declared one.
 
         `declared` is that storage.
 

@@ -26,7 +26,7 @@ def revert_message(cluster: str, entry: LedgerEntry) -> str:
 
 
 def takes_back(reader: GitReader, base: str | None, head: str) -> bool:
-    """Return whether one of the newest commits of `head` that `base` does not have says that it takes changes back."""
+    """Return whether one of the newest commits of `head`, but not of `base`, is a revert commit."""
     return any(_says_so(commit.message) for commit in reader.commits_between(base, head, most=_MOST))
 
 

@@ -123,7 +123,7 @@ B = TypeVar("B", bound=Body)
 
 
 def read_request(kind: type[B], data: bytes) -> B:
-    """Return the body of a request. Raises GitopsError `api_request_invalid` with what is wrong, and where."""
+    """Return the body of a request. Raises GitopsError `api_request_invalid` with the problem and its place."""
     try:
         return kind.model_validate(OBJECT.read(parse(data or b"{}")))
     except MalformedError as error:
@@ -156,7 +156,7 @@ _CHALLENGES = {Code.OIDC_TOKEN_REFUSED: 'Bearer error="invalid_token"'}
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token: whose it is, and whether more than reading is permitted to it."""
+    """A token: its owner, and whether it permits more than reading."""
 
     name: str
     writes: bool

@@ -75,7 +75,9 @@ class WorkerPool:
     def start(
         self, workers: int, repositories: Sequence[str], every: timedelta | None, tick_every: timedelta | None = None
     ) -> None:
-        """Start workers, and what adds a timer event for each repository `every` time, and a tick `tick_every` time.
+        """Start workers and timers.
+
+        The timers add a timer event for each repository `every` time, and a tick `tick_every` time.
 
         None for no such events.
         """

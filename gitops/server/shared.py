@@ -116,7 +116,7 @@ class RefusalLog:
     """Logs refusals, up to a number per minute and then their count, so that strangers cannot fill a disk."""
 
     def __init__(self, context: ServerContext, what: str) -> None:
-        """`what` is refused, in the plural."""
+        """Create the log; `what` are the refused things, in the plural."""
         self._context, self._what, self._guard = context, what, threading.Lock()
         self._minute, self._count = 0, 0
 

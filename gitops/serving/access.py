@@ -151,7 +151,9 @@ def authorize(
     request_id: str = "",
     count: CountDecision | None = None,
 ) -> DecisionRecord:
-    """Decide all that a request needs, log each decision, and hand it to `count`; returns the first where all permit it.
+    """Decide all permissions that a request needs, log each decision and pass it to `count`.
+
+    Return the first if all permit it.
 
     Raises ProblemError 401, 403, or 500 where nothing was decided.
     """

@@ -253,7 +253,7 @@ _SERVER_FAILED = 500
 
 @contextmanager
 def withhold(branch: str, *, unless: Callable[[], bool]) -> Iterator[None]:
-    """Refuse without a reason, with 409, where a change does not fit the rows of a branch, unless the actor may know them."""
+    """Refuse without a reason (409) if a change does not fit the rows of a branch, unless the actor may see them."""
     try:
         yield
     except RowsProblemError as error:

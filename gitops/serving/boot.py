@@ -244,7 +244,7 @@ class _Boot:
         return quarantined
 
     def _read(self, graph: str) -> tuple[str, GraphReading | GitopsError]:
-        """Return the root of a graph, and what is there or why it does not open."""
+        """Return the root of a graph, and its content or the reason why it does not open."""
         stores, uri = self._stores, ""
         try:
             uri = stores.graph_uri(graph)

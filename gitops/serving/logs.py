@@ -53,7 +53,7 @@ def in_background(log: logging.Logger, most: int = _MOST) -> Iterator[None]:
 
 
 class _Backlog(logging.Handler):
-    """Hands records to another handler, in a thread, and never waits for that."""
+    """Passes records to another handler in a thread, without ever blocking."""
 
     def __init__(self, to: logging.Handler, most: int) -> None:
         super().__init__()

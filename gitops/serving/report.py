@@ -64,7 +64,7 @@ class ReplicaFacts:
 
 
 def replica_name(host: str, chance: str) -> str:
-    """Return the name of a server on a host, where none was given; `chance` keeps several on one host apart."""
+    """Return the name of a server on a host, if none was given; `chance` distinguishes several on one host."""
     plain = re.sub(r"[^0-9A-Za-z_.-]+", "-", host).lstrip("_.-")[:40] or "server"
     return f"{plain}-{chance.lower()}"
 

@@ -162,7 +162,7 @@ class EditorServer:
         self._request_round(thorough=True)
 
     def _request_round(self, *, thorough: bool) -> None:
-        """Request a round of checks; a running one is followed by another."""
+        """Request a round of checks; a running one is followed by a new one."""
         with self._rounds:
             self._wanted = True
             self._thorough = self._thorough or thorough

@@ -94,7 +94,7 @@ def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
 def _moves_on(
     governance: Governance, last: LedgerEntry | None, settled: Settlement, origins: tuple[Origin, ...]
 ) -> bool:
-    """Return True if an entry without a state change records something: origins of waiting changes, or another source."""
+    """Return True if an entry without a state change records something: origins of waiting changes, or a new source."""
     if last is None or last.source is None:
         return True
     # Only entries keep origins, even of changes that are not in the state: those that wait, and that none wait any longer.

@@ -78,9 +78,9 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
 
 
 def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None:
-    """Return the cluster folder of the commit that was reviewed on a forge, where that is at hand.
+    """Return the cluster folder of the commit that was reviewed on a forge, if it is available.
 
-    A commit without the folder has the empty tree, which no statement names.
+    A commit without the folder has the empty tree, which no statement contains.
     """
     if statement.grant is None or store.resolve(statement.grant.commit) is None:
         return None

@@ -196,7 +196,7 @@ class GitLock:
             raise GitopsError(Code.PUSH_REFUSED, f"{detail} delete (gitolite: RW+ or RWD): {error.detail}") from error
 
     def _take_back(self, oid: str) -> None:
-        """Remove our own ref after a failed attempt. The ref of another holder stays."""
+        """Remove our own ref after a failed attempt. The ref of a different holder is kept."""
         for place in self._places:
             with contextlib.suppress(GitopsError):
                 if self._remote.refs(place).get(place) == oid:
@@ -207,7 +207,7 @@ class GitLock:
         return (self.ref, *(place for place in self._places if place != self.ref))
 
     def _find(self, *places: str) -> Iterator[_FoundLock]:
-        """Return the lock in each of `places` where it is. Raises RemoteError."""
+        """Return the lock in each of `places` that contains it. Raises RemoteError."""
         found = (self._look(place) for place in places)
         return (lock for lock in found if lock is not None)
 

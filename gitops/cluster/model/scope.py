@@ -72,7 +72,7 @@ class ScopeChange:
 
     @property
     def cluster(self) -> str:
-        """The name in whose ledger the change is recorded."""
+        """Name of the cluster in whose ledger the change is recorded."""
         found = self.before or self.after
         return "" if found is None else found.target.cluster
 

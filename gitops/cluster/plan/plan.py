@@ -140,7 +140,7 @@ def _obstacles(
     foreseen: Foreseen | None,
     intents: Sequence[Intent],
 ) -> tuple[Diagnostic, ...]:
-    """Return what prevents an apply of the plan from succeeding completely now. Otherwise unreported problems become warnings."""
+    """Return the obstacles to a complete apply of the plan now. Otherwise unreported problems become warnings."""
     found, refused = Diagnostics(), Diagnostics()
     governance, view = current.workspace.governance, current.view
     if governance is None and not view.found:

@@ -253,7 +253,7 @@ def _countable(
 
 
 def _opened(counted: Iterable[_Counted], needed: Mapping[Address, int]) -> frozenset[Address]:
-    """Return the resources whose approvals that count are enough."""
+    """Return the resources with enough approvals."""
     given = list(counted)
     people = Counter(approval.resource for approval, _, _ in given)
     alone = {approval.resource for approval, _, debt in given if debt is not None}
@@ -323,7 +323,7 @@ def report_debts(
 
 
 def _with_changed_files(evidence: ApprovalEvidence, governance: Governance) -> ApprovalEvidence:
-    """Return the evidence with the files that changed since the approval, so that a refusal can name them."""
+    """Return the evidence with the files that changed since the approval, so that a refusal can list them."""
     statement = evidence.statement
     if statement is None or statement.cluster_tree == governance.source.tree:
         return evidence

@@ -175,7 +175,7 @@ class TargetConnection:
 
     @contextmanager
     def _deadline(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Cut the connection where the server ends the statement neither by itself nor by its own timeout."""
+        """Cut the connection if the server ends the statement neither by itself nor by its own timeout."""
         timer = threading.Timer(self._address.timeout_s + _GRACE_S, _cut, (connection,))
         timer.daemon = True
         timer.start()

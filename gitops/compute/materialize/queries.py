@@ -223,12 +223,12 @@ UNLOCK = TargetQuery("SELECT pg_advisory_unlock_all()")
 
 
 def rows(query: TargetQuery, row: str, length: int) -> TargetQuery:
-    """Return the query with so many rows of parameters where it has braces."""
+    """Return the query with this many rows of parameters in place of its braces."""
     return TargetQuery(query.text.format(", ".join([row] * length)), query.privilege, query.relations)
 
 
 def probe(relations: Mapping[str, tuple[str, ...]]) -> TargetQuery:
-    """A query that gives nothing, and fails where a relation or a column is missing."""
+    """Return a query without results that fails if a relation or a column is missing."""
     each = "(SELECT {} FROM {} LIMIT 0) AS r{}".format
     parts = (each(", ".join(columns), name, at) for at, (name, columns) in enumerate(relations.items()))
     text = "SELECT 1 FROM " + ", ".join(parts)  # noqa: S608 - names of this module

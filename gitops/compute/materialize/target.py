@@ -29,7 +29,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MaterializeTarget:
-    """Implements StrategyTarget with one connection for statements, and one for the lock where it is taken."""
+    """Implements StrategyTarget with one connection for statements, and a second one for the lock if it is taken."""
 
     def __init__(self, address: TargetAddress) -> None:
         """Raises UsageError `target_url_invalid`."""
@@ -227,7 +227,7 @@ class MaterializeTarget:
         self._write(queries.PRUNE_STATES, cluster_id, types, at)
 
     def _after(self, query: queries.TargetQuery, values: Iterable[object], at: datetime) -> datetime:
-        """Return the time, or one that is later than the newest of the rows that are there."""
+        """Return the time, or a later one if existing rows are newer."""
         newest = self._write(query, *values)[0][0][0]
         return at if newest is None else max(at, newest.astimezone(UTC) + _TICK)
 

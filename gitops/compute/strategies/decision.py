@@ -109,7 +109,7 @@ def _remembered(
     cluster: ComputeCluster,
     actions: Iterable[ReplicaAction],
 ) -> dict[StrategyType, StrategyState]:
-    """Return the states without what was decided and is not done."""
+    """Return the states without the decisions that were not carried out."""
     changed = {action.replica for action in actions}
     kept = {}
     for kind, state in after.items():

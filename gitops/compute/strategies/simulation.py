@@ -367,7 +367,7 @@ class SignalTrace:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A scenario that was made from a trace, without strategies, and what of it is `recorded` and what is `assumed`."""
+    """A scenario made from a trace, without strategies, and which parts of it are `recorded` or `assumed`."""
 
     scenario: Scenario
     recorded: tuple[str, ...]
@@ -537,7 +537,7 @@ def _rehydrated(
 
 
 def _spans(trace: SignalTrace, interval_s: int, length_s: int) -> Iterator[Activity]:
-    """Yield the spans of statements, each until the next tick at least, joined where no tick falls between them."""
+    """Yield the spans of statements, each at least until the next tick, joined if no tick falls between them."""
     first = last = None
     for began, ended in trace.spans:
         begin = max(0, int((began - trace.since).total_seconds()))

@@ -157,6 +157,6 @@ def _is_usable(
 
 
 def _lookback(clusters: Sequence[ComputeRules]) -> timedelta:
-    """Twice the longest time of idling, so that a decision can say how long it was; nothing else asks for activity."""
+    """Return twice the longest idle time, so that a decision can report its duration; nothing else needs activity."""
     idle = (rule.idle_after_s for each in clusters for rule in each.rules if isinstance(rule, IdleSuspend))
     return timedelta(seconds=2 * max(idle, default=0))

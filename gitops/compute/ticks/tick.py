@@ -101,7 +101,7 @@ class TickOutcome(VerbOutcome):
 
     @property
     def unreachable(self) -> bool:
-        """Return whether the only errors are of targets that do not answer."""
+        """Return whether all errors are of unresponsive targets."""
         codes = {each.code for each in self.diagnostics if each.severity is Severity.ERROR}
         return codes == {Code.TARGET_UNREACHABLE}
 
@@ -198,7 +198,7 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
 def _carry_out(
     current: Session, found: Sequence[Decided], targets: Mapping[str, StrategyTarget], actions: tuple[TickAction, ...]
 ) -> TickOutcome:
-    """Step 4. Raises GitopsError where the ledger cannot be written."""
+    """Carry out step 4. Raises GitopsError if the ledger cannot be written."""
     workspace, log = current.workspace, RunLog()
     journal = _create_changeset(current, actions)
     journal.run = log.record
@@ -265,7 +265,7 @@ def _memory(decided: Decided, results: Mapping[str, NodeResult]) -> Mapping[Stra
 
 
 def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> StrategyState:
-    """Return the state of a strategy, with the outcome where it wanted any of the actions."""
+    """Return the state of a strategy, with the outcome if it wanted any of the actions."""
     by = {name for action in decided.actions for name in action.by}
     return replace(state, last_outcome=outcome) if state.strategy.value in by else state
 
@@ -456,7 +456,7 @@ class MemoryOutcome(VerbOutcome):
 
 
 def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
-    """Delete what strategies remember; each begins again at the next tick, and that suspends nothing."""
+    """Delete the states of strategies; each starts again at the next tick, which suspends nothing."""
 
     def work(_name: str, target: StrategyTarget, clusters: list[ComputeRules]) -> int:
         owners, there = target.state_owners(), target.clusters()

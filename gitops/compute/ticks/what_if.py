@@ -50,9 +50,9 @@ class Reach(Enum):
 
 
 def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reach.DECLARED) -> PlanOutcome:
-    """Return the outcome of a plan with what its change of strategies would do, or why that is unknown.
+    """Return the outcome of a plan with the predicted effects of its strategy changes, or why they are unknown.
 
-    As it is if it changes none.
+    It is unchanged without strategy changes.
     """
     changes = outcome.strategies
     if changes is None or outcome.plan is None:

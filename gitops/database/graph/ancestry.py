@@ -18,7 +18,7 @@ from gitops.database.storage.port import ObjectStore
 
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
-    """Return whether a version is part of another one, or is it."""
+    """Return whether a version is part of a second one, or equal to it."""
     return manifest.reach.get(ref.line, 0) >= ref.n
 
 
@@ -76,7 +76,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
 
 
 def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
-    """Return whether a branch has changes that a version of another one lacks, or may have them."""
+    """Return whether a branch has, or may have, changes that a version of a different branch lacks."""
     if includes_version(manifest, head.ref):
         return False
     try:

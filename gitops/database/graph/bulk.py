@@ -109,7 +109,7 @@ class _Exchanged:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
+        """Parse the output of `to_json`. Raises IntegrityError `graph_unreadable`."""
         declared = {each.name: _FORMS.get(each.name, NAME) for each in fields(cls)}  # type: ignore[arg-type] # as above
         return read_json(record(cls, declared), form, f"the {cls.__name__.removeprefix('Bulk').lower()}")
 
@@ -396,7 +396,7 @@ def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
 
 
 def _end_columns(declared: EdgeType) -> tuple[str, str]:
-    """The columns with the ends of edges: `from` and `to`, or `src` and `dst` where a property has one of these names."""
+    """Return the columns of edge ends: `from` and `to`, or `src` and `dst` if a property has one of these names."""
     return ("src", "dst") if {"from", "to"} & declared.properties.keys() else ("from", "to")
 
 
@@ -447,7 +447,7 @@ class _RowMaker:
         return pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
 
     def _column(self, column: pa.Array, expects: str, kind: PropType, start: int) -> pa.Array:
-        """Return the cells of a column. If one does not fit, each is looked at, to say which."""
+        """Return the cells of a column. If one does not match, each is checked to find it."""
         try:
             return column_cells(column, kind)
         except CellError as error:
@@ -607,7 +607,7 @@ class _CommitId:
 
 
 class _PartProblems(RecordProblems):
-    """Problems whose records are named by part and row."""
+    """Problems whose records are identified by part and row."""
 
     def __init__(self, parts: Sequence[BulkPart]) -> None:
         super().__init__()

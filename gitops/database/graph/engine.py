@@ -117,7 +117,10 @@ class LanceEngine:
             return find_kept(snapshot, names)
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-        """Count by the rules of `gitops.database.graph.delete`; the driver is loaded where a table is another version."""
+        """Count by the rules of `gitops.database.graph.delete`.
+
+        The driver is loaded only if a table has a different version.
+        """
         return replaced_rows(open_snapshot(uri), since, types, rows)
 
     def preview(self, uri: str, schema_source: bytes) -> port.MigrationPreview:
@@ -138,7 +141,7 @@ class LanceEngine:
         return sum(entry.rows for key, entry in tables.items() if entry != found[key])
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Return whether a manifest says so."""
+        """Return whether a manifest records the restore."""
         from gitops.database.graph.restore import find_restore
 
         snapshot = open_snapshot(uri)
@@ -174,7 +177,7 @@ class LanceEngine:
             return StagedVersion(now, RESTORE, context, tables=tables, fence=number).publish()
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
-        """Raise what `prepare_migration` would raise before it writes anything."""
+        """Raise the error of `prepare_migration` before it writes anything."""
         _admit_migration(uri, accept_schema(schema_source), incarnation=incarnation)
 
     def prepare_create(
@@ -291,7 +294,10 @@ class LanceEngine:
             finish_delete(uri, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
+        """Remove everything at the root, and leftovers of crashed writers beside it.
+
+        Succeeds on absent and partial roots.
+        """
         with _storage(uri):
             root = find_root(uri)
             with around(self._faults, "engine.delete", "remove"):

@@ -50,7 +50,7 @@ class GraphImage:
             yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
 
     def unique(self, key: str) -> Iterator[RowProblem]:
-        """Rows that have the values of a unique group in common with another row; a null member exempts."""
+        """Return rows that share the values of a unique group with a second row; a null member exempts."""
         declared = self.declared(key)
         for group in declared.unique:
             for values, row_ids in self._repeated(key, group):
@@ -88,7 +88,7 @@ class GraphImage:
                 yield RowProblem(key, source, "CardinalityViolation", "src", detail)
 
     def values(self, key: str) -> Iterator[RowProblem]:
-        """Rows that break a rule by themselves, or whose id differs from the id that their key makes."""
+        """Return rows that violate a rule by themselves, or whose id differs from the id of their key."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
         for batch in self._batches(

@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 
 @dataclass(frozen=True, slots=True)
 class InheritedVersions:
-    """Versions up to `until` that are on another line."""
+    """Versions up to `until` that are on a different line."""
 
     line: str
     until: int

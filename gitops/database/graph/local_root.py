@@ -195,11 +195,11 @@ class LocalRoot:
         _remove_abandoned(self._path)
 
     def tidy(self) -> None:
-        """Remove the staging folders beside the root whose owners are dead."""
+        """Remove the staging folders beside the root whose owners have crashed."""
         _remove_abandoned(self._path)
 
     def remove(self) -> None:
-        """Remove the folder in one rename, then its files, and what dead writers left beside it."""
+        """Remove the folder in one rename, then its files, and leftovers of crashed writers beside it."""
         set_aside(self._path)
         self.reclaim()
 
@@ -252,7 +252,7 @@ class StagingFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what is left of the folder."""
+        """Remove the rest of the folder."""
         shutil.rmtree(self._outer, ignore_errors=True)
         if self._descriptor is not None:
             os.close(self._descriptor)

@@ -139,7 +139,10 @@ def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> Ta
 
 
 def _create_all(folder: GraphFolder, catalog: Catalog, keys: Sequence[str], ids: IdSource) -> dict[str, TableEntry]:
-    """Empty tables by key; their ids are made one after another, whatever is made at the same time."""
+    """Create empty tables by key.
+
+    Their ids are generated one after another, even if tables are created concurrently.
+    """
     new = [(key, ids.ulid()) for key in keys]
     made = in_parallel(lambda each: _create_empty(folder, catalog, *each), new, tables_at_once(folder))
     return dict(zip(keys, made, strict=True))

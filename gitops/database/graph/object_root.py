@@ -145,7 +145,7 @@ class ObjectRoot:
         return cls(S3Store(address, probe_at=beside), lance_options, lambda: S3Store(above, probe_at=beside))
 
     def existence(self) -> Existence:
-        """PRESENT for a graph and for what is neither graph nor claim; one or two requests."""
+        """Return PRESENT for a graph, and for content that is neither graph nor claim; needs one or two requests."""
         try:
             marker = self._marker()
         except IntegrityError:
@@ -234,7 +234,7 @@ class ObjectRoot:
         """
 
     def remove(self) -> None:
-        """Delete what is listed, `graph.json` first, until nothing is listed any more."""
+        """Delete all listed objects, `graph.json` first, until none is listed."""
         for _ in range(_ROUNDS):
             keys = set(self._store.keys(""))
             if not keys:
@@ -300,7 +300,7 @@ class ObjectStaging:
 
 
 class _SubfolderStore:
-    """An ObjectStore in a folder of another one."""
+    """An ObjectStore in a folder of an outer one."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
@@ -345,7 +345,7 @@ def _is_in_graph_folder(key: str) -> bool:
 
 
 def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
-    """Write `graph.json` if it still is what it was."""
+    """Write `graph.json` if it is unchanged."""
     if old is None:
         return store.create(layout.IDENTITY, new)
     return store.replace(layout.IDENTITY, new, expected=old)

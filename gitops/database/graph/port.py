@@ -87,7 +87,7 @@ class DeleteOrder:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """The types whose rows come back, and the version of the graph that has them."""
+    """Types whose rows are restored, and the version of the graph that contains them."""
 
     version: int
     types: tuple[str, ...]
@@ -272,12 +272,12 @@ class GraphEngine(GraphReader, Protocol):
         ...
 
     def delete(self, uri: str, order: DeleteOrder) -> None:
-        """Remove exactly the graph that the order names; of an absent root, what an interrupted delete of it left.
+        """Remove exactly the graph of the order; at an absent root, the leftovers of an interrupted delete of it.
 
-        The point of no return is one atomic step, after which the graph does not open and no writer publishes. A call that
-        was cut short after it is finished by the next one. Raises ConflictError `graph_replaced`, `graph_fenced` and
-        `graph_conflict`, GitopsError `graph_grown`, `graph_rows_replaced` and `graph_restored`, after all of which nothing was
-        changed; `graph_unreadable`, `storage_failed`.
+        The point of no return is one atomic step, after which the graph does not open and no writer publishes. The next
+        call finishes one that was interrupted after it. Raises ConflictError `graph_replaced`, `graph_fenced` and
+        `graph_conflict`, GitopsError `graph_grown`, `graph_rows_replaced` and `graph_restored`, after all of which
+        nothing was changed; `graph_unreadable`, `storage_failed`.
         """
         ...
 
@@ -290,7 +290,9 @@ class GraphEngine(GraphReader, Protocol):
         ...
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root, whatever it is; succeeds on absent and partial roots. Not for what an approval guards.
+        """Remove everything at the root, whatever it is; succeeds on absent and partial roots.
+
+        Not for data that an approval protects.
 
         After an interrupted call the root is PRESENT and does not open, or is ABSENT; calling again finishes it.
         """

@@ -198,7 +198,7 @@ def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterat
 
 
 def _range_bounds(table: CommittedTable, rows: int) -> list[str]:
-    """Ids that cut the table into ranges of about so many rows."""
+    """Return ids that split the table into ranges of about this many rows."""
     if table.entry.rows <= rows:
         return []
     # Every few rows one id is kept; among these, sorted, the cuts are at equal distances.

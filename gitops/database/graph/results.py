@@ -141,7 +141,7 @@ class RowList(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class QueryRows(GraphOutcome):
-    """The rows of a query as JSON values; `explanation` has its operators, None if they were not asked for."""
+    """The rows of a query as JSON values; `explanation` has its operators, None if they were not requested."""
 
     manifest_version: int
     columns: tuple[str, ...]

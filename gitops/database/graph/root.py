@@ -171,7 +171,7 @@ class GraphRoot(Protocol):
         ...
 
     def tidy(self) -> None:
-        """Remove what processes that have certainly died left here. Raises OSError and RemoteError."""
+        """Remove leftovers of processes that have certainly ended. Raises OSError and RemoteError."""
         ...
 
     def remove(self) -> None:

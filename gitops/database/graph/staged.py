@@ -102,7 +102,7 @@ class StagedGraph:
         return 1
 
     def abort(self) -> None:
-        """Remove what was staged; nothing of it was ever visible."""
+        """Remove the staged work, which was never visible."""
         if self._open:
             self._open = False
             self._staging.discard()

@@ -121,7 +121,7 @@ def compact_json(value: Any) -> str:
 
 
 def nearest_single(value: float) -> float:
-    """Return the 32-bit float nearest to a number, infinite where there is none."""
+    """Return the 32-bit float nearest to a number, infinite if there is none."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:

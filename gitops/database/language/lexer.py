@@ -287,7 +287,10 @@ class Lexer:
         self.fail(f"expected {expected}, found {current}", current.span, fix)
 
     def unexpected_kind(self, kind: TokenKind, expected: str) -> NoReturn:
-        """Raise a problem at the current token of another kind; for a name its other first letter or `$` is suggested."""
+        """Raise a problem at the current token of the wrong kind.
+
+        For a name, its other first letter or `$` is suggested.
+        """
         meant = ""
         if kind is TokenKind.VAR and self.kind is TokenKind.NAME:
             meant = f"${self.text}"

@@ -93,7 +93,10 @@ class Bucket:
     """
 
     def __init__(self, name: str, retry: RetryLimit | None = None) -> None:
-        """Make the client; nothing is asked yet. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+        """Create the client without sending a request.
+
+        Raises GitopsError `storage_driver_missing`, `storage_root_invalid`.
+        """
         self.name = name
         self.retry = RetryLimit.of(os.environ) if retry is None else retry
         self.endpoint, allow_http = _service(os.environ)

@@ -44,7 +44,10 @@ class RacingStore(ObjectStore, Protocol):
     """A store over a service that has to decide between writers."""
 
     def race(self, writers: int, rounds: int) -> list[Race]:
-        """Try how it decides, so many times, at objects that are removed again. Raises RemoteError `storage_failed`."""
+        """Test how the service decides, this many times, with objects that are removed again.
+
+        Raises RemoteError `storage_failed`.
+        """
         ...
 
 

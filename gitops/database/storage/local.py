@@ -226,7 +226,7 @@ def _renamed_away(root: Path) -> list[Path]:
 
 
 def _unless_gone(_function: object, _path: str, failure: tuple[type[BaseException], BaseException, object]) -> None:
-    """A file that another deletion of the same tree removed first is not a failure; anything else is."""
+    """Ignore the error for a file that a concurrent deletion of the same tree removed first; raise anything else."""
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]
 

@@ -79,7 +79,7 @@ class S3Store:
         return f"{self.location}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Return the content, or None only when the service says that the bucket is there and the object is not."""
+        """Return the content, or None only if the service reports that the bucket exists and the object does not."""
         path = self._path(key)
         found = self._bucket.get(path)
         if found is None:
@@ -176,7 +176,7 @@ class S3Store:
         return _join(self._prefix, *split_prefix(prefix))
 
     def race(self, writers: int, rounds: int) -> list[Race]:
-        """Try how the service decides between writers, so many times, at objects that are removed again.
+        """Test how the service decides between writers, this many times, with temporary objects.
 
         Raises RemoteError `storage_failed`.
         """

@@ -542,7 +542,7 @@ class GitLabForge(HostedForge):
         self._create(request, created, lambda _: (0, wanted))
 
     def _settings(self) -> JsonObject:
-        """Return the project, asked for once."""
+        """Return the project, requested only once."""
         if self._project is None:
             self._project = answer_object(self._sender.send(self._api.settings()).body, "the project")
         return self._project

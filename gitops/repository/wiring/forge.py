@@ -97,7 +97,7 @@ def choose_forge(
 
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> tuple[Forge, Traffic]:
-    """Return the forge over HTTP, and what counts its requests; only its own modules are imported.
+    """Return the forge over HTTP, and the counter of its requests; only its own modules are imported.
 
     Raises UsageError without a token.
     """

@@ -92,7 +92,7 @@ class SystemClock:
         return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
 
     def monotonic(self) -> float:
-        """Seconds since the machine was started, or another moment."""
+        """Return the seconds since a fixed moment, such as the start of the machine."""
         return time.monotonic()
 
 

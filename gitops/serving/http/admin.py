@@ -230,7 +230,7 @@ class ProcessStatus:
 
 
 class StatusDoor:
-    """Answers in the place of one worker, with what it has at that moment."""
+    """Responds on behalf of one worker with its current status."""
 
     def __init__(
         self,

@@ -183,7 +183,7 @@ class HttpApp:
         )
 
     def _challenged(self, error: answers.ProblemError, match: Match) -> answers.ProblemError:
-        """Return a refusal that tells an agent where to find out whose tokens are taken."""
+        """Return a refusal that tells an agent where to find the accepted token issuers."""
         base, problem, graph_id = self._context.public_url, error.problem, match.graph_id or ""
         challenge = problem.headers.get("WWW-Authenticate")
         agent = match.route is not None and match.route.operation == "mcp" and is_servable(graph_id)

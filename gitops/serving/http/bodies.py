@@ -30,7 +30,10 @@ M = TypeVar("M", bound=Model)
 
 
 def read_json(kind: type[M], data: bytes) -> M | None:
-    """Return a body of this form; None for nothing or `null`. Raises ProblemError 400 with what is wrong, and where."""
+    """Return a body of this form; None for nothing or `null`.
+
+    Raises ProblemError 400 with the problem and its place.
+    """
     if not data:
         return None
     try:
@@ -189,7 +192,7 @@ class ReadAnswer(Model):
 
 
 class QueryAnswer(ReadAnswer):
-    """The rows of a read, and the commit that they are of."""
+    """Rows of a read, and their commit."""
 
     graph_commit_id: str
 
@@ -271,7 +274,7 @@ class PreconditionForm(Model):
 
 
 class BlobRangeForm(Model):
-    """The range that was asked for, up to before `end`, and the length of the blob."""
+    """The requested range, up to before `end`, and the length of the blob."""
 
     start: int
     end: int
@@ -569,7 +572,7 @@ class BranchAnswer(Model):
 
 
 class BranchCreatedAnswer(BranchAnswer):
-    """A branch that was made from the head of another one."""
+    """A branch created from the head of a different one."""
 
     origin: str = Field(alias="from")
 
@@ -598,7 +601,7 @@ class BranchMergedAnswer(Model):
 
 
 class LoadBody(Model):
-    """Records as lines of JSON, for a branch, by default `main`; with `from` it is made where it is missing."""
+    """Records as lines of JSON, for a branch, by default `main`; with `from`, a missing branch is created."""
 
     data: str
     branch: str | None = None

@@ -219,14 +219,20 @@ class Call:
         return await self.work(lambda: read_json(model, data))
 
     def require_media_type(self, expected: str) -> None:
-        """Raises ProblemError 415 where the body is announced as anything else, or as compressed."""
+        """Require this media type.
+
+        Raises ProblemError 415 if the body is declared as anything else, or as compressed.
+        """
         given = (self.header("content-type") or "").partition(";")[0].strip().lower()
         if given != expected:
             raise _unsupported(f"set the content type to {expected}")
         self.require_identity()
 
     def require_identity(self) -> None:
-        """Raises ProblemError 415 where the body is announced as compressed, also for its transfer."""
+        """Require an uncompressed body.
+
+        Raises ProblemError 415 if it is declared as compressed, also for its transfer.
+        """
         encoding, transfer = (
             self.header("content-encoding") or "identity",
             self.header("transfer-encoding") or "chunked",
@@ -267,7 +273,7 @@ class Call:
         return decide_access(self.generation, self._graph, wanted).decision.allowed
 
     def require_asked(self) -> None:
-        """Raises BugError where the operation has not asked for all that the table of verbs says."""
+        """Raises BugError if the operation has not requested all permissions in the table of verbs."""
         needed = Counter(each.action for each in VERBS[self.route.operation] if not each.when)
         if not needed <= self._asked:
             raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
@@ -367,7 +373,7 @@ class Call:
 
 
 def canonical_branch(given: str | None) -> str:
-    """Return the name of a branch without space around it, `main` where none is given.
+    """Return the name of a branch without space around it, `main` by default.
 
     Raises ProblemError 400 for a blank or reserved one.
     """

@@ -330,7 +330,7 @@ async def load_stream(call: Call) -> BodyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _PermittedLoad:
-    """A load that is permitted; `origin` is the branch that was asked for as `from`, `base` the same if the branch is missing."""
+    """A permitted load; `origin` is the branch requested as `from`, `base` the same if the branch is missing."""
 
     branch: str
     origin: str | None

@@ -77,7 +77,7 @@ class ToolServer:
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, call: Call, message: bytes) -> BodyAnswer:
-        """Return the answer to the message of a call. Raises what a tool raises."""
+        """Return the response to the message of a call. Raises the errors of tools."""
         if self._running is None:
             started = asyncio.Event()
 

@@ -54,7 +54,7 @@ _EVERYWHERE, _AS_ACTOR, _ON_GRAPH, _WITH_BODY = (400, 412, 500), (401, 403, 503)
 
 
 class ApiDocument:
-    """The document of a server, made when it is first asked for. `secured` says that requests need tokens."""
+    """Document of a server, generated on first use. `secured` means that requests need tokens."""
 
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
         self._routes, self._secured = routes, secured

@@ -149,7 +149,7 @@ class RouteTable:
 
 
 def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
-    """Names and values behind the path, in their order. Raises ProblemError 400 where they are not text, or too many."""
+    """Return names and values after the path, in order. Raises ProblemError 400 if they are not text, or too many."""
     try:
         return parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     except ValueError:

@@ -69,11 +69,11 @@ _INNER = {QueryEffect.READ: PolicyAction.READ, QueryEffect.MUTATION: PolicyActio
 
 
 async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> BodyAnswer | None:
-    """Return the answer of the stored query, also where it reports a problem of the request.
+    """Return the answer of the stored query, also if it reports a problem of the request.
 
     None if there is no such tool.
 
-    Raises GitopsError where the server failed.
+    Raises GitopsError if the server failed.
     """
     try:
         return await run_stored(call, name, InvokeBody(params=None if arguments is None else dict(arguments)))

@@ -27,7 +27,7 @@ _SHOWN = 200
 
 
 def issuers_of(context: HttpContext, generation: Generation) -> tuple[TokenIssuer, ...]:
-    """Return the identity providers whose tokens are taken now. One that the operator names is as the operator says."""
+    """Return the currently accepted identity providers. The operator's definition of a provider has priority."""
     return (*context.tokens().issuers, *generation.issuers)
 
 

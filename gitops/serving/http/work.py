@@ -149,7 +149,7 @@ class Workers:
         return len(self._stuck)
 
     def close(self) -> None:
-        """Finish what has begun, and start nothing more. What is stuck is not waited for."""
+        """Finish running work and start no more. Stuck work is not awaited."""
         for thread in self._threads:
             thread.shutdown(wait=thread not in self._stuck, cancel_futures=True)
 
@@ -248,7 +248,7 @@ class GenerationSource(Protocol):
 
 
 class Observer(Protocol):
-    """Counts what happens; safe between threads, and quick."""
+    """Counts events; safe between threads, and fast."""
 
     def answered(self, record: LogRecord) -> None:
         """Count a request, by its record in the log."""

@@ -106,7 +106,7 @@ def list_branches(uri: str) -> tuple[BranchInfo, ...]:
 
 
 def delete_branch(uri: str, name: str, context: WriteContext) -> None:
-    """Delete a branch. The next gc removes its rows, unless another version has them.
+    """Delete a branch. The next gc removes its rows, unless a version still uses them.
 
     Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_snapshot`.
     """

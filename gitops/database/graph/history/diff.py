@@ -411,7 +411,7 @@ def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | No
 
 
 def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> FeedPosition:
-    """Return the position of a reader that has this version, and of the one after it the rows up to `after`."""
+    """Return the position after this version, and after the rows up to `after` of the next one."""
     manifest = snapshot.manifest
     return FeedPosition(snapshot.identity.graph_id, snapshot.branch, manifest.n, manifest.txn_id, after)
 

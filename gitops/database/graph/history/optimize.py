@@ -160,7 +160,7 @@ def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> 
 
 
 class _Optimizer(TableWriter):
-    """A writer whose changes leave every row as it is."""
+    """A writer whose changes leave every row unchanged."""
 
     def carry_out(
         self, compact: bool, build: Sequence[_WantedIndex], refresh: bool, options: OptimizeOptions

@@ -245,7 +245,7 @@ class AdjacencyFolder:
         return stat.S_ISDIR(about.st_mode) and _own(about)
 
     def _bound(self, newest: str) -> None:
-        """Remove what was used longest ago until the rest fits."""
+        """Remove the least recently used files until the rest fits."""
         files = []
         with os.scandir(self._folder) as entries:
             for entry in entries:

@@ -184,7 +184,7 @@ def _found(texts: pa.Array, part: ConstantCell, function: Callable[..., Any]) ->
 
 
 def _every_pair(left: Operand, right: Operand, count: int, holds: Callable[[str, str], bool]) -> np.ndarray:
-    """Row by row, where no side is a constant that a kernel takes."""
+    """Compare row by row, if no side is a constant that a kernel accepts."""
     lefts, rights = (
         [side.value] * count if isinstance(side, ConstantCell) else side.to_pylist() for side in (left, right)
     )

@@ -126,7 +126,7 @@ class Projection:
         return rows.take(first_rows(keys, rows.count, read.limit, self._ties(rows)))
 
     def _ranked(self, rows: Bindings) -> tuple[Bindings, pa.Array | None]:
-        """Return the rows whose node has a place in the rank that the query orders by, with their places.
+        """Return the rows whose node is in the rank of the query's order, with their places.
 
         None without a rank.
         """

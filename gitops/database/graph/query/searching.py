@@ -98,7 +98,7 @@ class QuerySearch:
         return places
 
     def _fusion_arguments(self, rank: FusedRank) -> tuple[str, int]:
-        """Return the variable that both ranks are of, and the constant of the fusion."""
+        """Return the common variable of both ranks, and the constant of the fusion."""
         variables = {_target(arm).variable for arm in (rank.first, rank.second)}
         if len(variables) != 1:
             raise GitopsError(Code.QUERY_UNSUPPORTED, "rrf ranks one variable: both of its ranks must be of the same")

@@ -345,7 +345,7 @@ class ReadTable:
         return None if texts is None else texts.find(text)
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """Return the columns of rows that exist, one cell per row id asked for, in that order.
+        """Return the columns of rows that exist, one cell per requested row id, in that order.
 
         Raises GitopsError `query_failed`.
         """
@@ -359,7 +359,7 @@ class ReadTable:
         return self._fetch(row_ids, columns, budget)
 
     def _fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """Return the columns of rows, asked for from the driver, and how large their cells are noted."""
+        """Read the columns of rows from the driver, and record how large their cells are."""
         budget.check()
         with self._reading():
             # The one call that takes stable row ids; it is not public in this release of the driver.
@@ -533,7 +533,7 @@ def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray
 
 
 def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Equal numbers for equal values, from 0 without gaps, and how many there are; without sorting where possible."""
+    """Return equal numbers for equal values, from 0 without gaps, and their count; without sorting if possible."""
     if not len(values):
         return values.astype(np.int64), 0
     low = int(values.min())

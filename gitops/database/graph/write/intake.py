@@ -166,7 +166,10 @@ class RecordReader:
     bytes: int = 0
 
     def rows(self, stream: BinaryIO) -> Iterator[IncomingRow]:
-        """Yield the rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
+        """Yield the rows, in the order of the stream.
+
+        Raises LoadError for a line that is too long to continue after.
+        """
         for size, form in self._objects(stream):
             before, data = self.problems.total, form.get("data", {})
             declared = self._declared(form, data)
@@ -538,7 +541,7 @@ class LoadIntake:
             self._convert_pending()
 
     def finish(self) -> None:
-        """Write what waits. Raises as `add`."""
+        """Write the waiting rows. Raises as `add`."""
         self._convert_pending()
         in_parallel(self._stage, self.tables.values(), tables_at_once(self.snapshot.folder))
 

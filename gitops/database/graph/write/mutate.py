@@ -150,9 +150,9 @@ class Mutator:
 
 
 def _require_head(snapshot: Snapshot, options: MutationOptions) -> None:
-    """Raise ConflictError `head_moved` where the branch is not where the caller expects it.
+    """Raise ConflictError `head_moved` if the branch is not at the expected commit.
 
-    A branch to which nothing was written yet is also at the commit that it was made from: it has the same rows.
+    An unwritten branch is also at the commit from which it was created, because it has the same rows.
     """
     head, fork = snapshot.manifest, snapshot.line.fork
     origin = fork.commit if fork is not None and head.n == fork.n + 1 else None
@@ -239,7 +239,7 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
 
 
 def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
-    """The number of edges of every source whose edges changed, unless the source itself is gone."""
+    """Check the cardinality of every source whose edges changed, unless the source itself is gone."""
     low, high = edge.cardinality
     if (low, high) == (0, None):
         return
@@ -309,7 +309,7 @@ class TableChanges:
 
 @dataclass(slots=True)
 class GraphChanges:
-    """The changes of all tables, made as they are asked for; `entries` are the committed tables by key."""
+    """Changes of all tables, created on demand; `entries` are the committed tables by key."""
 
     folder: GraphFolder
     entries: Mapping[str, TableEntry]
@@ -466,7 +466,7 @@ class MutationRun:
         self.edges += len(rows)
 
     def _select(self, table: TableChanges, predicate: typed.Predicate, columns: Sequence[str]) -> Iterator[Row]:
-        """Yield the committed rows that pass, with these columns; only whole where the driver can narrow them down."""
+        """Yield the committed rows that pass, with these columns; only complete if the driver can filter them."""
         name, sign, operand = self._comparison(table.declared, predicate)
         narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
         if narrowed == NEVER:
@@ -484,7 +484,7 @@ class MutationRun:
     def _comparison(
         self, declared: NodeType | EdgeType, predicate: typed.Predicate
     ) -> tuple[str, ComparisonOperator, Any]:
-        """The column that a predicate tests, how, and what it is compared with."""
+        """Return the column that a predicate tests, the operator, and the compared value."""
         column = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
         place = f"{declared.name}.{predicate.name}"
         return column, predicate.operator, self.operands.compared(predicate.value, predicate.type, place)

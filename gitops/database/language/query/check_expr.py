@@ -125,7 +125,7 @@ def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> type
 
 
 def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
-    """Return a fix that gives a parameter the type of the property that it stands for; other types have none."""
+    """Return a fix that gives a parameter the type of its property; other types have none."""
     if wanted.enum_values is not None or wanted.scalar is Scalar.BLOB:
         return "declare the parameter `String`"
     return f"declare the parameter `${found.name}: {PropType(wanted.scalar, False, wanted.is_list, None, wanted.dimension)}`"

@@ -76,7 +76,7 @@ def coerce_params(types: Mapping[str, PropType], values: object) -> dict[str, An
 
 
 class _Coercion:
-    """Conversions of one parameter; every refusal names it."""
+    """Conversions of one parameter; every rejection contains its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -337,7 +337,7 @@ def _is_drop(step: MigrationStep) -> bool:
 
 
 def _with_dropped(accepted: SchemaIR, desired: SchemaIR, drops: Collection[MigrationStep]) -> SchemaIR:
-    """Return the desired form with what the steps drop."""
+    """Return the desired form plus the parts that the steps drop."""
     return SchemaIR(
         _merged(TypeKind.INTERFACE, accepted.interfaces, desired.interfaces, drops),
         _merged(TypeKind.NODE, accepted.nodes, desired.nodes, drops),

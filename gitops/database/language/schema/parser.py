@@ -113,7 +113,7 @@ class _Parser:
         self._stopped = self._failures >= MAX_PROBLEMS or not self._lexer.resume()
 
     def _skip_to(self, reached: Callable[[], bool], begun: int, *, inside: bool = True) -> bool:
-        """Move to where a condition holds, behind `begun`; False if a declaration or the end comes first."""
+        """Advance to a condition after `begun`; False if a declaration or the end comes first."""
         lexer, depth = self._lexer, 0
         while not self._stopped:
             try:
@@ -201,7 +201,7 @@ class _Parser:
             properties.append(self._property())
 
     def _members(self, read: Callable[[], None]) -> None:
-        """Read a body in its braces, member by member; one that fails is reported and passed over."""
+        """Read a body in its braces, member by member; an invalid member is reported and skipped."""
         lexer = self._lexer
         if lexer.kind is not _LBRACE:
             lexer.unexpected(_LBRACE.value)

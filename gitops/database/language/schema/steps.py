@@ -80,7 +80,7 @@ class AddType(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameType(_MigrationStep):
-    """A type gets another name; the steps after it use the new one."""
+    """A type gets a new name, which the later steps use."""
 
     kind: ClassVar[str] = "rename_type"
     type_kind: TypeKind
@@ -101,7 +101,7 @@ class AddProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameProperty(_MigrationStep):
-    """A property gets another name, which is never the name of an accepted property."""
+    """A property gets a new name, which is never the name of an accepted property."""
 
     kind: ClassVar[str] = "rename_property"
     type_kind: TypeKind
