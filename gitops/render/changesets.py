@@ -118,7 +118,7 @@ def changeset_outcome(record: Changeset) -> str:
     if record.state is ChangesetState.FAILED:
         return f"{name} failed, nothing of it is applied: {record.error}"
     if record.state in BLOCKING:
-        return f"{name} is interrupted, the next apply goes on with it"
+        return f"{name} is interrupted; the next apply continues it"
     if not record.ended:
         return f"{name} is applied, and what is left to do is tried again by every later apply"
     if record.result is not None and record.result.failed:

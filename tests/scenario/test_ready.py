@@ -431,7 +431,7 @@ def test_a_signal_ends_the_wait_and_not_the_report_of_the_apply(converged: Clust
     waiting.then(5, signalled)
     outcome = waited_for(converged, waiting)
     assert (asked, outcome.converged, waiting.waited) == ([True], True, 5)
-    assert "after 5 s" in found(outcome, "serving_not_reached").message
+    assert "within 5 s" in found(outcome, "serving_not_reached").message
 
 
 def test_a_chosen_revision_is_not_waited_for(converged: Cluster) -> None:

@@ -286,7 +286,7 @@ def test_what_an_atomic_run_restored_is_gone_on_with_before_anything_else_is_app
     declared = cluster.options.pop("restores")
     cluster.save()
     refused = cluster.apply(atomic=True)
-    assert "restore.knowledge, which cannot be taken back" in found(refused, "cluster_recovery_pending").message
+    assert "restore.knowledge, which cannot be rolled back" in found(refused, "cluster_recovery_pending").message
     assert not cluster.plan().lands
     cluster.options["restores"] = declared
     cluster.save()

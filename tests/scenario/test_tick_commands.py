@@ -372,7 +372,7 @@ def test_a_request_reaches_only_targets_of_applied_strategies(watched):
     watched.apply()
     watched.opened.clear()
     watched.declare(url="OTHER_SECRET", serving={**SERVING, "target_size": {"target_size": "100cc"}})
-    assert only(watched.ask(Reach.APPLIED)).said.startswith("target prod is not applied as it is declared here")
+    assert only(watched.ask(Reach.APPLIED)).said.startswith("target prod differs from its applied declaration")
     assert watched.opened == []
     watched.declare(serving={**SERVING, "target_size": {"target_size": "100cc"}})
     assert only(watched.ask(Reach.NONE)).said.startswith("a change request from a fork cannot access a target")
@@ -388,7 +388,7 @@ def test_a_target_that_only_has_the_name_of_an_applied_one_is_another_target(wat
     watched.declare(url="OTHER_SECRET", other={**SERVING, "cluster": "serving"})
     new, gone = watched.ask(Reach.APPLIED).what_if
     assert (new.key, gone.key) == ("other", "serving")
-    assert new.said.startswith("target prod is not applied as it is declared here")
+    assert new.said.startswith("target prod differs from its applied declaration")
     assert (gone.said, watched.opened) == ("", ["MZ_URL"])
 
 

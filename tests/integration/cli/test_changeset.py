@@ -241,9 +241,7 @@ def test_old_ledgers_have_no_changesets(folder, capsys):
 def test_a_changeset_that_is_given_up_is_rolled_back_by_the_next_run(folder, capsys):
     folder.record(ONE, *landed(ONE)[:3])
     assert folder.run("fail", ONE.key, "--error", "the node is full") == 0
-    rest = (
-        f"the apply at work, or else the next one, takes back what was prepared: gitops apply --config {folder.place}"
-    )
+    rest = f"the running apply, otherwise the next one, rolls back the prepared changes: gitops apply --config {folder.place}"
     assert capsys.readouterr().out == f"changeset {ONE.key}: rolling_back; {rest}\n"
     assert folder.ledger.changeset(ONE.key).error == "the node is full"
     assert folder.run("fail", ONE.key, "--error", "again") == 1
@@ -336,7 +334,7 @@ def test_what_failed_is_tried_again_as_its_next_attempt_and_keeps_its_record(fol
 def test_only_what_failed_is_tried_again(folder, capsys, length):
     folder.record(ONE, *landed(ONE)[:length])
     assert folder.run("retry", ONE.key) == 1
-    assert "only what failed is tried again" in capsys.readouterr().err
+    assert "only a failed changeset can be retried" in capsys.readouterr().err
     assert folder.run("retry", TWO.key) == 1
     assert "ERROR changeset_not_found" in capsys.readouterr().err
     assert folder.run("retry", "main") == 2

@@ -226,7 +226,7 @@ def _landed(record: Changeset, **facts: object) -> Changeset:
         (
             [_story(created(), landed(created())[:3])],
             CheckState.PENDING,
-            " is interrupted, the next apply continues it",
+            " is interrupted; the next apply continues it",
         ),
         (
             [_story(removing(), landed(removing())[:6])],

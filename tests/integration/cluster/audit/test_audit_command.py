@@ -586,7 +586,7 @@ def test_a_repository_that_cannot_be_written_is_audited_with_a_note(desk: Desk) 
         (desk.clone / place).write_text("in the way")
     report = desk.json("audit", "--json")
     assert report["ok"]
-    assert "could not remember the head" in report["notes"][0]
+    assert "could not store the head" in report["notes"][0]
 
 
 def test_accepting_another_ledger_takes_its_whole_head(desk: Desk) -> None:
