@@ -440,10 +440,14 @@ class BranchScene(Scene):
         return self._local(self._bots, faults)
 
     def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
-        """A signed commit, pushed from the clone."""
+        """A signed commit, pushed from the clone; of a graph that a clone cannot read, with the rows that the command names."""
         local = self._local(self._adas, faults)
         rule = local.rule(CLUSTER)
-        return sign_approval(local.workspace(rule, "ada"), Address(address), local.approval_publisher(rule))
+        given = (local.workspace(rule, "ada"), Address(address), local.approval_publisher(rule))
+        outcome = sign_approval(*given)
+        asked = [re.search(r"--rows (\d+)", each.fix or "") for each in outcome.diagnostics]
+        rows = next((int(found[1]) for found in asked if found is not None), None)
+        return outcome if rows is None else sign_approval(*given, rows=rows)
 
     def make_graphs(self) -> None:
         """None: graphs without a ledger refuse the import of a branch ledger."""
