@@ -1,6 +1,6 @@
 """Commands in texts for people.
 
-The printing program provides the options that select the cluster of its own command.
+The printing program provides the options that select the cluster of the current command.
 """
 
 from __future__ import annotations

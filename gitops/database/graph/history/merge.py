@@ -1,7 +1,7 @@
 """Merging one branch into another: a three-way merge by id, against the newest common version.
 
-1. If the target already contains the source, or the source has no changes, no version is made. If the target has no
-   changes of its own, its tables become those of the source.
+1. If the target already contains the source, or the source has no changes, no version is made. If only the
+   source has changes, the target gets the tables of the source.
 2. A table that only one side changed is taken from that side. In other tables, the rows that the source changed are
    written; a row that both sides changed must have the same result.
 3. The resulting image is checked for rules that a combination of two valid sides can break.
