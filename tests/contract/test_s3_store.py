@@ -343,7 +343,7 @@ def test_without_credentials_the_service_is_not_blamed(s3: S3Place, monkeypatch:
 
 @pytest.mark.parametrize(
     ("reason", "fix"),
-    [("SignatureDoesNotMatch", "credentials of this service"), ("AccessDenied", "let the credentials read")],
+    [("SignatureDoesNotMatch", "credentials of this service"), ("AccessDenied", "allow the credentials to read")],
 )
 def test_credentials_that_are_not_known_are_not_those_that_lack_a_right(
     s3: S3Place, monkeypatch: pytest.MonkeyPatch, reason: str, fix: str

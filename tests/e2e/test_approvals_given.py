@@ -383,7 +383,7 @@ def test_graphs_of_one_name_are_told_apart_with_their_rows(both: Loop) -> None:
     [
         (["--all", "--plan", "0" * 64], "--all cannot be combined with --plan, --rows or --break-glass"),
         (["--all", "--break-glass", "--reason", "x"], "--all cannot be combined with --plan, --rows or --break-glass"),
-        (["--all", "--yes"], "--yes needs --plan"),
+        (["--all", "--yes"], "--yes requires --plan"),
         (["trust.brain", "trust.lab", "--break-glass", "--reason", "x"], "--break-glass approves one change"),
         (["trust.brain", "trust.lab", "--plan", "0" * 64], "--plan brain=..., --plan lab=..."),
         (["trust.brain", "--plan", f"lab={'0' * 64}"], "--plan brain=..."),

@@ -185,7 +185,7 @@ def test_who_is_behind_a_merge_must_be_known_before_its_gates_open(stage: Stage)
     notes = stage.pushed(before, tip)
     assert verdict(notes) is RunResult.DONE
     assert (
-        "no change request gets a report: who the authors are is not known for now, and the next run asks again"
+        "no change request gets a report: the authors are not known yet; the next run asks again"
         in said(notes)
     )
     assert _source(stage.loop) == tip
@@ -406,7 +406,7 @@ def test_more_merges_than_one_run_applies_are_left_to_the_next(stage: Stage, mon
     one, two = _merge(stage, QUERY, OTHER)
     notes = stage.pushed(one, two)
     assert verdict(notes) is RunResult.LOST
-    assert "1 more commits wait" in said(notes)
+    assert "1 more commits are waiting" in said(notes)
     assert verdict(stage.handle(TimerEvent())) is RunResult.DONE
     assert _covers(stage) == [(one,), (two,)]
 

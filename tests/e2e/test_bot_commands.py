@@ -95,7 +95,7 @@ def test_approve_counts_for_the_plan_that_it_names_and_once(stage: Stage) -> Non
     assert len(stage.loop.approvals()) == 1
     # The same comment, delivered again.
     again = stage.handle(stage.last)
-    assert "approved already" in said(again)
+    assert "already approved" in said(again)
     assert len(stage.loop.approvals()) == 1
     before = stage.loop.tip()
     assert verdict(stage.pushed(before, stage.land(1))) is RunResult.DONE

@@ -347,7 +347,7 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_stays(load: Load, root: st
         (["--parquet", "Station"], "use TYPE=FILE"),
         (["--parquet", "Nothing=x.parquet"], "the graph has no type 'Nothing'"),
         (["--parquet", "Station=missing.parquet"], "cannot read missing.parquet as Parquet"),
-        (["--parquet", "Station=x.parquet", "--embeddings", "hash"], "leave out --embeddings"),
+        (["--parquet", "Station=x.parquet", "--embeddings", "hash"], "omit --embeddings"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(load: Load, root: str, options: list[str], message: str) -> None:

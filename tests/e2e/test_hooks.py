@@ -205,7 +205,7 @@ def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
     other = f"{forged}:refs/heads/gitops/ledger/other"
     _refused(loop.push("mallory", other, check=False), "cluster other does not exist")
     loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), ZERO)])
-    _refused(loop.push("mallory", f"{forged}:{LEDGER}", check=False), "other keys and rules than the")
+    _refused(loop.push("mallory", f"{forged}:{LEDGER}", check=False), "different keys and rules from the")
 
 
 @pytest.mark.damaged_ledger(reason="the chain is replaced by one with other keys")
@@ -458,7 +458,7 @@ def test_only_an_approver_merges_in_spite_of_a_check_and_the_request_says_so(loo
     assert f"{email('mallory')} is not an approver of brain" in refused.text
     merged = loop.gitops("bob", "request", "merge", "1", "--force", check=False)
     assert merged.code == 3, merged.text
-    assert "merged in spite of failure gitops/plan/brain: 2 changes; needs approval: graph.legacy" in merged.text
+    assert "merged despite failure gitops/plan/brain: 2 changes; needs approval: graph.legacy" in merged.text
     assert "failure  gitops/apply/brain: 0 applied, 2 deferred or blocked" in merged.text
     comment = loop.book.comments(1)[-1]
     assert comment.author == f"bob <{email('bob')}> (not verified)"
@@ -498,7 +498,7 @@ def test_a_merge_that_no_hook_sees_waits(loop: Loop) -> None:
     loop.move("refs/heads/texts", loop.commit("alice", {"cluster/notes.gq": QUERY}))
     (loop.server / "hooks" / "post-receive").unlink()
     merged = loop.gitops("carol", "request", "merge", "1", check=False)
-    assert (merged.code, "no hook answered; the next `gitops bot sweep` applies it" in merged.text) == (3, True)
+    assert (merged.code, "no hook responded; the next `gitops bot sweep` applies it" in merged.text) == (3, True)
     assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server)).code == 0
     assert loop.status(loop.tip(), "apply") == "success: 1 applied"
 
@@ -528,7 +528,7 @@ def test_a_request_is_closed_and_its_commits_stay(loop: Loop) -> None:
     head = loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n")
     loop.move("refs/heads/retire", head)
     closed = loop.gitops("carol", "request", "close", "1").text
-    assert "request 1: closed; its branch retire is deleted on the server" in closed
+    assert "request 1: closed; its branch retire was deleted on the server" in closed
     assert loop.request(1).state is RequestState.CLOSED
     assert loop.store.resolve("refs/heads/retire") is None
     assert loop.tip("refs/gitops/requests/1/head") == head

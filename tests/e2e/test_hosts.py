@@ -91,8 +91,8 @@ def test_a_repository_without_configuration_is_left_alone(kind: HostKind, hosts:
         ("refs/GitOps/locks/brain", "a ref of the bot"),
         ("refs/heads/gitop\u017f/approvals/brain/x", "a ref of the bot"),
         ("refs/heads/Main", "this is refs/heads/main"),
-        (f"refs/replace/{'1' * 40}", "refs/replace makes git show other commits"),
-        (f"refs/Replace/{'1' * 40}", "refs/replace makes git show other commits"),
+        (f"refs/replace/{'1' * 40}", "refs/replace makes git show different commits"),
+        (f"refs/Replace/{'1' * 40}", "refs/replace makes git show different commits"),
     ],
 )
 def test_names_that_stand_for_other_refs_are_refused(loop: Loop, ref: str, reason: str) -> None:

@@ -72,7 +72,7 @@ def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop)
     # What came later stays.
     dropped.move(MAIN, dropped.commit("alice", {"cluster/legacy.pg": LATER}))
     before = dropped.gitops("alice", "revert", "7", "--dry-run").text
-    assert "revert entry 7 of brain: 2 changes taken back\n cluster/notes.gq | 2 +-" in before
+    assert "revert entry 7 of brain: 2 changes rolled back\n cluster/notes.gq | 2 +-" in before
     assert " before it, graph notes was at version 4, with 8 rows\n" in before
     assert "request" not in before
     said = dropped.gitops("alice", "revert", "7").text

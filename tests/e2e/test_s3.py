@@ -336,7 +336,7 @@ def test_a_bucket_that_is_missing_holds_no_lock(gitops: Command) -> None:
     assert "the bucket does not exist" in shown
 
 
-CREATE, PERMIT, START = "create the bucket", "let the credentials read", "check that the service runs"
+CREATE, PERMIT, START = "create the bucket", "allow the credentials to read", "check that the service runs"
 
 
 @pytest.mark.parametrize(

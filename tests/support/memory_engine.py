@@ -150,7 +150,7 @@ class MemoryEngine:
         """Refuse what the real planner does not support, and another graph."""
         graph = self._opened(uri)
         if incarnation not in (None, graph.incarnation):
-            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+            raise ConflictError("graph_replaced", f"{uri} is a different graph", path=uri)
         migration = plan_migration(accept_schema(graph.source or b""), accept_schema(schema_source))
         if not migration.supported:
             first = migration.unsupported[0]
@@ -228,7 +228,7 @@ class MemoryEngine:
         graph = self._opened(uri)
         self._check_fence(uri, graph, fence)
         if incarnation not in (None, graph.incarnation):
-            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+            raise ConflictError("graph_replaced", f"{uri} is a different graph", path=uri)
         self.check_restore(uri, order, graph.source or b"")
         (rows,) = (rows for version, _, rows in graph.earlier if version == order.version)
         if (order, rows) == (graph.restored, graph.rows):
@@ -258,7 +258,7 @@ class MemoryEngine:
         if graph is None or (graph.deleted and graph.incarnation == order.incarnation):
             return
         if self._opened(uri).incarnation != order.incarnation:
-            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+            raise ConflictError("graph_replaced", f"{uri} is a different graph", path=uri)
         if graph.rows > order.max_rows:
             raise GitopsError("graph_grown", f"{uri} has {graph.rows} rows", path=uri)
         if self.deleted_by(uri, order.incarnation) & set(order.approvals):

@@ -31,7 +31,7 @@ _NAMES = re.compile(r"(?<![\w$-])[A-Z][A-Z_]*(?![\w-])")
 # For whom a command is, from the words before it; the first that is found. Otherwise it is for the reader.
 _FOR = (
     (re.compile(r"on (?:the|that) (?:server|machine)|on a server|[Ww]ho may apply"), "operator"),
-    (re.compile(r"a person of approvals.break_glass"), "alone"),
+    (re.compile(r"a person listed in approvals.break_glass"), "alone"),
     (
         re.compile(r"another (?:person|approver)|an approver|not an author|(?:can|may|[Tt]o) approve|approve:"),
         "approver",

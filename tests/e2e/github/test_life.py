@@ -433,9 +433,9 @@ def test_ten_minutes_without_comments_change_no_outcome(hub: Hub, runner: Runner
     hub.push("bob", "body", {"cluster/README.md": b"More words.\n"}, one.head)
     good(runner)
     limit.times = 0
-    assert "the forge did not take its comment" in runner.tick("sweep").text
+    assert "the forge did not accept its comment" in runner.tick("sweep").text
     assert hub.tip("refs/heads/body")[:12] in hub.comment(one.number)
-    assert "the forge did not take its comment" not in runner.tick("sweep").text
+    assert "the forge did not accept its comment" not in runner.tick("sweep").text
     hub.server.calls.clear()
 
 

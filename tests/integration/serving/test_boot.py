@@ -734,7 +734,7 @@ def test_records_do_not_wait_for_a_reader_that_stands_still():
             log.info("number %s", number)
         stream.released.set()
     texts = [json.loads(each)["text"] for each in stream.getvalue().splitlines()]
-    missing = "5 record(s) are missing here: the log was not read in time"
+    missing = "records missing here, because the log was not read in time: 5"
     assert texts == ["first", missing, "number 0", "number 1", "number 2"]
     log.info("directly")
     assert "directly" in stream.getvalue()

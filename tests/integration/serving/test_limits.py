@@ -571,7 +571,7 @@ def test_a_source_that_cannot_be_read_is_refused(tmp_path):
     large = tmp_path / "large"
     large.write_bytes(b" " * (4 * 1024 * 1024 + 1))
     assert "has more than" in load(S_FILE=str(large))[1][0]
-    assert "reads no secrets of AWS" in load(S_AWS_SECRET="prod/tokens", S_JSON='{"ada": "x"}')[1][0]
+    assert "cannot read AWS secrets" in load(S_AWS_SECRET="prod/tokens", S_JSON='{"ada": "x"}')[1][0]
 
 
 NEVER_S = 3600.0

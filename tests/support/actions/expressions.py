@@ -49,7 +49,7 @@ def evaluate(source: str, contexts: Mapping[str, Any]) -> Any:
     reader = _Reader(found[1] if found else source, contexts)
     value = reader.either()
     if reader.peek() is not None:
-        raise ExpressionError(f"{source!r}: {reader.peek()!r} is too much")
+        raise ExpressionError(f"{source!r}: {reader.peek()!r} is too many")
     return value
 
 

@@ -132,7 +132,7 @@ REFUSED: Mapping[str, tuple[str, Callable[[Stage], str]]] = {
     "a critical header that the library knows": ("critical_header", lambda s: s.token(head={"crit": ["b64"], "b64": True})),
     "an empty list of critical headers": ("critical_header", lambda s: s.token(head={"crit": []})),
     "a detached body": ("critical_header", lambda s: s.token(head={"b64": False})),
-    "a token of another type": ("type", lambda s: s.token(head={"typ": "logout+jwt"})),
+    "a token of a different type": ("type", lambda s: s.token(head={"typ": "logout+jwt"})),
     "another audience": ("audience", lambda s: s.token(aud="other")),
     "a longer audience": ("audience", lambda s: s.token(aud="brain2")),
     "other audiences": ("audience", lambda s: s.token(aud=["other", 7])),
@@ -319,9 +319,9 @@ def test_keys_are_read_only_by_who_may_wait():
     ("path", "said", "why"),
     [
         (DISCOVERY, {"issuer": "https://other.example", "jwks_uri": "https://other.example/keys"}, "another issuer"),
-        (DISCOVERY, {"issuer": "http://127.0.0.1:0"}, "no address of keys"),
-        (DISCOVERY, {"issuer": "http://127.0.0.1:0", "jwks_uri": "http://keys.example/keys"}, "no address of keys"),
-        (DISCOVERY, {"issuer": "http://127.0.0.1:0", "jwks_uri": "file:///etc/keys"}, "no address of keys"),
+        (DISCOVERY, {"issuer": "http://127.0.0.1:0"}, "no permitted address for its keys"),
+        (DISCOVERY, {"issuer": "http://127.0.0.1:0", "jwks_uri": "http://keys.example/keys"}, "no permitted address for its keys"),
+        (DISCOVERY, {"issuer": "http://127.0.0.1:0", "jwks_uri": "file:///etc/keys"}, "no permitted address for its keys"),
         (DISCOVERY, ["x"], "not a JSON object"),
         (KEYS, {"keys": {}}, "not a list"),
         (KEYS, {"keys": [ONE.form] * 101}, "not a list of at most"),
@@ -347,7 +347,7 @@ def test_an_issuer_elsewhere_cannot_send_the_server_to_its_own_machine():
     stage.rules = replace(stage.rules, issuer="https://elsewhere.example")
     said = {"issuer": stage.rules.issuer, "jwks_uri": "http://127.0.0.1:9/keys"}
     stage.provider.broken[DISCOVERY] = (200, json.dumps(said).encode())
-    assert "no address of keys" in unavailable(stage, stage.token(iss=stage.rules.issuer))
+    assert "no permitted address for its keys" in unavailable(stage, stage.token(iss=stage.rules.issuer))
 
 
 # Claims

@@ -169,17 +169,17 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
     "rewritten message": (5, Lie(message="apply(brain): nothing to see here\n"), "ledger_entry_invalid", "message"),
     "number gap": (5, Lie(saying(number=6)), "ledger_chain_broken", "has number 6"),
     "dated backwards": (5, Lie(saying(at="2026-07-02T10:00:00Z")), "ledger_chain_broken", "dated before"),
-    "another cluster": (
+    "a different cluster": (
         5,
         Lie(lambda e: replace(e, target=replace(e.target, cluster="heart"))),
         "ledger_entry_invalid",
-        "another cluster",
+        "a different cluster",
     ),
     "another branch": (
         5,
         Lie(lambda e: replace(e, target=replace(e.target, ref="refs/heads/next"))),
         "ledger_entry_invalid",
-        "another cluster",
+        "a different cluster",
     ),
     "signed by an approver": (5, Lie(signer="ada"), "ledger_signature_invalid", "may not sign the ledger"),
     "signed by a stranger": (5, Lie(signer="mallory"), "ledger_signature_invalid", "may not sign the ledger"),
@@ -198,7 +198,7 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
         9,
         Lie(saying(changes=(), approvals=())),
         "ledger_change_unapproved",
-        "without an approval of that change",
+        "without an approval",
     ),
     "approval for nothing": (7, Lie(saying(changes=())), "ledger_entry_invalid", "does not change"),
     "no such operation": (5, Lie(change("schema.notes", operation="improve")), "ledger_entry_invalid", "improve"),
@@ -207,7 +207,7 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
         5,
         Lie(saying(state_revision=7)),
         "ledger_state_mismatch",
-        "and the entry records revision",
+        "but the entry records revision",
     ),
     "state revision skipped": (
         5,
@@ -253,22 +253,22 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
     "no source": (5, Lie(saying(source=None)), "ledger_entry_invalid", "source commit"),
     "an older version": (5, Lie(saying(version=3)), "ledger_entry_invalid", "version 3 follows version 5"),
     "changeset": (5, Lie(saying(changeset="chs-0")), "ledger_entry_invalid", "changeset"),
-    "config digest": (4, Lie(saying(config_digest=OTHER)), "ledger_source_mismatch", "another configuration"),
+    "config digest": (4, Lie(saying(config_digest=OTHER)), "ledger_source_mismatch", "a different configuration"),
     "folder tree": (
         4,
         Lie(lambda e: replace(e, source=SourceRevision(e.source.commit if e.source else "", "ab" * 20))),
         "ledger_source_mismatch",
-        "another cluster folder",
+        "a different cluster folder",
     ),
-    "authors left out": (6, Lie(saying(authors=())), "ledger_source_mismatch", "not the people of its origins"),
+    "authors left out": (6, Lie(saying(authors=())), "ledger_source_mismatch", "differ from the people in its origins"),
     "origins left out": (6, Lie(saying(authors=(), origins=())), "ledger_source_mismatch", "for graph.legacy"),
     "origins not carried on": (7, Lie(saying(authors=(), origins=())), "ledger_source_mismatch", "for graph.legacy"),
     "a signer made up": (6, Lie(signed_by("ada")), "ledger_source_mismatch", "is not signed by ada"),
-    "converged to another configuration": (
+    "converged to a different configuration": (
         6,
         Lie(state=lambda s: replace(s, config_digest=OTHER)),
         "ledger_source_mismatch",
-        "another configuration",
+        "a different configuration",
     ),
 }
 
@@ -288,7 +288,7 @@ def test_a_state_is_converged_only_if_it_is_what_the_source_declares(life: Life)
     report = life.audit(life.forge(6, Lie(state=lambda state: replace(state, config_digest=wanted))))
     assert report.finding is not None
     assert (report.finding.number, report.finding.code) == (6, "ledger_source_mismatch")
-    assert "not what its source commit declares" in report.finding.detail
+    assert "not match what its source commit declares" in report.finding.detail
 
 
 def test_a_source_commit_continues_the_one_before(life: Life) -> None:
@@ -299,7 +299,7 @@ def test_a_source_commit_continues_the_one_before(life: Life) -> None:
     report = life.audit(life.forge(6, Lie(lie)))
     assert report.finding is not None
     assert (report.finding.number, report.finding.code) == (6, "ledger_source_mismatch")
-    assert "does not continue" in report.finding.detail
+    assert "does not follow" in report.finding.detail
 
 
 def test_the_first_lie_is_named_though_true_entries_follow(life: Life) -> None:
@@ -626,4 +626,4 @@ def without_status(state: LedgerState) -> LedgerState:
 def test_the_end_of_a_changeset_changes_nothing_else(dropped: Life, lie: Callable[[LedgerState], LedgerState]) -> None:
     report = dropped.audit(dropped.forge(len(dropped.chain()), Lie(state=lie)))
     (finding,) = report.findings
-    assert (finding.code, "than what was observed" in finding.detail) == ("ledger_state_mismatch", True)
+    assert (finding.code, "than its observations" in finding.detail) == ("ledger_state_mismatch", True)

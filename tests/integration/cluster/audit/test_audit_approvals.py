@@ -407,7 +407,7 @@ EMERGENCY_LIES: dict[str, tuple[int, Lie, str, str]] = {
         OWING,
         Lie(lambda e: replace(e, approvals=tuple(replace(u, via=Via.SIGNATURE) for u in e.approvals))),
         UNAPPROVED,
-        "its commit says otherwise",
+        "its commit contradicts this",
     ),
     "settled by a person who did not sign": (SETTLING, Lie(settlement(principal="ada")), MISMATCH, "says otherwise"),
     "settled under another id": (SETTLING, Lie(settlement(countersignature=OTHER_ID)), MISMATCH, "says otherwise"),

@@ -159,7 +159,7 @@ def test_the_url_says_whether_the_connection_is_encrypted(stand_in):
 def test_a_role_that_does_not_exist_is_denied(stand_in):
     url = Secret("MZ_URL", stand_in.url("stranger"))
     with (
-        pytest.raises(RemoteError, match="refuses the login") as failure,
+        pytest.raises(RemoteError, match="rejects the login") as failure,
         MaterializeTarget(address(stand_in, url=url)),
     ):
         raise AssertionError("it opened")
