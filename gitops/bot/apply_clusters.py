@@ -238,8 +238,7 @@ def _apply_step(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
-    drifted = any(each.code == Code.DRIFT_OPEN for each in outcome.diagnostics)
-    return _Applied(None if lost else after, drifted=drifted)
+    return _Applied(None if lost else after, drifted=any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics))
 
 
 def _requests_of_step(
