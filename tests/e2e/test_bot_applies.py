@@ -184,10 +184,7 @@ def test_who_is_behind_a_merge_must_be_known_before_its_gates_open(stage: Stage)
     tip = stage.land(1)
     notes = stage.pushed(before, tip)
     assert verdict(notes) is RunResult.DONE
-    assert (
-        "no change request gets a report: the authors are not known yet; the next run asks again"
-        in said(notes)
-    )
+    assert "no change request gets a report: the authors are not known yet; the next run asks again" in said(notes)
     assert _source(stage.loop) == tip
     assert stage.loop.sign_approval("bob", "graph.legacy", request=2).ok
     waits = stage.land(2)

@@ -320,8 +320,16 @@ def test_keys_are_read_only_by_who_may_wait():
     [
         (DISCOVERY, {"issuer": "https://other.example", "jwks_uri": "https://other.example/keys"}, "another issuer"),
         (DISCOVERY, {"issuer": "http://127.0.0.1:0"}, "no permitted address for its keys"),
-        (DISCOVERY, {"issuer": "http://127.0.0.1:0", "jwks_uri": "http://keys.example/keys"}, "no permitted address for its keys"),
-        (DISCOVERY, {"issuer": "http://127.0.0.1:0", "jwks_uri": "file:///etc/keys"}, "no permitted address for its keys"),
+        (
+            DISCOVERY,
+            {"issuer": "http://127.0.0.1:0", "jwks_uri": "http://k.example/keys"},
+            "no permitted address for its keys",
+        ),
+        (
+            DISCOVERY,
+            {"issuer": "http://127.0.0.1:0", "jwks_uri": "file:///etc/keys"},
+            "no permitted address for its keys",
+        ),
         (DISCOVERY, ["x"], "not a JSON object"),
         (KEYS, {"keys": {}}, "not a list"),
         (KEYS, {"keys": [ONE.form] * 101}, "not a list of at most"),
