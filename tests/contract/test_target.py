@@ -369,7 +369,7 @@ def test_a_target_that_goes_down_is_unreachable_and_a_statement_indeterminate(wo
     world.add_cluster("serving")
     world.stop()
     assert target.drop_replica("serving", "main").outcome is ReplicaOutcome.INDETERMINATE
-    with pytest.raises(RemoteError, match="does not answer"):
+    with pytest.raises(RemoteError, match="does not respond"):
         target.clusters()
     world.start()
     assert set(target.clusters()) == {"serving"}

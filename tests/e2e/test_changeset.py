@@ -183,7 +183,7 @@ def test_a_second_signal_leaves_the_intent_and_the_next_run_looks_first(folder):
     run.signal(signal.SIGTERM)
     code, out = run.ended()
     assert code == 128 + signal.SIGTERM
-    assert "node_indeterminate schema.g: the run did not wait for its end" in out
+    assert "node_indeterminate schema.g: the run did not wait for the change to end" in out
     (intent,) = intents(folder)
     events = [json.loads(line) for line in (folder.parent / "events.jsonl").read_text().splitlines()]
     (lost,) = (e["data"] for e in events if e["type"] == "node_indeterminate")

@@ -69,7 +69,7 @@ def run(graph: WrittenGraph, capsys: pytest.CaptureFixture[str]) -> Run:
         (b'{"type":"P","data":{"k":"x","n":10}}', "@range violation on P.n"),
         (b'{"type":"P","data":{"k":"\xff"}}', "record 2: the line is not UTF-8 at byte 25"),
         (b'{"type":"P","data":{"k":"x"', "invalid JSON at record 2"),
-        (b'{"type":"P","data":{"k":"x","k":"y"}}', "given twice"),
+        (b'{"type":"P","data":{"k":"x","k":"y"}}', "appears twice"),
     ],
 )
 def test_bad_data_is_told_by_line_and_code_and_changes_nothing(

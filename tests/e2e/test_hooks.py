@@ -490,7 +490,7 @@ def test_a_merge_that_another_run_holds_up_waits(loop: Loop) -> None:
     lock = "refs/gitops/locks/brain"
     loop.store.update_refs([RefUpdate(lock, loop.tip(lock), ZERO)])
     assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server)).code == 0
-    (command,) = re.findall(r"another run is at work; to wait: gitops (.+)$", merged.text, re.MULTILINE)
+    (command,) = re.findall(r"another run is in progress; to wait: gitops (.+)$", merged.text, re.MULTILINE)
     assert loop.gitops("carol", *shlex.split(command)).code == 0
 
 

@@ -170,7 +170,7 @@ def test_check_and_diff_write_nothing_and_fmt_writes(folder, capsys):
     told = capsys.readouterr().out
     assert "formatted a.pg: digest " in told
     assert "an update of schema.g" in told
-    assert "the plan then shows 2 update(s): graph.g, schema.g" in told
+    assert "the plan then shows 2 updates: graph.g, schema.g" in told
     assert (folder / "a.pg").read_bytes() == TIDY
     assert main(["fmt", "--check", *config]) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["a.pg", "cluster.yaml"]

@@ -419,7 +419,7 @@ def test_what_staging_has_applied_comes_to_production(loop: Loop) -> None:
     tried = loop.gitops("alice", "promote", "staging", "brain", "--dry-run").text
     assert "cluster/cluster.yaml" in tried
     assert "6 files changed" in tried
-    assert "not declared, so they stay: README.md\n" in tried
+    assert "not declared, so they are kept: README.md\n" in tried
     assert "request" not in tried
     assert loop.program("alice", "git", "branch", "--list", "promote*").text == ""
 
@@ -456,7 +456,7 @@ def test_on_a_forge_the_branch_is_made_and_its_push_is_said(loop: Loop) -> None:
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("carol", {"gitops.yaml": hosted.encode()}))])
     said = loop.gitops("alice", "promote", "staging", "brain").text
     assert "graph.legacy" in said
-    assert "push it, and open its change request: git push origin promote-staging-to-brain\n" in said
+    assert "push it, then open its change request: git push origin promote-staging-to-brain\n" in said
     assert "promote-staging-to-brain" in loop.program("alice", "git", "branch", "--list", "promote*").text
     assert loop.store.resolve("refs/heads/promote-staging-to-brain") is None
 

@@ -171,7 +171,7 @@ def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(hos
     ("change", "kind", "words"),
     [
         ({"GITOPS_TOKEN": ""}, "github", "set GITOPS_TOKEN"),
-        ({}, None, "select it: --forge"),
+        ({}, None, "name it: --forge"),
         ({"GIT_CONFIG_GLOBAL": "/dev/null"}, "github", "user.name"),
     ],
 )

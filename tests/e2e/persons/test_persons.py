@@ -89,7 +89,7 @@ def test_the_merge_of_a_request_on_a_forge_is_reverted_from_a_clone() -> None:
         there.merge("carol", 1)
         assert "1 change rolled back" in there.good("bob", "gitops", "revert", "--request", "1", "--dry-run")
         refused = there.run("bob", "gitops", "revert", "--request", "7", "--dry-run")
-        assert (refused.code, "names no merge of request 7" in refused.text) == (1, True)
+        assert (refused.code, "records no merge of request 7" in refused.text) == (1, True)
         assert "the issues of this repository are on github" in there.run("bob", "gitops", "issue", "list").text
 
 

@@ -158,7 +158,7 @@ def test_a_server_with_a_stuck_query_is_not_ready():
     with admin.address() as client:
         admin.answering[1].load = Load(0, 0, 0, stuck=2)
         answer = client.get("/readyz")
-        reasons = ["threads that are held by work past its time limit: 2"]
+        reasons = ["threads that are blocked by work past its time limit: 2"]
         assert (answer.status_code, answer.json()["reasons"]) == (503, reasons)
         assert client.get("/livez").status_code == 200
 
@@ -175,7 +175,7 @@ def test_strict_readiness_wants_every_graph_and_the_newest_revision():
         assert client.get("/readyz").status_code == 200
         sound.pending = None
         sound.source.publish(two_graphs())
-        assert client.get("/readyz?strict=1").json()["reasons"] == ["1 graph(s) are quarantined"]
+        assert client.get("/readyz?strict=1").json()["reasons"] == ["quarantined graphs: 1"]
         assert client.get("/readyz?strict=0").status_code == 200
 
 

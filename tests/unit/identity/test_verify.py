@@ -137,7 +137,7 @@ REFUSED: Mapping[str, tuple[str, Callable[[Stage], str]]] = {
     "a longer audience": ("audience", lambda s: s.token(aud="brain2")),
     "other audiences": ("audience", lambda s: s.token(aud=["other", 7])),
     "no audience": ("audience", lambda s: s.token(aud=None)),
-    "another issuer": ("issuer", lambda s: s.token(iss="https://elsewhere.example")),
+    "a different issuer": ("issuer", lambda s: s.token(iss="https://elsewhere.example")),
     "an issuer with a slash more": ("issuer", lambda s: s.token(iss=f"{s.provider.issuer}/")),
     "no issuer": ("issuer", lambda s: s.token(iss=None)),
     "expired": ("expired", lambda s: s.token(exp=NOW.timestamp() - 31)),
@@ -318,7 +318,11 @@ def test_keys_are_read_only_by_who_may_wait():
 @pytest.mark.parametrize(
     ("path", "said", "why"),
     [
-        (DISCOVERY, {"issuer": "https://other.example", "jwks_uri": "https://other.example/keys"}, "another issuer"),
+        (
+            DISCOVERY,
+            {"issuer": "https://other.example", "jwks_uri": "https://other.example/keys"},
+            "a different issuer",
+        ),
         (DISCOVERY, {"issuer": "http://127.0.0.1:0"}, "no permitted address for its keys"),
         (
             DISCOVERY,

@@ -409,8 +409,8 @@ EMERGENCY_LIES: dict[str, tuple[int, Lie, str, str]] = {
         UNAPPROVED,
         "its commit contradicts this",
     ),
-    "settled by a person who did not sign": (SETTLING, Lie(settlement(principal="ada")), MISMATCH, "says otherwise"),
-    "settled under another id": (SETTLING, Lie(settlement(countersignature=OTHER_ID)), MISMATCH, "says otherwise"),
+    "settled by a person who did not sign": (SETTLING, Lie(settlement(principal="ada")), MISMATCH, "contradicts this"),
+    "settled under another id": (SETTLING, Lie(settlement(countersignature=OTHER_ID)), MISMATCH, "contradicts this"),
     "settled although nothing is owed": (SETTLING, Lie(settlement(approval_id=OTHER_ID)), MISMATCH, "not open"),
     "settled twice": (SETTLING, Lie(lambda e: replace(e, settled=e.settled * 2)), MISMATCH, "not open"),
     "settled by the way": (

@@ -157,9 +157,9 @@ BAD_VALUES = [
     ("src", "a", "P has no property 'src'"),
     ("_rowid", 1, "P has no property '_rowid'"),
     ("id", "b", "'id' is 'b', but the key of P requires 'a'"),
-    ("id", 7, "'id' is not a text"),
-    ("id", "", "'id' is not a text"),
-    ("id", None, "'id' is not a text"),
+    ("id", 7, "'id' is not a valid id"),
+    ("id", "", "'id' is not a valid id"),
+    ("id", None, "'id' is not a valid id"),
     ("k", None, "P.k is required"),
 ]
 
@@ -176,7 +176,7 @@ def test_a_value_that_does_not_fit_is_refused(uri: str, name: str, value: object
 BAD_LINES = [
     (b"{", "invalid JSON at record 1"),
     (b"[]", "is not a JSON object"),
-    (b'{"type":"P","data":{"k":"a","k":"b"}}', "given twice"),
+    (b'{"type":"P","data":{"k":"a","k":"b"}}', "appears twice"),
     (b'{"type":"P","data":{"k":"a","f":NaN}}', "not a JSON number"),
     (b'{"type":"P","data":{"k":"a","f":1e999}}', "expects F32?"),
     (b'{"type":"P","data":{"k":"a"},"more":1}', "unknown member 'more'"),
@@ -486,7 +486,7 @@ def test_problems_are_counted_beyond_those_that_are_shown(graph: WrittenGraph, m
         (b'\xef\xbb\xbf{"type":"P","data":{"k":"a"}}', "invalid JSON"),
         (b'{"type":"P","data":{"k":"a"}', "invalid JSON"),
         (b'{"type":"P","data":{"k":"a"}} {"type":"P","data":{"k":"b"}}', "invalid JSON"),
-        (b'{"type":"P","type":"P","data":{"k":"a"}}', "given twice"),
+        (b'{"type":"P","type":"P","data":{"k":"a"}}', "appears twice"),
         (b'{"type":"P","data":{"k":"a","n":' + b"1" * 4_301 + b"}}", "invalid JSON"),
         (b'{"type":"P","data":{"k":"a","n":-Infinity}}', "not a JSON number"),
         (b'{"type":"P","data":{"k":{"a":1}}}', "expects String"),

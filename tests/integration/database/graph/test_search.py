@@ -300,7 +300,7 @@ def test_a_shorter_vector_is_asked_for_once_it_is_known_to_matter() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]}, "3 numbers, and the property has 4"),
+        ({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]}, "3 numbers, but the property has 4"),
         ({"data": []}, "one vector for each text"),
         ({"data": [{"index": 1, "embedding": [1.0] * 4}]}, "one vector for each text"),
         ({"data": [{"index": 0, "embedding": ["1"] * 4}]}, "invalid vector"),
