@@ -57,10 +57,11 @@ $(PROGRAM): scaffold/requirements.txt $(SOURCES) | $(BUILD)
 	$(editable)
 	@touch $@
 
+# The lock is complete, and pip resolves again for a package that asks for an extra of another one, which hashes do not permit.
 $(READY): requirements.lock $(SOURCES)
 	$(environment)
 	@echo 'Installing gitops and its test tools into $(VENV): about 275 MB to download.'
-	$(call install,--require-hashes --requirement requirements.lock)
+	$(call install,--no-deps --require-hashes --requirement requirements.lock)
 	$(editable)
 	@touch $@ $(PROGRAM) $(BUILD)
 
