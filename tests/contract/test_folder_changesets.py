@@ -324,3 +324,13 @@ def test_a_batch_with_another_content_is_refused() -> None:
     path = f"{layout.CHANGESETS}/{name}"
     store.write(path, (store.read(path) or b"").replace(b"q001", b"q009"))
     assert code_of(lambda: folder(store).changeset(key(1))) == "changeset_invalid"
+
+
+def test_an_index_whose_events_differ_from_those_in_the_file_is_refused() -> None:
+    store = imported()
+    record(folder(store), *created(1, "a"), *drafts(1, ready("a")))
+    path = layout.events_key(key(1))
+    events = store.read(path)
+    store.write(layout.INDEX, (store.read(layout.INDEX) or b"").replace(b"T09:00:00Z", b"T08:00:00Z"))
+    assert code_of(lambda: record(folder(store), *drafts(1, PASSING[0]))) == "changeset_invalid"
+    assert store.read(path) == events

@@ -171,11 +171,19 @@ class ChangesetRecords:
         return tuple(dict.fromkeys(found))
 
     def events_of(self, key: str) -> tuple[ChangesetEvent, ...]:
-        """Return the events of a changeset; none if it is archived."""
-        begin = self.newest[0].seq if self.newest else None
+        """Return the events of a changeset; none if it is archived.
+
+        Events of the newest write may be in the file already. Later ones in it are from a write after this reading began.
+        """
         stored = read_events(self._read(layout.events_key(key)) or b"") if is_changeset_key(key) else ()
-        known = [event for event in stored if begin is None or event.seq < begin]
-        return (*known, *(event for event in self.newest if event.changeset == key))
+        if not self.newest:
+            return stored
+        known, newest = {event.seq: event for event in stored}, [e for e in self.newest if e.changeset == key]
+        for event in newest:
+            if known.get(event.seq, event) != event:
+                detail = f"event {event.seq} is not the same as in {layout.INDEX}"
+                raise IntegrityError(Code.CHANGESET_INVALID, detail, path=layout.events_key(key))
+        return (*(event for event in stored if event.seq < self.newest[0].seq), *newest)
 
     def events(self, after: int, key: str | None) -> tuple[ChangesetEvent, ...]:
         """Return the events after a number, of one changeset or of all, in order."""
