@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -101,6 +101,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
             )
             for c in (e.change for e in chosen)
         ]
+        seen = _with_remedies(seen, chosen, options)
         about = [each.about for each in seen if each.ok and each.about is not None]
         if len(about) < len(chosen):
             return _show_outcomes(seen, options, others)
@@ -109,7 +110,8 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
             return shared.FAILED if _on_terminal(options) else shared.USAGE
         # A person took their time: what is signed is planned on what the remote has now.
         local.relist()
-    return _show_outcomes(sign_approvals([each.change for each in chosen], emergency=options.reason), options, others)
+    signed = sign_approvals([each.change for each in chosen], emergency=options.reason)
+    return _show_outcomes(_with_remedies(signed, chosen, options), options, others)
 
 
 def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
@@ -216,7 +218,8 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
             alone = len(rules) == 1 or (not rules_of(address).in_folder and address.name == cluster)
             return address if alone else f"{cluster}/{address}"
 
-        others.extend(replace(each, path=name(Address(each.path))) for each in missing.diagnostics)
+        left_out = _for_others(missing.diagnostics, options, None if len(rules) == 1 else rule.name)
+        others.extend(replace(each, path=name(Address(each.path))) for each in left_out)
         found += [
             _Chosen(name(address), rule.name, _change_of(options, local, rule, address))
             for address in missing.addresses
@@ -282,7 +285,6 @@ def _show_outcomes(
     others: tuple[Diagnostic, ...] = (),
 ) -> int:
     """Print each approval, and why `others` were left out; one alone as every command prints it."""
-    outcomes = [_for_others(each, options) for each in outcomes]
     if len(outcomes) == 1 and not others:
         return shared.show(outcomes[0], options)
     ok = all(each.ok for each in outcomes)
@@ -301,28 +303,37 @@ def _show_outcomes(
     return shared.OK if ok else shared.FAILED
 
 
-def _for_others(
-    outcome: ApproveOutcome | DecisionOutcome, options: argparse.Namespace
-) -> ApproveOutcome | DecisionOutcome:
-    """Return the same refusal with remedies for a different person.
+def _with_remedies(
+    outcomes: Sequence[ApproveOutcome], chosen: Sequence[_Chosen], options: argparse.Namespace
+) -> list[ApproveOutcome]:
+    """Return the outcome of each change with remedies that select its cluster, if its name in the command does so."""
+    clusters = [None if each.word == each.change.address else each.cluster for each in chosen]
+    return [
+        replace(outcome, diagnostics=tuple(_for_others(outcome.diagnostics, options, cluster)))
+        for outcome, cluster in zip(outcomes, clusters, strict=True)
+    ]
 
-    They include the request and the cluster.
+
+def _for_others(problems: Iterable[Diagnostic], options: argparse.Namespace, cluster: str | None) -> Diagnostics:
+    """Return the same problems with remedies for a different person.
+
+    They include the request and the cluster: `cluster`, if the command did not select one.
     """
-    chosen = [(f"--{name}", getattr(options, name, None)) for name in ("request", "cluster")]
+    chosen = [("--request", options.request), ("--cluster", options.cluster or cluster)]
     words = " ".join(shlex.join((name, str(value))) for name, value in chosen if value is not None)
 
     def name(each: Diagnostic) -> Diagnostic:
         if each.fix is None or each.code == Code.APPROVAL_NOT_CONFIRMED:
             return each
         fix, more = each.fix, words
-        if getattr(options, "break_glass", False) and each.code == Code.APPROVAL_VIA_REFUSED:
+        if options.break_glass and each.code == Code.APPROVAL_VIA_REFUSED:
             fix = f"ask an approver who is not an author to run: gitops approve {each.path}"
-        elif getattr(options, "break_glass", False) and each.code == Code.APPROVAL_SIGNER_NOT_ALLOWED:
+        elif options.break_glass and each.code == Code.APPROVAL_SIGNER_NOT_ALLOWED:
             fix = f"ask a person listed in approvals.break_glass to run: gitops approve {each.path}"
             more = f"{words} --break-glass --reason {shlex.quote(options.reason)}".strip()
         return replace(each, fix=re.sub(r"(gitops approve [a-z]+\.[\w.-]+)(?! -)", rf"\1 {more}", fix) if more else fix)
 
-    return replace(outcome, diagnostics=tuple(map(name, outcome.diagnostics)))
+    return Diagnostics(map(name, problems))
 
 
 def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool = False, verbose: bool = False) -> str:

@@ -488,6 +488,9 @@ _APPROVE_AGAIN = frozenset(
         Code.APPROVAL_SELF,
         Code.APPROVAL_SPENT,
         Code.APPROVAL_EXPIRED,
+        Code.APPROVAL_DATA_GREW,
+        Code.APPROVAL_DATA_REPLACED,
+        Code.APPROVAL_OTHER_GRAPH,
         Code.APPROVAL_QUORUM,
         Code.APPROVAL_SIGNER_NOT_ALLOWED,
     }

@@ -51,7 +51,7 @@ RECORD = "plan.json"
 class SeenChange:
     """Observed graph of a data change in a plan; the digests identify the change of `resource`.
 
-    `recorded_at` is that of `seen`.
+    `recorded_at` is that of `seen`, so it is None if the bot read the graph for the plan.
     """
 
     resource: Address
@@ -151,19 +151,20 @@ def seen_in_plans(
     """Return the newest data about the graph of a change: from a stored plan, or from a later ledger record.
 
     With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, the
-    ledger's record does not count, because rows may have been loaded since.
+    ledger's record does not count, because rows may have been loaded since. All of it is dated: what the bot read for a
+    plan has the time of the plan.
     """
 
     def find(change: Change, recorded: Seen | None) -> Seen | None:
         found = [
-            (each.recorded_at or made, replace(each.seen, recorded_at=each.recorded_at))
+            replace(each.seen, recorded_at=each.recorded_at or made)
             for made, kept in plans()
             for each in kept.seen
             if (each.resource, each.before, each.after) == (change.address, change.before, change.after)
         ]
         if found and recorded is not None:
-            found.append((recorded.recorded_at or "", recorded))
-        return reduce(_newer, found)[1] if found else None
+            found.append(recorded)
+        return reduce(_newer, found) if found else None
 
     @cache
     def plans() -> tuple[tuple[str, PlanRecord], ...]:
@@ -183,15 +184,14 @@ def seen_in_plans(
     return find
 
 
-def _newer(first: tuple[str, Seen], second: tuple[str, Seen]) -> tuple[str, Seen]:
-    """Return the newer of two statements with their times.
+def _newer(first: Seen, second: Seen) -> Seen:
+    """Return the newer of two statements, the first if they are of one version.
 
     Of one graph, the versions decide, because times have whole seconds.
     """
-    (before, old), (at, new) = first, second
-    if old.incarnation != new.incarnation:
-        return second if at > before else first
-    return max(first, second, key=lambda each: (each[1].version, each[1].recorded_at is None, each[0]))
+    if first.incarnation == second.incarnation:
+        return max(first, second, key=lambda each: each.version)
+    return max(first, second, key=lambda each: each.recorded_at or "")
 
 
 def _made_at(repository: Repository, commit: str) -> str:

@@ -349,6 +349,10 @@ def test_all_leaves_out_what_a_person_may_not_approve_and_says_why(both: Loop) -
     named = ("trust.brain", "trust.lab", "lab/graph.legacy")
     refused = both.gitops("bob", "approve", *named, "--request", "1", check=False)
     assert (refused.code, "ERROR approval_self graph.legacy" in refused.text, _approvals(both)) == (1, True, [])
+    told = both.gitops("bob", "approve", "--all", "--request", "1", "--verbose", check=False).text
+    for text in (refused.text, told):
+        (printed,) = re.findall(r"ask another person to run: gitops (approve graph.legacy .*)", text)
+        assert "delete graph.legacy in staging/lab" in both.gitops("alice", *shlex.split(printed), check=False).text
 
 
 def test_who_may_approve_nothing_signs_nothing(rules: Loop) -> None:
@@ -654,6 +658,10 @@ def test_a_graph_that_vanished_is_created_again_by_the_approval_of_anybody(loop:
     """No commit made this change, so it has no author: also the author of the declaration may approve it."""
     shutil.rmtree(loop.graph("legacy"))
     assert refreshed(loop) == {"graph_vanished"}
+    waits = (
+        f"waits: graph.legacy: waits for an approval; may approve: {', '.join(map(email, ('alice', 'bob', 'carol')))}"
+    )
+    assert waits in loop.gitops("carol", "status").text
     swept = loop.gitops("bot", "bot", "sweep", at=loop.server, check=False)
     assert "waits for a person" in swept.text
     assert not loop.graph("legacy").exists()

@@ -166,18 +166,22 @@ def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
         gated = read_gated_change(current, each.address, each.rows)
-        seen = gated.change.seen
-        if (
-            each.rows is None
-            and seen is not None
-            and seen.dated
-            and each.address.graph_address not in current.state.vanished
-        ):
-            detail = f"the graph cannot be read here; the newest known state has {seen.held}{seen.dated}"
-            fix = f"pass the number of rows that the newest comment of the bot shows: add --rows {seen.rows}"
-            raise GitopsError(Code.APPROVAL_DATA_UNKNOWN, detail, path=each.address, fix=fix)
         found.append(gated)
-        return found[-1].subject, lambda: (None, None)
+
+        def check() -> Written:
+            seen = gated.change.seen
+            if (
+                each.rows is None
+                and seen is not None
+                and seen.dated
+                and each.address.graph_address not in current.state.vanished
+            ):
+                detail = f"the graph cannot be read here; the newest known state has {seen.held}{seen.dated}"
+                fix = f"pass the number of rows that the newest comment of the bot shows: add --rows {seen.rows}"
+                raise GitopsError(Code.APPROVAL_DATA_UNKNOWN, detail, path=each.address, fix=fix)
+            return None, None
+
+        return gated.subject, check
 
     outcome = approve_in_session(each.workspace, each.address, prepare, plan_digest=each.plan_digest)
     return outcome, found[-1] if found else None

@@ -125,7 +125,8 @@ NOT_KNOWN_HERE = "its rows are not known here"
 class Seen:
     """The graph of a change as it was observed: its creation id, rows and version.
 
-    `recorded_at` is the time at which the ledger recorded them, if the graph was not read since; None if it was read.
+    `recorded_at` is the time at which the ledger or a plan of the bot recorded them, if the graph was not read here; None
+    if it was read.
     """
 
     incarnation: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import Approval, ClusterTarget
-from gitops.cluster.model.change import Change
+from gitops.cluster.model.change import Change, Reason
 from gitops.cluster.model.changeset import Changeset, ChangesetState, Orphan
 from gitops.cluster.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.cluster.model.plan import ExecNode, NodeResult, Plan, TextChange
@@ -263,10 +263,15 @@ class StatusOutcome(VerbOutcome):
 
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
-        """The resources that an apply left blocked, in address order, then rules and the place of the cluster not in force."""
+        """The resources that wait: vanished graphs and what an apply left blocked, then rules and the place of the cluster.
+
+        A vanished graph waits from the refresh that recorded it, because any decision about it needs an approval.
+        """
         rules = "the keys and rules of the newest entry stay in force until this change is approved and applied"
         place = "the cluster stays where the newest entry records it until this change is approved and applied"
-        return self._with(Status.BLOCKED) | {
+        gone = StatusRecord(Status.BLOCKED, (Reason.APPROVAL_REQUIRED,), Reason.APPROVAL_REQUIRED.words)
+        vanished = frozenset[Address]() if self.state is None else self.state.vanished
+        return dict(sorted((dict.fromkeys(vanished, gone) | self._with(Status.BLOCKED)).items())) | {
             each: StatusRecord(Status.BLOCKED, message=rules if each.kind is Kind.TRUST else place)
             for each in self.governed
         }
