@@ -62,7 +62,7 @@ _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 class _Applied:
     """Result of a step: the new location of the cluster, and `refused` if it was not planned.
 
-    The location is None if no further step may follow. `drifted` means that drift blocks it.
+    The location is None if no further step may follow. `drifted` means that drift blocks it, or that it settled drift.
     """
 
     rule: ClusterRule | None
@@ -89,7 +89,7 @@ def apply_cluster(
     """
     drifted = yield from _apply_waiting(context, rule, push, notes, asked=asked, again=again)
     if drifted:
-        # Whoever has to settle it learns of it now, not with the next schedule.
+        # Whoever has to settle it, or has settled it, learns of it now, not with the next schedule.
         yield from report_drift(context, rule.name)
 
 
@@ -102,7 +102,7 @@ def _apply_waiting(
     asked: bool,
     again: str | None,
 ) -> Generator[LogLine, None, bool]:
-    """Apply the merges that wait. Returns whether drift kept the last of them waiting."""
+    """Apply the merges that wait. Returns whether drift kept one of them waiting, or one settled drift."""
     tried: list[str] = []
     together = drifted = False
     for _ in range(_MOST_ROUNDS):
@@ -129,7 +129,7 @@ def _apply_waiting(
             return drifted
         tried.append(step.commit)
         applied = yield from _apply_step(context, rule, step, push, notes)
-        drifted = applied.drifted
+        drifted = drifted or applied.drifted
         # The branch was listed after the lock was released: a run that found the lock held had seen its merge before that.
         context.refresh(rule, relist=False)
         if applied.rule is None:
@@ -238,7 +238,9 @@ def _apply_step(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
-    return _Applied(None if lost else after, drifted=any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics))
+    settled = position.drifted and outcome.state is not None and not outcome.state.drifted
+    blocked = any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics)
+    return _Applied(None if lost else after, drifted=blocked or settled)
 
 
 def _requests_of_step(

@@ -156,7 +156,7 @@ def _data_growth(trust: TrustRoot, source: bytes) -> DoctorFinding:
         return good("trust.data-growth", f"{detail}; laxer than rows: 0 by {where}" if growth.rows else detail)
     detail = f"an approval for a graph of 5 rows covers up to {growth.allowed(5):,} rows, because {where} sets no rows"
     rule = f"data_growth: {{percent: {growth.percent}, rows: 0}}"
-    fix = f"{CONFIG_FILE}, approvals: {rule}; to propose that as a change request: gitops init --upgrade"
+    fix = f"{CONFIG_FILE}, approvals: {rule}; to propose that as a change request, in a clone: gitops init --upgrade"
     return warning("trust.data-growth", detail, fix)
 
 

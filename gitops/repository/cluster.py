@@ -38,6 +38,7 @@ class LedgerPosition:
     completely (`converged` is False then): without them, authors could merge their own change first, and approve it in
     a later run. `tree` is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first
     entry; `debts` are the open debts. `scope` is the recorded location of the cluster. `graphs` are its checked graphs.
+    `drifted` means that a refresh recorded drift that no apply has settled since.
     """
 
     head: str | None = None
@@ -49,6 +50,7 @@ class LedgerPosition:
     debts: tuple[Debt, ...] = ()
     scope: ClusterScope | None = None
     graphs: LedgerGraphs = field(default_factory=lambda: LedgerGraphs(None, {}))
+    drifted: bool = False
 
     def plain_folder(self, compiler: str | None) -> PlainFolder | None:
         """Return the folder that this very program found plain when it was applied."""

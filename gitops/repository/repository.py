@@ -224,6 +224,7 @@ class Repository(ABC):
             debts=() if view.state is None else view.state.debts,
             scope=scope,
             graphs=LedgerGraphs(view.sound, {} if view.state is None else view.state.digests()),
+            drifted=view.state is not None and bool(view.state.drifted),
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:

@@ -662,10 +662,13 @@ def test_a_graph_that_vanished_is_created_again_by_the_approval_of_anybody(loop:
         f"waits: graph.legacy: waits for an approval; may approve: {', '.join(map(email, ('alice', 'bob', 'carol')))}"
     )
     assert waits in loop.gitops("carol", "status").text
+    loop.gitops("bot", "bot", "drift", at=loop.server, check=False)
     swept = loop.gitops("bot", "bot", "sweep", at=loop.server, check=False)
     assert "waits for a person" in swept.text
     assert not loop.graph("legacy").exists()
+    assert "drift_reported brain: issue 1 is open" in loop.gitops("carol", "status").text
     assert not codes(given(loop, "alice"))
+    assert "in sync: yes" in loop.gitops("carol", "status").text, "the apply closes the issue"
     assert rows(loop) == 0, "the arrival of the approval starts the apply"
     assert refreshed(loop) == set()
     assert audited(loop).ok

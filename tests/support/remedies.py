@@ -33,7 +33,9 @@ _FOR = (
     (re.compile(r"on (?:the|that) (?:server|machine)|on a server|[Ww]ho may apply"), "operator"),
     (re.compile(r"a person listed in approvals.break_glass"), "alone"),
     (
-        re.compile(r"another (?:person|approver)|an approver|not an author|(?:can|may|[Tt]o) approve|approve:"),
+        re.compile(
+            r"another (?:person|approver)|an approver|not an author|(?:can|may|[Tt]o) approve|approve:|in a clone:"
+        ),
         "approver",
     ),
 )
@@ -41,8 +43,8 @@ _FOR = (
 
 @dataclass(frozen=True)
 class Remedy:
-    """A command as words, and for whom it is: `reader`, `approver` (who is not an author), `alone` (who may act alone) or
-    `operator`."""
+    """A command as words, and for whom it is: `reader`, `approver` (not an author, with a clone), `alone` (who may act alone)
+    or `operator`."""
 
     words: tuple[str, ...]
     whom: str = "reader"

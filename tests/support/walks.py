@@ -21,7 +21,7 @@ from tests.support.cases import read_yaml
 from tests.support.loop import CLUSTER, Done
 from tests.support.loop_data import rows
 from tests.support.pages import ROOT
-from tests.support.persons import OPERATOR, Place
+from tests.support.persons import NEWCOMER, OPERATOR, Place
 from tests.support.remedies import Remedy, remedies
 
 DATA = ROOT / "tests" / "data" / "persons"
@@ -197,7 +197,7 @@ class Walk:
                 done = self.confirmed(other, shlex.split(self._filled(first, other)))
                 self._expect(not done.code, f"{other}$ {first}", done)
                 self.place.settle(self.request)
-            if who != OPERATOR:
+            if who != OPERATOR or self.host not in BARE:
                 self.place.good(who, "git", "pull", "-q")
             command = self._filled(verb["do"], who)
             done = self.confirmed(who, shlex.split(command), typed=verb.get("typed", ""))
@@ -295,7 +295,8 @@ class Walk:
                 continue
             self.known.add(known)
             said = self._refusal(person, remedy)
-            if said is None:
+            # A newcomer has no name yet, and the refusal says how to set one.
+            if said is None or (person == NEWCOMER and "actor_required" in said):
                 continue
             excuse = next((e for e in excuses() if e.command.fullmatch(remedy.text) and e.said.search(said)), None)
             if excuse is not None:
