@@ -96,6 +96,8 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.e2e
 @pytest.mark.journey
+# About 60 commands: on a busy machine they take longer than one test may by default.
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("object_format", ["sha1", "sha256"])
 def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path, object_format: str) -> None:
     """Only what the page says is done."""
