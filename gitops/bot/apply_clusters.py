@@ -238,9 +238,7 @@ def _apply_step(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
-    settled = position.drifted and outcome.state is not None and not outcome.state.drifted
-    blocked = any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics)
-    return _Applied(None if lost else after, drifted=blocked or settled)
+    return _Applied(None if lost else after, drifted=_concerns_drift(position, outcome))
 
 
 def _requests_of_step(
@@ -311,6 +309,12 @@ def _carry_out(
     workspace = context.workspace_at(moved.rule, commit, known)
     unknown = _unknown_authors(workspace, outcome)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *unknown)), plan(workspace), moved.rule
+
+
+def _concerns_drift(position: LedgerPosition, outcome: ApplyOutcome) -> bool:
+    """Return whether drift blocked an apply at this position, or the apply settled drift."""
+    settled = position.drifted and outcome.state is not None and not outcome.state.drifted
+    return settled or any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics)
 
 
 def _did_nothing(outcome: ApplyOutcome) -> bool:
