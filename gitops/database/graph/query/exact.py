@@ -25,7 +25,15 @@ import pyarrow.compute as pc
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.plan import Condition, ConditionSide, ConstantCell, selectivity
-from gitops.database.graph.query.tables import Bindings, PushedFilter, ReadTable, TableRows, ascending, distinct
+from gitops.database.graph.query.tables import (
+    Bindings,
+    Groups,
+    PushedFilter,
+    ReadTable,
+    TableRows,
+    ascending,
+    distinct,
+)
 from gitops.database.graph.values import COMPARE, FLIPPED
 from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.query.typed import PropertyValue, TextMatch
@@ -293,6 +301,10 @@ class ColumnReader:
     def property(self, value: PropertyValue, row_ids: np.ndarray) -> pa.Array:
         """Return the cells of a property, one per row of its variable."""
         return self.columns(value.variable, f"{value.kind}:{value.owner}", [value.name], row_ids)[value.name]
+
+    def groups(self, value: PropertyValue, column: pa.Array) -> Groups:
+        """Return the groups of equal cells of a property's column."""
+        return self.table(f"{value.kind}:{value.owner}").groups(value.name, column)
 
     def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
         """Return the rows of one table that satisfy all conditions, using the columns that were read with them."""

@@ -23,7 +23,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.query.exact import ColumnReader
 from gitops.database.graph.query.plan import ConstantCell, Constants
 from gitops.database.graph.query.searching import QuerySearch
-from gitops.database.graph.query.tables import Bindings, distinct_rows
+from gitops.database.graph.query.tables import Bindings, Groups
 from gitops.database.graph.tables import arrow_field
 from gitops.database.language.query import AggregateFunction
 from gitops.database.language.query.typed import (
@@ -84,7 +84,11 @@ class Projection:
         columns = [
             pa.array(rows.columns[value.variable]) if isinstance(value, NodeValue) else next(others) for value in inner
         ]
-        keys = [column for column, value in zip(columns, values, strict=True) if not isinstance(value, AggregateValue)]
+        keys = [
+            self._groups(value, column, rows.count)
+            for column, value in zip(columns, values, strict=True)
+            if not isinstance(value, AggregateValue)
+        ]
         groups = group(keys, rows.count)
         firsts = rows.take(groups.firsts) if keys else rows
         cells = []
@@ -107,6 +111,12 @@ class Projection:
             sort = [(cells[item], key.descending) for item, key in zip(seen, read.order, strict=True)]
         chosen = pa.array(first_rows(sort, groups.count, read.limit, None))
         return [column.take(chosen) for column in cells]
+
+    def _groups(self, value: TypedExpr, column: pa.Array, count: int) -> Groups:
+        """Return the groups of the rows by one item of the result."""
+        if isinstance(value, NodeValue):
+            return Groups.of_numbers([np.asarray(column)], count)
+        return self.reader.groups(value, column) if isinstance(value, PropertyValue) else Groups.of(column)
 
     def ordered(self, rows: Bindings) -> Bindings:
         """Return the rows in order, cut at the limit."""
@@ -198,6 +208,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 NULL = -1
 _FEW_TIMES = 8
+_EXACT = 2.0**53
 
 
 def ranks(column: pa.Array) -> np.ndarray:
@@ -299,47 +310,24 @@ def _candidates(column: pa.Array, descending: bool, limit: int) -> np.ndarray | 
     return np.flatnonzero(near)
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """`firsts` is the first row of each group, `of_row` the group of each row."""
-
-    firsts: np.ndarray
-    of_row: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """Number of groups."""
-        return len(self.firsts)
-
-
-def group(keys: Sequence[pa.Array], count: int) -> Groups:
-    """Group `count` rows by keys, nulls together; without a key all rows, even none, are one group."""
+def group(keys: Sequence[Groups], count: int) -> Groups:
+    """Group `count` rows by all keys; without a key all rows, even none, are one group."""
     if not keys:
         return Groups(np.zeros(1, np.int64), np.zeros(count, np.int64))
-    firsts, which = distinct_rows([ranks(key) for key in keys], count)
-    order = np.argsort(firsts)
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return Groups(firsts[order], places[which])
+    return keys[0] if len(keys) == 1 else Groups.of_numbers([key.of_row for key in keys], count)
 
 
 def aggregate(function: AggregateFunction, column: pa.Array, groups: Groups) -> pa.Array:
     """Return one cell per group; nulls of the column do not count."""
-    valid = np.asarray(column.is_valid())
-    counts = np.bincount(groups.of_row[valid], minlength=groups.count)
+    of_row = groups.of_row[np.asarray(column.is_valid())] if column.null_count else groups.of_row
+    counts = np.bincount(of_row, minlength=groups.count)
     if function is AggregateFunction.COUNT:
         return pa.array(counts, pa.int64())
     if function in (AggregateFunction.MIN, AggregateFunction.MAX):
         return _extreme(column, groups, smallest=function is AggregateFunction.MIN)
-    sums = _sums(column.drop_null(), groups.of_row[valid], groups.count)
-    average = function is AggregateFunction.AVG
-    cells: list[float | None] = []
-    for total, count in zip(sums, counts.tolist(), strict=True):
-        try:
-            cells.append(None if not count else float(total / count if average else total))
-        except OverflowError:
-            cells.append(math.inf if total > 0 else -math.inf)
-    return pa.array(cells, pa.float64())
+    divisors = counts if function is AggregateFunction.AVG else np.ones_like(counts)
+    quotients = _sum_floats if pa.types.is_floating(column.type) else _sum_integers
+    return pa.array(quotients(np.asarray(column.drop_null()), of_row, divisors), pa.float64(), mask=counts == 0)
 
 
 def _extreme(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
@@ -353,24 +341,40 @@ def _extreme(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
     return column.take(pa.array(at, mask=at < 0))
 
 
-def _sums(column: pa.Array, of_row: np.ndarray, count: int) -> list[Fraction]:
-    """Return the exact sum of each group."""
-    values = np.asarray(column)
-    if values.dtype.kind == "f":
-        ordered = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
-        stops = np.cumsum(np.bincount(of_row, minlength=count)).tolist()
-        parts = (ordered[start:stop].tolist() for start, stop in zip([0, *stops], stops, strict=False))
-        return [_exact(part) for part in parts]
-    wide = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
-    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(low, of_row, (wide & wide.dtype.type(2**32 - 1)).astype(np.int64))
-    np.add.at(high, of_row, (wide >> wide.dtype.type(32)).astype(np.int64))
-    return [Fraction((top << 32) + bottom) for top, bottom in zip(high.tolist(), low.tolist(), strict=True)]
+def _sum_integers(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) -> np.ndarray:
+    """Return the sum of each group by its divisor, rounded once."""
+    sizes = np.abs(values.astype(np.float64))
+    # In floats, magnitudes below 2^53 are added exactly. A sum of magnitudes that is rounded anywhere is not below it.
+    exact = np.bincount(of_row, sizes, len(divisors)) < _EXACT
+    signed = np.bincount(of_row, values, len(divisors))
+    quotients: np.ndarray = signed / np.maximum(divisors, 1)
+    if exact.all():
+        return quotients
+    sums = dict.fromkeys(np.flatnonzero(~exact).tolist(), 0)
+    large = ~exact[of_row]
+    for at, value in zip(of_row[large].tolist(), values[large].tolist(), strict=True):
+        sums[at] += value
+    for at, total in sums.items():
+        quotients[at] = total / int(divisors[at])
+    return quotients
 
 
-def _exact(values: list[float]) -> Fraction:
-    """Return the sum of finite floats, rounded at most once."""
+def _sum_floats(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) -> np.ndarray:
+    """Return the exact sum of each group, rounded once, by its divisor."""
+    ordered = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
+    stops = np.cumsum(np.bincount(of_row, minlength=len(divisors))).tolist()
+    parts = (ordered[start:stop].tolist() for start, stop in zip([0, *stops], stops, strict=False))
+    return np.array([_divided(part, by) for part, by in zip(parts, divisors.tolist(), strict=True)], np.float64)
+
+
+def _divided(values: list[float], by: int) -> float:
+    """Return the exact sum of finite floats, rounded once if a float can hold it, by a divisor."""
     try:
-        return Fraction(math.fsum(values))
+        # Adding zero makes 0.0 of -0.0.
+        return (math.fsum(values) + 0.0) / max(1, by)
     except OverflowError:
-        return sum(map(Fraction, values), Fraction())
+        total = sum(map(Fraction, values), Fraction()) / by
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf

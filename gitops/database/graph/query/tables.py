@@ -37,7 +37,55 @@ _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
 _SORT = 15
 _EAGER = 4
 _ROW_IDS = "_rowid"
-_SORTED = "sorted "
+_SORTED, _GROUPED = "sorted ", "groups "
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`firsts` is the first row of each group, in ascending order; `of_row` is the group of each row."""
+
+    firsts: np.ndarray
+    of_row: np.ndarray
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Groups:
+        """Group equal cells: nulls together, and 0.0 with -0.0."""
+        if pa.types.is_nested(column.type):
+            seen: dict[Any, int] = {}
+            cells = (None if cell is None else tuple(cell) for cell in column.to_pylist())
+            return cls._of_codes(np.array([seen.setdefault(cell, len(seen)) for cell in cells], np.int64), len(seen))
+        # Adding zero makes 0.0 of -0.0.
+        plain = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
+        encoded = plain.dictionary_encode("encode")
+        return cls._of_codes(np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary))
+
+    @classmethod
+    def of_numbers(cls, columns: Sequence[np.ndarray], count: int) -> Groups:
+        """Group `count` rows that have equal numbers in each of these columns."""
+        firsts, which = distinct_rows(columns, count)
+        if ascending(firsts):
+            return cls(firsts, which)
+        order = np.argsort(firsts)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return cls(firsts[order], places[which])
+
+    @classmethod
+    def _of_codes(cls, codes: np.ndarray, size: int) -> Groups:
+        """Return groups whose numbers, in the order in which they are first seen, are these."""
+        firsts = np.empty(size, np.int64)
+        firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+        return cls(firsts, codes)
+
+    @property
+    def count(self) -> int:
+        """Number of groups."""
+        return len(self.firsts)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory usage in bytes."""
+        return int(self.firsts.nbytes + self.of_row.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +122,7 @@ class ResidentColumns:
     """
 
     get: Callable[[str], Any]
-    put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None]
+    put: Callable[[str, pa.Array | np.ndarray | SortedTexts | Groups], None]
     rows: int
     most_bytes: int
     _paid: dict[str, int] = field(default_factory=dict)
@@ -120,6 +168,17 @@ class ResidentColumns:
         if texts is not None:
             self.put(_SORTED + name, texts)
         return texts
+
+    def groups(self, name: str, column: pa.Array) -> Groups:
+        """Return the groups of equal cells. Those of a cached column are cached, unless they are too large."""
+        if self.get(name) is not column:
+            return Groups.of(column)
+        found: Groups | None = self.get(_GROUPED + name)
+        if found is None:
+            found = Groups.of(column)
+            if found.nbytes <= self.most_bytes:
+                self.put(_GROUPED + name, found)
+        return found
 
     def measured(self, name: str) -> bool:
         """Return whether it is known how large cells of a column are."""
@@ -343,6 +402,10 @@ class ReadTable:
             if rows is not None:
                 texts = self._residents.sort(name, rows.ids, rows.columns[name])
         return None if texts is None else texts.find(text)
+
+    def groups(self, name: str, column: pa.Array) -> Groups:
+        """Return the groups of equal cells of a column that was read from this table."""
+        return Groups.of(column) if self._residents is None else self._residents.groups(name, column)
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
         """Return the columns of rows that exist, one cell per requested row id, in that order.

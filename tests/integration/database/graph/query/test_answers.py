@@ -41,7 +41,7 @@ from gitops.database.graph.query.exact import (
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.plan import Condition, ConstantCell
 from gitops.database.graph.query.project import aggregate, first_rows, group, ranks
-from gitops.database.graph.query.tables import PushedFilter, ReadTable, distinct_rows, equal_pairs
+from gitops.database.graph.query.tables import Groups, PushedFilter, ReadTable, distinct_rows, equal_pairs
 from gitops.database.graph.search import TextColumn
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
 from gitops.database.graph.tables import open_table
@@ -228,7 +228,7 @@ def test_dates_are_what_they_look_like(table: ReadTable) -> None:
 
 
 NUMBERS = st.none() | st.sampled_from([0.0, -0.0, 1.5, 1e16, -1e16, 1.0, 3.0, 1e308, 5e-324])
-WHOLE = st.none() | st.sampled_from([0, 1, 2**63 - 1, -(2**63), 2**53 + 1])
+WHOLE = st.none() | st.sampled_from([0, 1, 2**63 - 1, -(2**63), 2**53 + 1, 2**53 - 1, -(2**53)])
 HUGE = st.none() | st.sampled_from([0, 1, 2**64 - 1, 2**63])
 WORDS = st.none() | st.sampled_from(["", "a", "B", "é", "\U0001f600", "\ufffd"])
 GROUPS_AND_ORDER_COLUMNS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
@@ -252,7 +252,7 @@ def columns(
 def test_aggregates_are_exact_and_groups_are_as_first_seen(data: st.DataObject, count: int) -> None:
     keys = data.draw(st.lists(columns(count), max_size=2))
     kind, cells = data.draw(columns(count, GROUPS_AND_ORDER_COLUMNS[:3]))
-    groups = group([pa.array(key, each) for each, key in keys], count)
+    groups = group([Groups.of(pa.array(key, each)) for each, key in keys], count)
     expected: dict[tuple[Any, ...], list[Any]] = {} if keys else {(): []}
     for row in range(count):
         expected.setdefault(tuple(key[row] for _, key in keys), []).append(cells[row])
@@ -275,6 +275,35 @@ def test_aggregates_are_exact_and_groups_are_as_first_seen(data: st.DataObject, 
         assert told(AggregateFunction.AVG) == wanted(
             lambda each: rounded(sum(map(Fraction, each), Fraction()) / len(each))
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        (pa.string(), ["b", None, "a", "b", None]),
+        (pa.int64(), [7, None, -(2**63), 7, None]),
+        (pa.bool_(), [True, None, False, True, None]),
+        (pa.date32(), [9, None, 3, 9, None]),
+        (pa.float32(), [0.0, None, 1.5, -0.0, None]),
+        (pa.float64(), [-0.0, None, 1.5, 0.0, None]),
+        (pa.list_(pa.float64()), [[0.0], None, [None], [-0.0], None]),
+    ],
+    ids=str,
+)
+def test_equal_cells_are_a_group_from_its_first_row_on(kind: pa.DataType, cells: list[Any]) -> None:
+    groups = Groups.of(pa.array(cells, kind))
+    assert (groups.firsts.tolist(), groups.of_row.tolist()) == ([0, 1, 2], [0, 1, 2, 0, 1])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "cells", [[2**53 - 1, 1, 1, 1], [2**53 - 1, 1, 1, 1, -(2**53)], [2**53 + 1, -(2**53)], [2**60] * 9]
+)
+def test_a_sum_that_no_float_can_hold_on_the_way_is_exact(cells: list[int], sign: int) -> None:
+    column = pa.array([3, *(sign * cell for cell in cells), 4], pa.int64())
+    groups = Groups.of(pa.array(["few", *["many"] * len(cells), "few"]))
+    assert aggregate(AggregateFunction.SUM, column, groups).to_pylist() == [7.0, float(sign * sum(cells))]
+    assert aggregate(AggregateFunction.AVG, column, groups).to_pylist() == [3.5, sign * sum(cells) / len(cells)]
 
 
 def rounded(number: Fraction) -> float:
