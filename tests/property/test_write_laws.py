@@ -22,6 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import ReadTarget
-from gitops.database.graph.write import committed, intake
+from gitops.database.graph.write import committed, intake, keys
 from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
@@ -266,19 +267,25 @@ def test_mutations_do_what_the_reference_does(sequence: list[Statement]) -> None
         assert {name: rows.total() for name, rows in held(model, ids=False).items()} == graph.counts()
 
 
-SIZES = st.sampled_from(["small", "spilled", "scanned"])
+SIZES = st.sampled_from(["small", "spilled", "scanned", "colliding"])
 
 
 @contextlib.contextmanager
 def limits(size: str) -> Iterator[None]:
-    """The paths of large loads, at small sizes: keys on disk, columns that are read whole, many data files."""
+    """The paths of large loads, at small sizes: keys on disk, columns that are read whole, many data files.
+
+    Of colliding keys, half have one hash.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if size != "small":
-            patch.setattr(intake, "CHUNK", 2)
-            patch.setattr(intake, "KEYS", 5)
+            patch.setattr(intake, "KEY_BYTES", 100)
+            patch.setattr(load, "KEY_BYTES", 100)
             patch.setattr(intake, "GROUP_BYTES", 100)
             patch.setattr(intake, "FILE_BYTES", 1)
-        if size == "scanned":
+        if size == "colliding":
+            whole = keys.hash_texts
+            patch.setattr(keys, "hash_texts", lambda texts: whole(texts) & np.uint64(1 << 63))
+        if size in ("scanned", "colliding"):
             for module in (load, committed):
                 patch.setattr(module, "MAX_PROBES", 0)
         yield

@@ -79,7 +79,7 @@ from gitops.database.graph.tables import (
     stage_rows,
 )
 from gitops.database.graph.values import DAYS, MOMENTS, CellError
-from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordProblems, group_key
+from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordProblems
 from gitops.database.graph.write.rules import cell_faults, find_mismatches, node_id, pattern_fault
 from gitops.database.language.schema import FLOATS, INTEGERS, EdgeType, NodeType, PropType, Scalar
 
@@ -630,42 +630,20 @@ class _PartIntake(LoadIntake):
     def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
         """Record the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`.
 
-        In a fresh part ids cannot clash and are not recorded; no row is replaced, and each end is recorded once.
+        In a fresh part ids cannot clash and are not recorded.
         """
         table = self.tables.get(part.key) or self.open_table(part.key)
-        counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
-        members = list(dict.fromkeys(name for group in table.groups for name in group))
+        members = [name for group in table.groups for name in group]
         columns = list(dict.fromkeys(("id", *table.ends, *members)))
         for fragment in fragments:
             keys = _read_columns(self.snapshot, part.path, fragment, columns)
             if keys.num_rows != fragment.physical_rows:
                 detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
                 raise RemoteError(Code.STORAGE_FAILED, detail)
-            first, start = self._record + 1, table.rows
+            records = np.arange(self._record + 1, self._record + keys.num_rows + 1)
             self._record += keys.num_rows
-            table.rows += keys.num_rows
-            if not part.fresh:
-                for at, row_id in enumerate(keys.column("id").to_pylist()):
-                    table.ids.add(row_id, first + at, start + at)
-            for column, spill in table.ends.items():
-                ends = keys.column(column)
-                once = part.fresh and not counted
-                for at, end in _distinct_texts(ends) if once else enumerate(ends.to_pylist()):
-                    spill.add(end, first + at)
-            cells = raw_columns(keys.select(members))
-            for group, spill in table.groups.items():
-                for at, values in enumerate(zip(*(cells[name] for name in group), strict=True)):
-                    key = group_key(values)
-                    if key is not None:
-                        spill.add(key, first + at)
+            self.record_keys(table, keys, records, None if part.fresh else np.ones(keys.num_rows, np.bool_))
         table.staged += fragments
-
-
-def _distinct_texts(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
-    """Return each text once, with the position of its first occurrence."""
-    encoded = column.combine_chunks().dictionary_encode()
-    texts, places = np.unique(encoded.indices.to_numpy(), return_index=True)
-    yield from zip(places.tolist(), encoded.dictionary.take(pa.array(texts)).to_pylist(), strict=True)
 
 
 def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
 
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
@@ -28,18 +30,26 @@ from gitops.database.graph.staged import (
     retry_until_published,
     sleep_jittered,
 )
-from gitops.database.graph.tables import TableWriter, declared_type, raw_columns
+from gitops.database.graph.tables import TableWriter, declared_type
 from gitops.database.graph.write.committed import ADDRESS, MAX_PROBES, CommittedTable
 from gitops.database.graph.write.intake import (
-    PARTS,
-    AddressSet,
-    BitSet,
+    KEY_BYTES,
     LoadError,
     LoadIntake,
     RecordReader,
-    Spill,
     TableIntake,
+)
+from gitops.database.graph.write.keys import (
+    AddressSet,
+    BitSet,
+    KeyBatch,
+    Keys,
+    KeyTable,
     group_key,
+    group_keys,
+    joined,
+    key_batch,
+    parts_of,
 )
 from gitops.database.graph.write.rules import cardinality_violation, hashable_cells, unique_violation
 from gitops.database.language.schema import EdgeType
@@ -51,8 +61,8 @@ _ADDED_AGAIN = (
 
 # The second pass of a load: what must hold of all records together, and of them with the graph (§5.3).
 #
-# In stages, each over all tables: ids and unique groups, ends of edges, numbers of edges. Incoming keys come from spills, part by
-# part. The committed ones are looked up where the load is small; of a large load the column is read once, into a spill.
+# In stages, each over all tables: ids and unique groups, ends of edges, numbers of edges. Incoming keys come part by part. The
+# committed ones are looked up where the load is small; of a large load the column is read once.
 
 _SHOWN = 80
 Columns = str | tuple[str, ...]
@@ -74,6 +84,10 @@ class TableCheck:
     superseded: BitSet = field(default_factory=BitSet)
     superseded_rows: BitSet = field(default_factory=BitSet)
 
+    def lasting(self, keys: KeyBatch) -> KeyBatch:
+        """Return the keys of records that no later one replaces."""
+        return keys.take(~self.superseded.holds(keys.records)) if self.superseded else keys
+
 
 @dataclass(slots=True)
 class JointChecks:
@@ -83,8 +97,8 @@ class JointChecks:
     intake: LoadIntake
     mode: LoadMode
     _committed: dict[str, CommittedTable] = field(default_factory=dict)
-    _read: dict[tuple[str, Columns], Spill] = field(default_factory=dict)
-    _made: list[Spill] = field(default_factory=list)
+    _read: dict[tuple[str, Columns], Keys] = field(default_factory=dict)
+    _made: list[Keys] = field(default_factory=list)
     _outcomes: dict[str, TableCheck] = field(default_factory=dict)
 
     def run(self) -> dict[str, TableCheck]:
@@ -93,12 +107,12 @@ class JointChecks:
         try:
             for key, table in self.intake.tables.items():
                 self._check_ids(key, table)
-                for group, spill in table.groups.items():
-                    self._check_unique(key, table, group, spill)
+                for group, keys in table.groups.items():
+                    self._check_unique(key, table, group, keys)
             self.intake.problems.settle()
             for key, table in self.intake.tables.items():
-                for column, spill in table.ends.items():
-                    self._check_ends(key, table, column, spill)
+                for column, keys in table.ends.items():
+                    self._check_ends(key, table, column, keys)
             if self.mode is LoadMode.OVERWRITE:
                 for edge in self.intake.catalog.edges.values():
                     self._check_orphans(edge)
@@ -111,57 +125,63 @@ class JointChecks:
             error.joint = True
             raise
         finally:
-            for spill in self._made:
-                spill.close()
+            for keys in self._made:
+                keys.close()
         return self._outcomes
 
     def _check_ids(self, key: str, table: TableIntake) -> None:
         declared, outcome = table.declared, self._outcomes[key]
         last_wins = isinstance(declared, EdgeType) and self.mode is LoadMode.MERGE
         group = getattr(declared, "key", None) or ("id",)
-        present = self._committed_keys(key, "id", table.ids)
-        for number, rows in _parts(table.ids):
-            last: dict[str, tuple[int, int]] = {}
-            for row_id, record, ordinal in rows:
-                if row_id in last and last_wins:
-                    outcome.superseded.add(last[row_id][0])
-                    outcome.superseded_rows.add(last[row_id][1])
-                elif row_id in last:
+        for arriving, present in parts_of(table.ids, self._committed_keys(key, "id", table.ids)):
+            rows = joined(arriving)
+            order, first = rows.grouped()
+            last = np.append(first[1:], np.ones(min(1, first.size), np.bool_))
+            if last_wins:
+                outcome.superseded.add(rows.records[order[~last]])
+                outcome.superseded_rows.add(rows.others[order[~last]])
+            else:
+                again = rows.take(np.sort(order[~first]))
+                for row_id, record in zip(again.texts.to_pylist(), again.records.tolist(), strict=True):
                     self.intake.problems.add(record, unique_violation(declared, group, (row_id,)))
-                last[row_id] = record, ordinal
-            for row_id, address, _ in present.part(number):
-                if row_id not in last:
-                    continue
-                outcome.replaced.add(address)
-                if self.mode is LoadMode.APPEND:
+            owners: KeyTable | None = None
+            for committed in present:
+                owners = owners or KeyTable(rows.take(order[last]))
+                at = owners.find(committed)
+                met = at >= 0
+                outcome.replaced.add(committed.records[met])
+                clashes = owners.keys.take(np.sort(at[met])) if self.mode is LoadMode.APPEND else None
+                for row_id, record in _pairs(clashes):
                     text = f"key_conflict: {declared.name} {row_id[:_SHOWN]!r} already exists"
-                    self.intake.problems.add(last[row_id][0], text, Code.KEY_CONFLICT, (key, row_id))
+                    self.intake.problems.add(record, text, Code.KEY_CONFLICT, (key, row_id))
 
-    def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], spill: Spill) -> None:
-        outcome, present = self._outcomes[key], self._committed_keys(key, group, spill)
-        for number, rows in _parts(spill):
-            owners: dict[str, int] = {}
-            for value, record, _ in rows:
-                if record not in outcome.superseded and owners.setdefault(value, record) != record:
+    def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], keys: Keys) -> None:
+        outcome = self._outcomes[key]
+        for arriving, present in parts_of(keys, self._committed_keys(key, group, keys)):
+            rows = outcome.lasting(joined(arriving))
+            order, first = rows.grouped()
+            for value, record in _pairs(rows.take(np.sort(order[~first]))):
+                self.intake.problems.add(record, _unique_clash(table, group, value))
+            owners: KeyTable | None = None
+            for committed in present:
+                owners = owners or KeyTable(rows.take(order[first]))
+                at = owners.find(committed)
+                clashes = at[(at >= 0) & ~outcome.replaced.holds(committed.records)]
+                for value, record in _pairs(owners.keys.take(np.sort(clashes))):
                     self.intake.problems.add(record, _unique_clash(table, group, value))
-            for value, address, _ in present.part(number):
-                if value in owners and address not in outcome.replaced:
-                    self.intake.problems.add(owners[value], _unique_clash(table, group, value))
 
-    def _check_ends(self, key: str, table: TableIntake, column: str, spill: Spill) -> None:
+    def _check_ends(self, key: str, table: TableIntake, column: str, keys: Keys) -> None:
         edge, outcome = self.intake.catalog.edges[table.declared.name], self._outcomes[key]
         owner = edge.source if column == "src" else edge.target
-        arriving = self.intake.tables.get(f"node:{owner}")
-        present = self._committed_keys(f"node:{owner}", "id", spill)
-        for number, rows in _parts(spill):
+        node = self.intake.tables.get(f"node:{owner}")
+        present = self._committed_keys(f"node:{owner}", "id", keys)
+        for ends, arriving, committed in parts_of(keys, self._keys() if node is None else node.ids, present):
+            nodes = KeyTable(joined([*arriving, *committed]))
             wanted: dict[str, int] = {}
-            for end, record, _ in rows:
-                if record not in outcome.superseded:
+            for batch in ends:
+                lacking = outcome.lasting(batch.take(nodes.find(batch) < 0))
+                for end, record in _pairs(lacking):
                     wanted.setdefault(end, record)
-            for end, _, _ in arriving.ids.part(number) if arriving is not None else ():
-                wanted.pop(end, None)
-            for end, _, _ in present.part(number):
-                wanted.pop(end, None)
             for end, record in wanted.items():
                 self.intake.problems.add(record, f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}")
 
@@ -171,14 +191,13 @@ class JointChecks:
         if key in self.intake.tables or not self._table(key).entry.rows:
             return
         for column, owner in (("src", edge.source), ("dst", edge.target)):
-            arriving = self.intake.tables.get(f"node:{owner}")
-            if arriving is None:
+            node = self.intake.tables.get(f"node:{owner}")
+            if node is None:
                 continue
-            ends = self._read_all(key, column)
-            for number in range(PARTS):
-                present = {row_id for row_id, _, _ in arriving.ids.part(number)}
-                for end, _, _ in ends.part(number):
-                    if end not in present:
+            for arriving, committed in parts_of(node.ids, self._read_all(key, column)):
+                nodes = KeyTable(joined(arriving))
+                for batch in committed:
+                    for end, _ in _pairs(batch.take(nodes.find(batch) < 0)):
                         text = f"orphan edge {edge.name}: its {column} {end[:_SHOWN]!r} would be missing from {owner}"
                         self.intake.problems.add(0, text)
 
@@ -188,54 +207,54 @@ class JointChecks:
         A replaced edge may have had a different source.
         """
         outcome, (low, high) = self._outcomes[key], edge.cardinality
-        spill, present = table.ends["src"], self._edges_of_sources(key, table, outcome)
-        for number in range(PARTS):
-            counts, first = Counter[str](), dict[str, int]()
-            committed = set[str]()
-            for source, record, _ in spill.part(number):
-                if record not in outcome.superseded:
-                    first.setdefault(source, record)
-                    counts[source] += 1
-            for source, address, _ in present.part(number):
-                if address in outcome.replaced:
-                    first.setdefault(source, 0)
-                else:
-                    counts[source] += 1
-                    committed.add(source)
-            for source, record in first.items():
-                count = counts[source]
-                if count < low or (high is not None and count > high):
-                    again = high is not None and count > high and source in committed
-                    message = cardinality_violation(edge, source, count)
-                    self.intake.problems.add(record, message, fix=_ADDED_AGAIN if again else None)
+        mine = table.ends["src"]
+        present = self._edges_of_sources(key, table, outcome)
+        # The committed edges are read twice: for the sources of those that are replaced, and for the numbers.
+        for arriving, before, committed in parts_of(mine, present, present):
+            loaded = [_counted(outcome.lasting(batch)) for batch in arriving]
+            lost = [batch.take(outcome.replaced.holds(batch.records)) for batch in before if outcome.replaced]
+            unnamed = [_counted(batch._replace(records=np.zeros_like(batch.records))) for batch in lost]
+            sources = KeyTable(_counted(joined([*loaded, *unnamed])))
+            kept = np.zeros_like(sources.keys.others)
+            for batch in committed:
+                at = sources.find(batch)
+                at = at[(at >= 0) & ~outcome.replaced.holds(batch.records)]
+                kept += np.bincount(at, minlength=kept.size)
+            counts = sources.keys.others + kept
+            odd = (counts < low) | ((counts > high) if high is not None else False)
+            for row in np.flatnonzero(odd).tolist():
+                count, record = int(counts[row]), int(sources.keys.records[row])
+                again = high is not None and count > high and kept[row]
+                message = cardinality_violation(edge, sources.keys.texts[row].as_py(), count)
+                self.intake.problems.add(record, message, fix=_ADDED_AGAIN if again else None)
 
-    def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
+    def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Keys:
         """Return the committed edges of every source that a record names, or that a replaced edge began at."""
-        spill = table.ends["src"]
+        keys = table.ends["src"]
         if not outcome.replaced:
-            return self._committed_keys(key, "src", spill)
-        if spill.rows > MAX_PROBES:
+            return self._committed_keys(key, "src", keys)
+        if keys.rows > MAX_PROBES:
             return self._read_all(key, "src")
-        sources = set(spill.keys())
-        for found in self._table(key).find("id", set(table.ids.keys()), ("id", "src")):
+        sources = keys.texts()
+        for found in self._table(key).find("id", table.ids.texts(), ("id", "src")):
             sources.update(found["src"])
         return self._look_up(key, "src", sources)
 
-    def _committed_keys(self, key: str, columns: Columns, wanted: Spill) -> Spill:
+    def _committed_keys(self, key: str, columns: Columns, wanted: Keys) -> Keys:
         """Return the committed rows, as key and address, that may have one of the wanted keys.
 
         None for an overwritten table.
         """
         overwritten = self.mode is LoadMode.OVERWRITE and key in self.intake.tables
         if overwritten or not self._table(key).entry.rows or not wanted.rows:
-            return self._spill()
+            return self._keys()
         if wanted.rows > MAX_PROBES:
             return self._read_all(key, columns)
-        return self._look_up(key, columns, set(wanted.keys()))
+        return self._look_up(key, columns, wanted.texts())
 
-    def _look_up(self, key: str, columns: Columns, keys: set[str]) -> Spill:
+    def _look_up(self, key: str, columns: Columns, keys: set[str]) -> Keys:
         """Find rows by the column itself; of a group, by the first member that the driver can look up."""
-        table, found = self._table(key), self._spill()
+        table, found = self._table(key), self._keys()
         if isinstance(columns, str):
             name, cells = columns, keys
         else:
@@ -243,23 +262,28 @@ class JointChecks:
             at = table.first_findable(columns, groups[0])
             name, cells = columns[at], set(hashable_cells(group[at] for group in groups))
         for batch in table.find(name, cells, (columns,) if isinstance(columns, str) else columns):
-            for value, address in _keys_and_addresses(batch, columns):
-                if value in keys:
-                    found.add(value, address)
+            texts = batch[columns] if isinstance(columns, str) else _groups(batch, columns)
+            met = [(text, address) for text, address in zip(texts, batch[ADDRESS], strict=True) if text in keys]
+            if met:
+                values, addresses = zip(*met, strict=True)
+                found.add(key_batch(pa.array(values), np.array(addresses)))
         return found
 
-    def _read_all(self, key: str, columns: Columns) -> Spill:
+    def _read_all(self, key: str, columns: Columns) -> Keys:
         """Return all committed rows by their keys, with their addresses; read once."""
         found = self._read.get((key, columns))
         if found is None:
-            found = self._read[key, columns] = self._spill()
+            found = self._read[key, columns] = self._keys()
             for batch in self._table(key).scan((columns,) if isinstance(columns, str) else columns):
-                for value, address in _keys_and_addresses(raw_columns(batch), columns):
-                    found.add(value, address)
+                single = isinstance(columns, str)
+                texts = batch.column(columns) if single else group_keys([batch.column(name) for name in columns])
+                found.add(key_batch(texts, batch.column(ADDRESS).to_numpy()))
+                if found.nbytes >= KEY_BYTES:
+                    found.spill()
         return found
 
-    def _spill(self) -> Spill:
-        self._made.append(Spill())
+    def _keys(self) -> Keys:
+        self._made.append(Keys())
         return self._made[-1]
 
     def _table(self, key: str) -> CommittedTable:
@@ -271,19 +295,21 @@ class JointChecks:
         return self._committed[key]
 
 
-def _keys_and_addresses(found: Mapping[str, Sequence[Any]], columns: Columns) -> Iterator[tuple[str, int]]:
-    if isinstance(columns, str):
-        yield from zip(found[columns], found[ADDRESS], strict=True)
-        return
-    for *cells, address in zip(*(found[name] for name in columns), found[ADDRESS], strict=True):
-        key = group_key(cells)
-        if key is not None:
-            yield key, address
+def _groups(found: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> Iterator[str | None]:
+    return map(group_key, zip(*(found[name] for name in columns), strict=True))
 
 
-def _parts(spill: Spill) -> Iterator[tuple[int, Iterator[tuple[str, int, int]]]]:
-    for number in range(PARTS) if spill.rows else ():
-        yield number, spill.part(number)
+def _pairs(keys: KeyBatch | None) -> Iterator[tuple[str, int]]:
+    """Yield each key with its record."""
+    if keys is not None:
+        yield from zip(keys.texts.to_pylist(), keys.records.tolist(), strict=True)
+
+
+def _counted(keys: KeyBatch) -> KeyBatch:
+    """Return each different key once, with its first record and, as the other number, the sum of the others."""
+    order, first = keys.grouped()
+    sums = np.add.reduceat(keys.others[order], np.flatnonzero(first)) if order.size else keys.others
+    return keys.take(order[first])._replace(others=sums)
 
 
 def _unique_clash(table: TableIntake, group: tuple[str, ...], value: str) -> str:

@@ -10,26 +10,21 @@ The record stream: strict NDJSON to typed rows, problems collected with the numb
     {"edge": "Knows", "from": "ann", "to": "bob", "data": {}}
 
 One object per line that is not blank. Unknown members, repeated members and unknown properties are refused.
-
-Keys of more rows than fit into memory are partitioned by key (`Spill`), so that possible clashes are checked together,
-part by part. This is the partitioning half of a grace hash join: two spills with the same keys have them in the same
-parts. Up to 65,536 rows stay in memory; more are written to an unnamed file, so nothing is left behind if the process
-is killed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tempfile
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from operator import itemgetter
-from typing import IO, Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import lance
+import numpy as np
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
@@ -43,7 +38,8 @@ from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import arrow_table, declared_type, open_table, stage_rows
-from gitops.database.graph.values import CellError, compact_json, is_unicode, json_to_cell
+from gitops.database.graph.values import CellError, is_unicode, json_to_cell
+from gitops.database.graph.write.keys import Keys, Numbers, group_keys, key_batch
 from gitops.database.graph.write.rules import cell_faults, embed_rows, find_mismatches, node_id, pattern_fault
 from gitops.database.language.schema import Catalog, EdgeType, NodeType
 from gitops.database.language.suggest import did_you_mean
@@ -314,168 +310,31 @@ def _no_constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant)
 
 
-PARTS = 64
-CHUNK = 1 << 16
-"""So many rows of a spill wait in memory."""
-
-_SCHEMA = pa.schema([("key", pa.large_string()), ("record", pa.int64()), ("other", pa.int64())])
-Rows = list[tuple[str, int, int]]
-
-
-class Spill:
-    """Rows of a key and two numbers, whose meaning the caller defines."""
-
-    def __init__(self) -> None:
-        self._pending: Rows = []
-        self._file: IO[bytes] | None = None
-        self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._reader: pa.ipc.RecordBatchFileReader | None = None
-        self._parts: list[Rows] | None = None
-        self.rows = 0
-
-    def add(self, key: str, record: int, other: int = 0) -> None:
-        """Add one row. Not after the first call of `part`."""
-        self._pending.append((key, record, other))
-        self.rows += 1
-        if len(self._pending) >= CHUNK:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the waiting rows to the file."""
-        if not self._pending:
-            return
-        if self._writer is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
-            self._writer = pa.ipc.new_file(self._file, _SCHEMA)
-        for rows in _apart(self._pending):
-            columns = zip(*rows, strict=True) if rows else ((), (), ())
-            arrays = [pa.array(column, each.type) for column, each in zip(columns, _SCHEMA, strict=True)]
-            self._writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
-        self._pending = []
-
-    def part(self, number: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the rows of a part, from 0 to 63, in the order of their coming.
-
-        They are read batch by batch: all edges of one node have one key, and so are in one part, however many there
-        are.
-        """
-        if self._parts is None:
-            self._parts = _apart(self._pending)
-            self._pending = []
-            if self._writer is not None and self._file is not None:
-                self._writer.close()
-                self._file.seek(0)
-                self._reader = pa.ipc.open_file(self._file)
-        if self._reader is not None:
-            for at in range(number, self._reader.num_record_batches, PARTS):
-                batch = self._reader.get_batch(at)
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        yield from self._parts[number]
-
-    def keys(self) -> Iterator[str]:
-        """Yield the keys of all rows, part by part."""
-        for number in range(PARTS):
-            for key, _, _ in self.part(number):
-                yield key
-
-    def close(self) -> None:
-        """Close the file, which removes it."""
-        self._reader = self._writer = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-def _apart(rows: Rows) -> list[Rows]:
-    parts: list[Rows] = [[] for _ in range(PARTS)]
-    for row in rows:
-        parts[hash(row[0]) % PARTS].append(row)
-    return parts
-
-
-class BitSet:
-    """A set of small numbers, one bit each."""
-
-    def __init__(self) -> None:
-        self._bits = bytearray()
-        self._count = 0
-
-    def add(self, number: int) -> None:
-        """Add a number."""
-        at, bit = number >> 3, 1 << (number & 7)
-        if at >= len(self._bits):
-            self._bits.extend(bytes(max(at + 1 - len(self._bits), len(self._bits))))
-        if not self._bits[at] & bit:
-            self._bits[at] |= bit
-            self._count += 1
-
-    def __contains__(self, number: int) -> bool:
-        at = number >> 3
-        return at < len(self._bits) and bool(self._bits[at] & 1 << (number & 7))
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[int]:
-        for at, byte in enumerate(self._bits):
-            if byte:
-                yield from (at << 3 | bit for bit in range(8) if byte & 1 << bit)
-
-
-class AddressSet:
-    """A set of row addresses: the fragment in the upper 32 bits, the offset in it in the lower 32 bits."""
-
-    def __init__(self) -> None:
-        self._fragments: dict[int, BitSet] = {}
-
-    def add(self, address: int) -> None:
-        """Add an address."""
-        self._fragments.setdefault(address >> 32, BitSet()).add(address & 0xFFFFFFFF)
-
-    def __contains__(self, address: int) -> bool:
-        found = self._fragments.get(address >> 32)
-        return found is not None and (address & 0xFFFFFFFF) in found
-
-    def __len__(self) -> int:
-        return sum(map(len, self._fragments.values()))
-
-    def __iter__(self) -> Iterator[int]:
-        for fragment, offsets in self._fragments.items():
-            yield from (fragment << 32 | offset for offset in offsets)
-
-
 GROUP_BYTES = 8 * 1024 * 1024
 """So many bytes of lines wait as Python rows, over all tables."""
 
-KEYS = 1 << 17
-"""So many keys wait in memory, over all tables."""
+KEY_BYTES = 256 * 1024 * 1024
+"""So many bytes of keys wait in memory, over all tables."""
 
 FILE_BYTES = 64 * 1024 * 1024
 """So many bytes wait as Arrow tables, over all tables."""
-
-
-def group_key(cells: Sequence[Any]) -> str | None:
-    """Return a text that is equal for equal groups; None for a group with a null, which clashes with none."""
-    if None in cells:
-        return None
-    return compact_json([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
 
 
 @dataclass(slots=True)
 class TableIntake:
     """The rows of one table, and the keys that are checked together with others.
 
-    `ids` has record and ordinal of each row whose id may clash; `ends` the ends of edges by column; `groups` the
-    unique groups by their columns.
+    `ids` has record and ordinal of each row whose id may clash; `ends` the ends of edges by column, with record and 1;
+    `groups` the unique groups by their columns, with record.
     """
 
     key: str
     declared: NodeType | EdgeType
     known: frozenset[str]
     rows: int = 0
-    ids: Spill = field(default_factory=Spill)
-    ends: dict[str, Spill] = field(default_factory=dict)
-    groups: dict[tuple[str, ...], Spill] = field(default_factory=dict)
+    ids: Keys = field(default_factory=Keys)
+    ends: dict[str, Keys] = field(default_factory=dict)
+    groups: dict[tuple[str, ...], Keys] = field(default_factory=dict)
     pending: list[IncomingRow] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
     staged: list[FragmentMetadata] = field(default_factory=list)
@@ -485,13 +344,13 @@ class TableIntake:
         """The bytes of the Arrow tables that are in no file yet."""
         return sum(table.nbytes for table in self.tables)
 
-    def spills(self) -> list[Spill]:
-        """Return all spills of the table."""
+    def all_keys(self) -> list[Keys]:
+        """Return all keys of the table."""
         return [self.ids, *self.ends.values(), *self.groups.values()]
 
 
 class LoadIntake:
-    """Accepts rows; a context manager that closes the spills."""
+    """Accepts rows; a context manager that closes the files of keys."""
 
     def __init__(self, snapshot: Snapshot, embedder: Embedder | None) -> None:
         """Data files go to the tables of the snapshot, whose schema the rows must fit."""
@@ -500,7 +359,7 @@ class LoadIntake:
         self.problems = RecordProblems()
         self._embedder = embedder
         self._opened: dict[str, tuple[TableEntry, lance.LanceDataset]] = {}
-        self._pending_bytes = self._pending_keys = 0
+        self._pending_bytes = 0
         self.tables: dict[str, TableIntake] = {}
 
     def __enter__(self) -> Self:
@@ -508,8 +367,8 @@ class LoadIntake:
 
     def __exit__(self, *exc: object) -> None:
         for table in self.tables.values():
-            for spill in table.spills():
-                spill.close()
+            for keys in table.all_keys():
+                keys.close()
 
     @property
     def rows(self) -> int:
@@ -519,22 +378,6 @@ class LoadIntake:
     def add(self, incoming: IncomingRow) -> None:
         """Accept one row. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
-        row = incoming.row
-        if not incoming.new:
-            table.ids.add(row["id"], incoming.record, table.rows)
-        for column, spill in table.ends.items():
-            spill.add(row[column], incoming.record)
-        for group, spill in table.groups.items():
-            key = group_key([row[name] for name in group])
-            if key is not None:
-                spill.add(key, incoming.record)
-        self._pending_keys += 1 + len(table.ends) + len(table.groups)
-        if self._pending_keys >= KEYS:
-            self._pending_keys = 0
-            for each in self.tables.values():
-                for spill in each.spills():
-                    spill.flush()
-        table.rows += 1
         table.pending.append(incoming)
         self._pending_bytes += incoming.bytes
         if self._pending_bytes >= GROUP_BYTES:
@@ -559,9 +402,9 @@ class LoadIntake:
         """Start loading a table."""
         declared = declared_type(self.catalog, key)
         known = self.snapshot.folder.begin(self.snapshot.manifest.tables[key].path)
-        table = TableIntake(key, declared, known, groups={group: Spill() for group in declared.unique})
+        table = TableIntake(key, declared, known, groups={group: Keys() for group in declared.unique})
         if isinstance(declared, EdgeType):
-            table.ends = {"src": Spill(), "dst": Spill()}
+            table.ends = {"src": Keys(), "dst": Keys()}
         self.tables[key] = table
         return table
 
@@ -590,8 +433,26 @@ class LoadIntake:
                     self.problems.add(pending[at].record, pattern_fault(declared, check))
             if not self.problems.total:
                 table.tables.append(arrow_table(declared, columns))
+                given = np.array([not each.new for each in pending])
+                self.record_keys(table, table.tables[-1], np.array([each.record for each in pending]), given)
         while sum(table.waiting_bytes for table in self.tables.values()) >= FILE_BYTES:
             self._stage(max(self.tables.values(), key=lambda table: table.waiting_bytes))
+
+    def record_keys(self, table: TableIntake, rows: pa.Table, records: Numbers, given: Numbers | None) -> None:
+        """Record the keys of the next rows of a table. An id can clash where it is `given`, by a mask; None if none is."""
+        ordinals = np.arange(table.rows, table.rows + rows.num_rows)
+        table.rows += rows.num_rows
+        if given is not None:
+            ids = rows.column("id") if given.all() else rows.column("id").filter(pa.array(given))
+            table.ids.add(key_batch(ids, records[given], ordinals[given]))
+        for column, ends in table.ends.items():
+            ends.add(key_batch(rows.column(column), records, np.ones(rows.num_rows, np.int64)))
+        for group, keys in table.groups.items():
+            keys.add(key_batch(group_keys([rows.column(name) for name in group]), records))
+        held = [keys for each in self.tables.values() for keys in each.all_keys()]
+        if sum(keys.nbytes for keys in held) >= KEY_BYTES:
+            for keys in held:
+                keys.spill()
 
     def _stage(self, table: TableIntake) -> None:
         tables, table.tables = table.tables, []

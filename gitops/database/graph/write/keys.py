@@ -1,0 +1,353 @@
+"""Keys of a load, compared by 64-bit hashes.
+
+Ids, ends of edges and unique groups are texts. Millions of texts are compared column by column: their hashes are sorted
+and looked up as numbers, and every two texts whose hashes are equal are then compared themselves. So a collision of
+hashes costs time and changes no result. The hashes have a random seed for each process.
+
+`Keys` collects the keys of one column. Those beyond a bound of memory go to an unnamed file, so nothing is left behind if
+the process is killed. There they lie in 64 parts by hash, and possible clashes are checked part by part. This is the
+partitioning half of a grace hash join: equal keys of two collections lie in parts of the same number.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.database.graph.tables import raw_columns
+from gitops.database.graph.values import compact_json
+
+PARTS = 64
+_LONG = 256
+_AT_ONCE = 1 << 14
+_MIX, _SEED = (int.from_bytes(os.urandom(8)) | 1 for _ in range(2))
+_LAST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(8)], np.uint64)
+_SCHEMA = pa.schema([("hash", pa.uint64()), ("text", pa.large_string()), ("record", pa.int64()), ("other", pa.int64())])
+_ESCAPED = r'["\\\x00-\x1f]'
+
+Numbers = np.ndarray[Any, Any]
+
+
+def hash_texts(texts: pa.Array) -> Numbers:
+    """Return the hash of each text of a `large_string` column without nulls."""
+    if len(texts) > _AT_ONCE:
+        # So that what is in work stays in the processor's cache.
+        return np.concatenate([hash_texts(texts.slice(at, _AT_ONCE)) for at in range(0, len(texts), _AT_ONCE)])
+    _, at, data = texts.buffers()
+    offsets = np.frombuffer(at, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    # Every byte begins a word of eight, so the last texts need seven bytes behind them.
+    padded = np.zeros(last - first + 8, np.uint8)
+    if last > first:
+        padded[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
+    words = np.ndarray((last - first + 1,), "<u8", padded, strides=(1,))
+    starts, lengths = offsets[:-1] - first, np.diff(offsets)
+    found = lengths.astype(np.uint64) ^ np.uint64(_SEED)
+    rows = np.flatnonzero(lengths <= _LONG)
+    starts, left = starts[rows], lengths[rows]
+    state = found[rows]
+    done: list[tuple[Numbers, Numbers]] = []
+    while rows.size:
+        whole = left >= 8  # noqa: PLR2004 - the bytes of a word
+        if not whole.all():
+            ends = ~whole
+            tail = words[starts[ends]] & _LAST_BYTES[left[ends]]
+            done.append((rows[ends], _mixed(state[ends], tail)))
+            rows, starts, left, state = rows[whole], starts[whole], left[whole], state[whole]
+        state = _mixed(state, words[starts])
+        starts, left = starts + 8, left - 8
+    for which, hashes in done:
+        found[which] = hashes
+    for row in np.flatnonzero(lengths > _LONG):
+        found[row] ^= np.uint64(hash(padded[offsets[row] - first : offsets[row + 1] - first].tobytes()) % 2**64)
+    return found
+
+
+def _mixed(before: Numbers, words: Numbers) -> Numbers:
+    state: Numbers = (before ^ words) * np.uint64(_MIX)
+    state ^= state >> np.uint64(32)
+    state *= np.uint64(0x9E3779B97F4A7C15)
+    state ^= state >> np.uint64(29)
+    return state
+
+
+class KeyBatch(NamedTuple):
+    """Keys with their hashes, and with two numbers each, whose meaning the caller defines."""
+
+    hashes: Numbers
+    texts: pa.Array
+    records: Numbers
+    others: Numbers
+
+    def take(self, rows: Numbers) -> KeyBatch:
+        """Return these rows, by position or by mask."""
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        return KeyBatch(self.hashes[rows], self.texts.take(pa.array(rows)), self.records[rows], self.others[rows])
+
+    def grouped(self) -> tuple[Numbers, Numbers]:
+        """Return an order in which rows of equal texts are neighbours, each in their old order, and the first of each text.
+
+        The second array is a mask on the first.
+        """
+        order = np.argsort(self.hashes, kind="stable")
+        sorted_hashes = self.hashes[order]
+        same = sorted_hashes[1:] == sorted_hashes[:-1]
+        again = np.flatnonzero(same)
+        if again.size:
+            one, next_one = (self.texts.take(pa.array(order[rows])) for rows in (again, again + 1))
+            if not pc.all(pc.equal(one, next_one)).as_py():
+                codes = self.texts.dictionary_encode().indices.to_numpy()
+                order = np.argsort(codes, kind="stable")
+                same = np.diff(codes[order]) == 0
+        return order, np.concatenate([np.ones(min(1, order.size), np.bool_), ~same])
+
+
+def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | None = None) -> KeyBatch:
+    """Return keys as a batch without those that are null; `others` are 0 where they are left out."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    if texts.null_count:
+        valid = texts.is_valid().to_numpy(zero_copy_only=False)
+        texts, records, others = texts.drop_null(), records[valid], None if others is None else others[valid]
+    texts = texts.cast(pa.large_string())
+    others = np.zeros(len(texts), np.int64) if others is None else others.astype(np.int64)
+    return KeyBatch(hash_texts(texts), texts, records.astype(np.int64), others)
+
+
+def joined(batches: Iterable[KeyBatch]) -> KeyBatch:
+    """Return the batches as one."""
+    found = list(batches)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        return key_batch(pa.array([], pa.large_string()), np.zeros(0, np.int64))
+    hashes, texts, records, others = zip(*found, strict=True)
+    return KeyBatch(np.concatenate(hashes), pa.concat_arrays(texts), np.concatenate(records), np.concatenate(others))
+
+
+class KeyTable:
+    """Keys to look up others in."""
+
+    def __init__(self, batch: KeyBatch) -> None:
+        """Sort the keys by hash: `keys` has them so."""
+        self.keys = batch.take(np.argsort(batch.hashes, kind="stable"))
+        # Hashes are spread evenly, so the upper bits say nearly where one is.
+        hashes, bits = self.keys.hashes, max(1, batch.hashes.size.bit_length())
+        self._shift = np.uint64(64 - bits)
+        self._begins = np.searchsorted(hashes, np.arange(1 << bits, dtype=np.uint64) << self._shift)
+        self._ended = np.append(hashes, np.uint64(2**64 - 1))
+
+    def find(self, batch: KeyBatch) -> Numbers:
+        """Return the position in `keys` of each key, -1 for a key that is not there."""
+        mine = self.keys
+        if not mine.hashes.size:
+            return np.full(batch.hashes.size, -1, np.int64)
+        at: Numbers = self._begins[batch.hashes >> self._shift]
+        before = np.flatnonzero(self._ended[at] < batch.hashes)
+        while before.size:
+            at[before] += 1
+            before = before[self._ended[at[before]] < batch.hashes[before]]
+        at[at == mine.hashes.size] = 0
+        met = mine.hashes[at] == batch.hashes
+        at[~met] = -1
+        rows = np.flatnonzero(met)
+        equal = pc.equal(mine.texts.take(pa.array(at[rows])), batch.texts.take(pa.array(rows)))
+        if not pc.all(equal).as_py():
+            odd = rows[~equal.to_numpy(zero_copy_only=False)]
+            places = pc.index_in(batch.texts.take(pa.array(odd)), mine.texts)
+            at[odd] = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+        return at
+
+
+class Keys:
+    """Keys as they come, in memory and in an unnamed file."""
+
+    def __init__(self) -> None:
+        self._batches: list[KeyBatch] = []
+        self._file: IO[bytes] | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._reader: pa.ipc.RecordBatchFileReader | None = None
+        self.rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the keys in memory."""
+        return sum(each.texts.nbytes + 24 * each.hashes.size for each in self._batches)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether keys are in a file: then the others must go there, too, before parts are read."""
+        return self._file is not None
+
+    def add(self, batch: KeyBatch) -> None:
+        """Add keys. Not after the first call of `part`."""
+        if batch.hashes.size:
+            self._batches.append(batch)
+            self.rows += batch.hashes.size
+
+    def spill(self) -> None:
+        """Write the keys to the file, in parts by hash. Not after the first call of `part`, unless this was called before it."""
+        if self._reader is not None or (self.on_disk and not self._batches):
+            return
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+            self._writer = pa.ipc.new_file(self._file, _SCHEMA)
+        whole, self._batches = joined(self._batches), []
+        # The upper six bits of the hash.
+        part = (whole.hashes >> np.uint64(58)).astype(np.uint8)
+        whole = whole.take(np.argsort(part, kind="stable"))
+        ends = np.cumsum(np.bincount(part, minlength=PARTS))
+        batch = pa.record_batch([pa.array(each) for each in whole], schema=_SCHEMA)
+        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            self._writer.write_batch(batch.slice(start, end - start))
+
+    def part(self, number: int, parts: int) -> Iterator[KeyBatch]:
+        """Yield the keys of a part, in the order of their coming; `parts` is 1, or 64 after `spill`.
+
+        They are read batch by batch: all edges of one node have one key, and so are in one part, however many there
+        are.
+        """
+        if self._writer is not None and self._file is not None and self._reader is None:
+            self._writer.close()
+            self._file.seek(0)
+            self._reader = pa.ipc.open_file(self._file)
+        if self._reader is not None:
+            for at in range(number, self._reader.num_record_batches, parts):
+                hashes, texts, records, others = self._reader.get_batch(at).columns
+                if len(texts):
+                    yield KeyBatch(hashes.to_numpy(), texts, records.to_numpy(), others.to_numpy())
+        yield from self._batches
+
+    def texts(self) -> set[str]:
+        """Return all different keys."""
+        return {text for batch in self.part(0, 1) for text in batch.texts.to_pylist()}
+
+    def close(self) -> None:
+        """Close the file, which removes it."""
+        self._reader = self._writer = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def parts_of(*collections: Keys) -> Iterator[tuple[Iterator[KeyBatch], ...]]:
+    """Yield the keys of collections part by part; equal keys of all of them are in the same part."""
+    parts = PARTS if any(each.on_disk for each in collections) else 1
+    if parts > 1:
+        for each in collections:
+            each.spill()
+    for number in range(parts):
+        yield tuple(each.part(number, parts) for each in collections)
+
+
+class BitSet:
+    """A set of small numbers, one bit each."""
+
+    def __init__(self) -> None:
+        self._bits = np.zeros(0, np.uint8)
+
+    def add(self, numbers: Numbers) -> None:
+        """Add numbers."""
+        if not numbers.size:
+            return
+        at = numbers >> 3
+        needed = int(at.max()) + 1
+        if needed > self._bits.size:
+            self._bits = np.concatenate(
+                [self._bits, np.zeros(max(needed, 2 * self._bits.size) - self._bits.size, np.uint8)]
+            )
+        np.bitwise_or.at(self._bits, at, np.uint8(1) << (numbers & 7).astype(np.uint8))
+
+    def holds(self, numbers: Numbers) -> Numbers:
+        """Return which of the numbers are in the set."""
+        at = numbers >> 3
+        found = at < self._bits.size
+        found[found] = self._bits[at[found]] >> (numbers[found] & 7).astype(np.uint8) & 1
+        return found
+
+    def __len__(self) -> int:
+        return int(np.bitwise_count(self._bits).sum())
+
+    def __iter__(self) -> Iterator[int]:
+        step = 1 << 13
+        for start in range(0, self._bits.size, step):
+            bits = np.unpackbits(self._bits[start : start + step], bitorder="little")
+            yield from (np.flatnonzero(bits) + 8 * start).tolist()
+
+
+class AddressSet:
+    """A set of row addresses: the fragment in the upper 32 bits, the offset in it in the lower 32 bits."""
+
+    def __init__(self) -> None:
+        self._fragments: dict[int, BitSet] = {}
+
+    def add(self, addresses: Numbers) -> None:
+        """Add addresses."""
+        for fragment in np.unique(addresses >> 32).tolist():
+            held = self._fragments.setdefault(fragment, BitSet())
+            held.add(addresses[addresses >> 32 == fragment] & 0xFFFFFFFF)
+
+    def holds(self, addresses: Numbers) -> Numbers:
+        """Return which of the addresses are in the set."""
+        found = np.zeros(addresses.size, np.bool_)
+        for fragment, held in self._fragments.items():
+            rows = addresses >> 32 == fragment
+            found[rows] = held.holds(addresses[rows] & 0xFFFFFFFF)
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self._fragments.values()))
+
+    def __iter__(self) -> Iterator[int]:
+        for fragment, offsets in self._fragments.items():
+            yield from (fragment << 32 | offset for offset in offsets)
+
+
+def group_key(cells: Sequence[Any]) -> str | None:
+    """Return a text that is equal for equal groups; None for a group with a null, which clashes with none."""
+    if None in cells:
+        return None
+    return compact_json([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
+
+
+def group_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Return what `group_key` makes of each row, for columns of cells.
+
+    Texts without escapes, whole numbers, truths and times are written by columns; other rows one by one.
+    """
+    texts, hard = [], None
+    columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns]
+    for column in columns:
+        kind, plain = column.type, None
+        if pa.types.is_string(kind):
+            plain = pc.binary_join_element_wise('"', column, '"', "")
+            escaped = pc.match_substring_regex(column, _ESCAPED)
+            if pc.any(escaped).as_py():
+                hard = escaped if hard is None else pc.or_(hard, escaped)
+        elif pa.types.is_integer(kind):
+            plain = column.cast(pa.string())
+        elif pa.types.is_date(kind):
+            plain = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(pa.string())
+        elif pa.types.is_boolean(kind):
+            plain = pc.if_else(column, "true", "false")
+        if plain is None:
+            break
+        texts.append(plain)
+    else:
+        found = pc.binary_join_element_wise("[", pc.binary_join_element_wise(*texts, ","), "]", "")
+        if hard is None:
+            return found
+        hard = pc.fill_null(hard, False)
+        return pc.replace_with_mask(found, hard, _one_by_one([each.filter(hard) for each in columns]))
+    return _one_by_one(columns)
+
+
+def _one_by_one(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    rows = raw_columns(pa.table(list(columns), [str(at) for at in range(len(columns))]))
+    return pa.array(map(group_key, zip(*rows.values(), strict=True)), pa.string())
