@@ -131,7 +131,8 @@ def run_change(served: ServedGraph, change: MutationRequest, context: WriteConte
         begun=change.begun if change.expected is None else None,
     )
     try:
-        result = graph.Mutator(context.clock, context.ids, context.faults).run(
+        memory = served.cache.value("writer", lambda: graph.WriterMemory(served.cache))
+        result = graph.Mutator(context.clock, context.ids, context.faults, memory=memory).run(
             served.uri, query, change.params, options
         )
     except ConflictError as error:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from gitops.database.graph.snapshot import Snapshot as Snapshot
     from gitops.database.graph.snapshot import open_snapshot as open_snapshot
     from gitops.database.graph.staged import WriteContext as WriteContext
+    from gitops.database.graph.write.memory import WriterMemory as WriterMemory
     from gitops.database.graph.write.mutate import MutationOptions as MutationOptions
     from gitops.database.graph.write.mutate import Mutator as Mutator
 
@@ -113,6 +114,7 @@ _HOMES = {
     "embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "snapshot": ("ReadTarget", "Snapshot", "open_snapshot"),
     "staged": ("WriteContext",),
+    "write.memory": ("WriterMemory",),
     "write.mutate": ("MutationOptions", "Mutator"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -352,7 +352,6 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
             detail = f"{declared.name}.{name} is unique and its column follows the Blob {blob}: use gitops graph load"
             raise UsageError(Code.USAGE_ERROR, detail)
     maker = _RowMaker(declared, ids, problems)
-    known = folder.begin(task.path)
     staged: list[FragmentMetadata] = []
     waiting: list[pa.Table] = []
     try:
@@ -368,7 +367,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
         if sum(table.num_rows for table in waiting):
             staged += stage_rows(folder, entry, pa.concat_tables(waiting))
         if staged:
-            folder.settle(task.path, known)
+            folder.settle(task.path, [f"data/{file.path}" for fragment in staged for file in fragment.files])
     except OSError as error:
         remove_files(folder, task.path, staged)
         raise RemoteError(Code.STORAGE_FAILED, system_reason(error, snapshot.root.location)) from error

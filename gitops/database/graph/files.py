@@ -1,14 +1,18 @@
-"""Checks whether the files of a graph version exist, only by name and without the Lance driver.
+"""The files of a graph version, by name and without the Lance driver: whether they exist, and which ones a change made.
 
-The version of a table is a file of the driver: a Protocol Buffers message behind its length, and a footer with its
-position. It lists the data files and the deleted rows of each fragment (https://lance.org/format/table, `table.proto`).
-Their content is not read, and indexes are not checked; `verify` opens every table instead.
+The version of a table is a file of the driver: Protocol Buffers messages behind their lengths, and a footer with the
+position of the first. It lists the data files and the deleted rows of each fragment, the transaction that made it, and
+where its list of indexes is (https://lance.org/format/table, `table.proto`). The content of these files is not read, and
+no index is checked for existence; `verify` opens every table instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
 
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
@@ -20,11 +24,12 @@ from gitops.database.storage.port import ObjectStore
 _MAGIC = b"LANC"
 _FOOTER = 16
 _NEWEST = 2**64 - 1
-# Members of the messages Manifest, DataFragment, DataFile and DeletionFile, by their numbers.
-_FRAGMENTS = 2
+# Members of the messages Manifest, DataFragment, DataFile, DeletionFile, IndexSection and IndexMetadata, by their numbers.
+_FRAGMENTS, _INDEXES_AT, _TRANSACTION = 2, 6, 12
 _ID, _FILES, _DELETIONS = 1, 2, 3
 _PATH = 1
 _TYPE, _READ_VERSION, _DELETION_ID = 1, 2, 3
+_INDEXES = _INDEX_ID = _BYTES_OF_ID = 1
 _SUFFIXES = ("arrow", "bin")
 # Forms of members: whole numbers, lengths with bytes, and numbers of a fixed width in bytes.
 _VARINT, _BYTES = 0, 2
@@ -53,15 +58,11 @@ class TableFiles:
 
     def missing(self, entry: TableEntry) -> list[str]:
         """Return the files that a version of the table needs and that are not there. Raises as `find_missing`."""
-        key = f"{self._path}/_versions/{_NEWEST - entry.version:020}.manifest"
-        version = self._store.read(key)
+        version = _read_version(self._store, self._path, entry.version)
         if version is None:
-            return [key]
-        try:
-            needed = set(_named_files(version))
-        except (ValueError, LookupError) as error:
-            place = self._store.display(key)
-            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is damaged", path=place) from error
+            return [f"{self._path}/{_version_file(entry.version)}"]
+        with _damaged(self._store, self._path, entry.version):
+            needed = {name for each in version.fragments for name in _named_files(_Message(each))}
         return [f"{self._path}/{name}" for name in sorted(needed) if not self._is_there(name)]
 
     def _is_there(self, file: str) -> bool:
@@ -71,22 +72,80 @@ class TableFiles:
         return name in self._names[folder]
 
 
-def _named_files(version: bytes) -> Iterator[str]:
-    """Yield the files that a version names, below the folder of its table.
+def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[int]) -> Iterator[str]:
+    """Yield the files that versions `made` of a table need and version `base` does not, below the folder of the table.
 
-    Raises ValueError and its like for damaged bytes.
+    An index is a folder, and so are the large blobs of a data file: the name of the file without its suffix. The versions
+    themselves and their transactions are among the files. Raises IntegrityError `graph_unreadable` for a damaged version;
+    RemoteError.
     """
-    if version[-len(_MAGIC) :] != _MAGIC:
-        raise ValueError("no footer")
-    start = int.from_bytes(version[-_FOOTER : -_FOOTER + 8], "little")
-    size = int.from_bytes(version[start : start + 4], "little")
-    manifest = _Message(version[start + 4 : start + 4 + size])
-    for fragment in map(_Message, manifest.parts[_FRAGMENTS]):
-        for file in map(_Message, fragment.parts[_FILES]):
-            yield f"data/{file.parts[_PATH][0].decode()}"
-        for deleted in map(_Message, fragment.parts[_DELETIONS]):
-            numbers = (fragment.numbers[_ID], deleted.numbers[_READ_VERSION], deleted.numbers[_DELETION_ID])
-            yield f"_deletions/{'-'.join(map(str, numbers))}.{_SUFFIXES[deleted.numbers[_TYPE]]}"
+    nothing = _TableVersion(frozenset(), frozenset(), "")
+    known = (None if base is None else _read_version(store, path, base)) or nothing
+    for number in made:
+        yield _version_file(number)
+        version = _read_version(store, path, number) or nothing
+        if version.transaction:
+            yield f"_transactions/{version.transaction}"
+        yield from (f"_indices/{UUID(bytes=each)}" for each in version.indexes - known.indexes)
+        with _damaged(store, path, number):
+            # A fragment with newly deleted rows is a different message with the same data files.
+            new, before = version.fragments - known.fragments, known.fragments - version.fragments
+            names = {name for each in before for name in _named_files(_Message(each))}
+            yield from (name for each in new for name in _named_files(_Message(each)) if name not in names)
+        known = version
+
+
+class _TableVersion(NamedTuple):
+    """What a version of a table lists: its fragments as messages, the ids of its indexes, and its transaction."""
+
+    fragments: frozenset[bytes]
+    indexes: frozenset[bytes]
+    transaction: str
+
+
+def _version_file(number: int) -> str:
+    return f"_versions/{_NEWEST - number:020}.manifest"
+
+
+def _read_version(store: ObjectStore, path: str, number: int) -> _TableVersion | None:
+    """Return a version, None if it is not there. Raises IntegrityError `graph_unreadable`; RemoteError."""
+    data = store.read(f"{path}/{_version_file(number)}")
+    if data is None:
+        return None
+    with _damaged(store, path, number):
+        if data[-len(_MAGIC) :] != _MAGIC:
+            raise ValueError("no footer")
+        manifest = _message_at(data, int.from_bytes(data[-_FOOTER : -_FOOTER + 8], "little"))
+        indexes = frozenset[bytes]()
+        if at := manifest.numbers[_INDEXES_AT]:
+            listed = map(_Message, _message_at(data, at).parts[_INDEXES])
+            indexes = frozenset(_Message(each.parts[_INDEX_ID][0]).parts[_BYTES_OF_ID][0] for each in listed)
+        transaction = b"".join(manifest.parts[_TRANSACTION]).decode()
+        return _TableVersion(frozenset(manifest.parts[_FRAGMENTS]), indexes, transaction)
+
+
+@contextlib.contextmanager
+def _damaged(store: ObjectStore, path: str, number: int) -> Iterator[None]:
+    """Raise IntegrityError `graph_unreadable` if a version does not parse."""
+    try:
+        yield
+    except (ValueError, LookupError) as error:
+        place = store.display(f"{path}/{_version_file(number)}")
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is damaged", path=place) from error
+
+
+def _named_files(fragment: _Message) -> Iterator[str]:
+    """Yield the files of a fragment, below the folder of its table. Raises ValueError and its like for damaged bytes."""
+    for file in map(_Message, fragment.parts[_FILES]):
+        yield f"data/{file.parts[_PATH][0].decode()}"
+    for deleted in map(_Message, fragment.parts[_DELETIONS]):
+        numbers = (fragment.numbers[_ID], deleted.numbers[_READ_VERSION], deleted.numbers[_DELETION_ID])
+        yield f"_deletions/{'-'.join(map(str, numbers))}.{_SUFFIXES[deleted.numbers[_TYPE]]}"
+
+
+def _message_at(data: bytes, start: int) -> _Message:
+    size = int.from_bytes(data[start : start + 4], "little")
+    return _Message(data[start + 4 : start + 4 + size])
 
 
 class _Message:

@@ -473,7 +473,7 @@ class LoadPublisher:
     def _write(self, snapshot: Snapshot, key: str, outcome: TableCheck) -> TableEntry:
         """Make the version of one table that has the rows of the load."""
         table, entry = self.intake.tables[key], snapshot.manifest.tables[key]
-        writer = TableWriter(snapshot.folder, entry, table.known, self.intake.opened(key, entry))
+        writer = TableWriter(snapshot.folder, entry, self.intake.opened(key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
         replaced = None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced
         writer.exchange(table.staged, replaced)

@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,32 +47,18 @@ class LocalFolder:
         """Return the folder of the dataset."""
         return DatasetLocation(str(self._path / path))
 
-    def begin(self, path: str) -> frozenset[str]:
-        """Return the files that the dataset has; none when it is new."""
-        walk = os.walk(self._path / path)
-        return frozenset(os.path.join(place, name) for place, _, names in walk for name in names)  # noqa: PTH118
-
-    def settle(self, path: str, known: frozenset[str]) -> None:
-        """Sync the files that are not known, then each folder that contains one, and the parent of each new folder.
-
-        A file that vanishes meanwhile is another writer's temporary file.
-        """
+    def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
+        """Sync the files, then each folder from theirs up to that of the dataset, and above it if the dataset is new."""
         dataset = self._path / path
-        touched: set[str] = set()
-        old = {os.path.dirname(file) for file in known}  # noqa: PTH120
-        for place, _, names in os.walk(dataset, topdown=False):
-            fresh = [file for file in (os.path.join(place, name) for name in names) if file not in known]  # noqa: PTH118
-            for file in fresh:
-                with contextlib.suppress(FileNotFoundError):
-                    _sync(file)
-            if fresh:
-                touched.add(place)
-            if place in touched and not any(each == place or each.startswith(f"{place}/") for each in old):
-                touched.add(os.path.dirname(place))  # noqa: PTH120
-        if not known:
-            touched.update(map(str, (dataset, dataset.parent, self._path)))
-        for place in sorted(touched):
-            _sync(place)
+        folders = {dataset, dataset.parent, self._path} if new else {dataset}
+        for name in names:
+            place = dataset / name
+            below = [Path(at, file) for at, _, files in os.walk(place.with_suffix("")) for file in files]
+            for file in [*below, place] if place.suffix else below:
+                _sync(file)
+                folders.update(each for each in file.parents if each.is_relative_to(dataset))
+        for folder in sorted(folders):
+            _sync(folder)
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Files below the path, and empty folders; files that vanish during the walk are left out."""

@@ -168,7 +168,7 @@ def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: st
         addresses = columns.pop(ADDRESS)
         columns |= source.blobs(blobs, addresses)
         staged += stage_rows(folder, fresh, arrow_table(declared, columns))
-    writer = TableWriter(folder, fresh, frozenset())
+    writer = TableWriter(folder, fresh)
     writer.exchange(staged, ())
     return writer.finish(recount=True)
 

@@ -84,11 +84,7 @@ class ObjectFolder:
         """Remove everything in the folder. Raises RemoteError `storage_failed`."""
         self._root.delete_keys(tuple(self._root.keys(self._name)))
 
-    def begin(self, path: str) -> frozenset[str]:  # noqa: ARG002 - nothing needs to be known
-        """Do nothing, because `settle` has no work here."""
-        return frozenset()
-
-    def settle(self, path: str, known: frozenset[str]) -> None:
+    def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
         """Do nothing.
 
         An object is durable once the service has confirmed its put, and the driver waits for each confirmation.

@@ -9,7 +9,7 @@ Each of these three has a local and an object-store implementation:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -59,12 +59,12 @@ class GraphFolder(Protocol):
         """Return the dataset at a path below the folder."""
         ...
 
-    def begin(self, path: str) -> frozenset[str]:
-        """Return the content of a dataset before a change, for `settle`."""
-        ...
+    def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
+        """Make files of a dataset durable, by their names below it, since the driver syncs nothing. Raises OSError.
 
-    def settle(self, path: str, known: frozenset[str]) -> None:
-        """Make the files of a change durable, except for the `known` ones; the driver syncs nothing. Raises OSError."""
+        The names are read only if that needs work. A name of a folder means all files in it, and the name of a data file
+        also the folder of its large blobs. `new` says that the dataset itself is new.
+        """
         ...
 
     def files(self, prefix: str) -> Iterator[StoredFile]:

@@ -6,7 +6,8 @@ Rules of this module:
    and its versions are undone by restoring the manifest's version.
 2. Every change must produce exactly the next version. Lance rebases silently, so a different number means that another
    writer was faster, and the change is abandoned.
-3. Lance syncs nothing to disk. `finish` makes the changes durable before any manifest refers to them.
+3. Lance syncs nothing to disk. `finish` makes the changes durable before any manifest refers to them: the files that the
+   versions of this writer need and the manifest's version does not. What others left in the folder is not looked at.
 4. Rows are exchanged in one version: data files for new rows are written first and belong to no version, and one commit
    adds them and marks the removed rows. A rewritten row gets a new row id; ids in the sense of this package are texts
    in the column `id`, and only these identify a row from outside.
@@ -29,6 +30,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
+from gitops.database.graph.files import made_files
 from gitops.database.graph.manifest import TableEntry, find_manifest, head_number
 from gitops.database.graph.root import DatasetLocation, GraphFolder
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
@@ -36,6 +38,12 @@ from gitops.database.storage.bucket import AWAY, PERMIT
 
 DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 """What the driver raises."""
+
+_REWRITES = ("BaseOperation", "Rewrite", "CreateIndex")
+"""What the driver calls the steps of a compaction (it reserves fragments, then it rewrites) and the change of an index."""
+
+_TIDY_FRAGMENTS = 32
+_TIDY_ROWS = (1024, 65_536)
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _DENIED, _NOT_FOUND = (401, 403), 404
@@ -89,7 +97,7 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
             enable_stable_row_ids=True,
             data_storage_version="2.2",
         )
-        folder.settle(path, frozenset())
+        folder.settle(path, made_files(folder.store, path, None, [dataset.version]), new=True)
     return _entry(dataset, path, rows=0)
 
 
@@ -241,35 +249,36 @@ class TableWriter:
         self,
         folder: GraphFolder,
         entry: TableEntry,
-        known: frozenset[str] | None = None,
         opened: lance.LanceDataset | None = None,
     ) -> None:
         """Open the table, unless it is `opened` at the entry's version, and undo later versions.
 
-        `known` is the content of the table before anything was staged, if something was. Raises ConflictError
-        `graph_conflict` if another writer is active, GitopsError `graph_unreadable` if the manifest's version is gone.
+        Raises ConflictError `graph_conflict` if another writer is active, GitopsError `graph_unreadable` if the
+        manifest's version is gone.
         """
         self._folder = folder
         self._path = entry.path
         self._rows = entry.rows
         self._place = folder.dataset(entry.path)
-        self._before = folder.begin(entry.path) if known is None else known
+        self._base = entry.version
         self.dataset = open_table(folder, entry) if opened is None else opened
         with _driver(self._place):
-            newest = self.dataset.latest_version
-        if newest != entry.version:
-            self._expected = newest
+            self._found = self._expected = self.dataset.latest_version
+        if self._found != entry.version:
             self.change(lance.LanceDataset.restore)
-        self._expected = self.dataset.version
 
     def change(self, action: Callable[[lance.LanceDataset], Any]) -> None:
-        """Run one change, which must make one version. Raises ConflictError `graph_conflict`; RemoteError."""
+        """Run one change, which must make one version. Raises ConflictError `graph_conflict`; RemoteError.
+
+        The new version is the one that the action returns, or else the newest.
+        """
         failure: Exception | None = None
+        made: Any = None
         try:
-            action(self.dataset)
+            made = action(self.dataset)
         except DRIVER_ERRORS as error:
             failure = error
-        latest = self._latest()
+        latest = made if isinstance(made, lance.LanceDataset) else self._latest()
         if failure is not None and latest.version == self._expected:
             if (refused := service_failure(self._place.uri, failure)) is not None:
                 raise refused from None
@@ -289,16 +298,63 @@ class TableWriter:
         """
         self.change(lambda dataset: _commit(dataset, staged, gone, self._place.driver_options()))
 
+    def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
+        """Run a change that leaves every row unchanged and makes several versions or none; return whether it made any.
+
+        No other writer's version may be among them. Raises as `change`.
+        """
+        before = self._expected
+        try:
+            call_driver(self._path, partial(action, self.dataset))
+        except RemoteError as error:
+            # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
+            if self._latest().version == before:
+                raise
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from error
+        latest = self._latest()
+        for version in range(before + 1, latest.version + 1):
+            if _operation_of(latest, version) not in _REWRITES:
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
+        self.dataset, self._expected = latest, latest.version
+        return latest.version > before
+
+    def tidy(self) -> None:
+        """Join the smallest fragments if there are many, so that later changes take as long as earlier ones.
+
+        A fragment is joined again only until it has as many rows as the step says. Raises as `change`.
+        """
+        sizes = [part.physical_rows for part in self.dataset.get_fragments()]
+        for rows in _TIDY_ROWS:
+            if sum(size < rows for size in sizes) > _TIDY_FRAGMENTS:
+                self.rewrite(partial(_join, rows=rows))
+                return
+
     def finish(self, *, recount: bool) -> TableEntry:
         """Make the changes durable and describe the table; rows are counted only if they changed."""
         with _driver(self._place):
-            self._folder.settle(self._path, self._before)
+            made = range(self._found + 1, self._expected + 1)
+            self._folder.settle(self._path, made_files(self._folder.store, self._path, self._base, made))
             rows = self.dataset.count_rows() if recount else self._rows
         return _entry(self.dataset, self._path, rows=rows)
 
     def _latest(self) -> lance.LanceDataset:
         with _driver(self._place):
             return lance.dataset(self._place.uri, storage_options=self._place.driver_options())
+
+
+def _join(dataset: lance.LanceDataset, rows: int) -> None:
+    """Join fragments with fewer rows; deleted rows alone are no reason to write a fragment again."""
+    dataset.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions=False)
+
+
+def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
+    """Return the driver's name of the operation that made a version."""
+    try:
+        transaction = dataset.read_transaction(version)
+    except TypeError:
+        # pylance 14.0.2 cannot read the transaction of a compaction that rewrote indexes.
+        return "Rewrite"
+    return None if transaction is None else type(transaction.operation).__name__
 
 
 def _staged(place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
@@ -314,7 +370,7 @@ def _commit(
     staged: Sequence[FragmentMetadata],
     gone: Iterable[int] | None,
     options: dict[str, str] | None,
-) -> None:
+) -> lance.LanceDataset:
     """Make one strict commit. A fragment that loses its last row is removed as a whole."""
     changed: list[FragmentMetadata] = []
     if gone is None:
@@ -335,7 +391,9 @@ def _commit(
     change = lance.LanceOperation.Update(
         removed_fragment_ids=emptied, updated_fragments=changed, new_fragments=list(staged)
     )
-    lance.LanceDataset.commit(dataset, change, read_version=dataset.version, storage_options=options, max_retries=0)
+    return lance.LanceDataset.commit(
+        dataset, change, read_version=dataset.version, storage_options=options, max_retries=0
+    )
 
 
 def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:

@@ -140,12 +140,11 @@ class _Merge:
     def _write_table(self, key: str, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
         """Stage the table of the target with these rows in place of those with their ids."""
         folder, declared = self._target.folder, declared_type(self._catalog, key)
-        known = folder.begin(entry.path)
         rows = [row for row in wanted.values() if row is not None]
         columns = {name: [row[name] for row in rows] for name in (*key_columns(declared), *declared.properties)}
         staged = stage_rows(folder, entry, arrow_table(declared, columns)) if rows else []
         gone = CommittedTable(folder, entry, declared).addresses(wanted.keys())
-        writer = TableWriter(folder, entry, known)
+        writer = TableWriter(folder, entry)
         writer.exchange(staged, gone.values())
         return writer.finish(recount=True)
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import lance
 
-from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import ConflictError, RemoteError
+from gitops.core.errors import ConflictError
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.results import OptimizeResult
@@ -31,8 +30,6 @@ from gitops.database.graph.tables import TableWriter, call_driver, declared_type
 from gitops.database.language.schema import EdgeType, NodeType, Scalar
 
 _ATTEMPTS = 3
-_COMPACTION = ("BaseOperation", "Rewrite")
-"""What the driver calls the two steps of a compaction: it reserves fragments, then it rewrites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ class _Optimizer(TableWriter):
         self, compact: bool, build: Sequence[_WantedIndex], refresh: bool, options: OptimizeOptions
     ) -> Iterator[str]:
         """Carry out the steps; yields the description of each finished step."""
-        if compact and self._dataset_changes(
+        if compact and self.rewrite(
             lambda dataset: dataset.optimize.compact_files(
                 target_rows_per_fragment=options.rows_per_fragment,
                 materialize_deletions_threshold=options.deleted_share,
@@ -176,35 +173,8 @@ class _Optimizer(TableWriter):
         for index in build:
             self.change(partial(_build_index, index=index, rows=self._rows))
             yield f"built {index.name} ({index.kind})"
-        if refresh and self._dataset_changes(lambda dataset: dataset.optimize.optimize_indices()):
+        if refresh and self.rewrite(lambda dataset: dataset.optimize.optimize_indices()):
             yield "refreshed indexes"
-
-    def _dataset_changes(self, action: Any) -> bool:
-        """Run a change that may create several versions or none; no other writer's version may be among them."""
-        before = self._expected
-        try:
-            call_driver(self._path, partial(action, self.dataset))
-        except RemoteError as error:
-            # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
-            if self._latest().version == before:
-                raise
-            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from error
-        latest = self._latest()
-        for version in range(before + 1, latest.version + 1):
-            if _operation_of(latest, version) not in (*_COMPACTION, "CreateIndex"):
-                raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
-        self.dataset, self._expected = latest, latest.version
-        return latest.version > before
-
-
-def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
-    """Return the driver's name of the operation that made a version."""
-    try:
-        transaction = dataset.read_transaction(version)
-    except TypeError:
-        # pylance 14.0.2 cannot read the transaction of a compaction that rewrote indexes.
-        return "Rewrite"
-    return None if transaction is None else type(transaction.operation).__name__
 
 
 def _build_index(dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int) -> None:

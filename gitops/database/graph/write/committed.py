@@ -18,6 +18,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance.fragment import FragmentMetadata
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -26,6 +27,7 @@ from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, open_table, raw_columns, service_failure
 from gitops.database.graph.values import COMPARE, nearest_single
+from gitops.database.graph.write.memory import Files, TableMemory
 from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.schema import FLOATS, INTEGERS, NUMERIC, EdgeType, NodeType, PropType, Scalar
 
@@ -144,13 +146,15 @@ Columns = dict[str, list[Any]]
 class CommittedTable:
     """Reads one table at the entry's version, at which it may be `opened` already.
 
-    Otherwise that waits for the first row.
+    Otherwise that waits for the first row. With a `memory`, rows are looked up in its indexes.
     """
 
     folder: GraphFolder
     entry: TableEntry
     declared: NodeType | EdgeType
     opened: lance.LanceDataset | None = None
+    memory: TableMemory | None = None
+    _files: Files | None = None
 
     def kind(self, column: str) -> PropType:
         """Return the type of a column, `id`, `src` and `dst` included."""
@@ -166,7 +170,7 @@ class CommittedTable:
 
         Raises RemoteError; as `open_table`.
         """
-        if not self.entry.rows:
+        if not self.entry.rows or where == NEVER:
             return
         with self._reading() as dataset:
             yield from dataset.scanner(
@@ -178,6 +182,13 @@ class CommittedTable:
         if not cells or not self.entry.rows:
             return
         kind = self.kind(column)
+        known = self.known(column, cells)
+        if known is not None:
+            for batch in self.scan(list(dict.fromkeys((*columns, column))), known):
+                found = _within(batch, column, kind, cells)
+                if found.num_rows:
+                    yield raw_columns(found)
+            return
         if len(cells) <= MAX_PROBES and membership_filter(column, kind, list(cells)[:1]) is not None:
             wanted = list(cells)
             for start in range(0, len(wanted), _PROBES_AT_ONCE):
@@ -189,6 +200,31 @@ class CommittedTable:
             found = _within(batch, column, kind, cells)
             if found.num_rows:
                 yield raw_columns(found)
+
+    def known(self, column: str, cells: Collection[Any]) -> str | None:
+        """Return a filter for the few rows whose column may hold one of the cells; None if they are not known.
+
+        Raises RemoteError; as `open_table`.
+        """
+        many = len(cells) > MAX_PROBES or self.kind(column).scalar in (Scalar.BLOB, Scalar.VECTOR)
+        if self.memory is None or many or not self.entry.rows:
+            return None
+        with self._reading() as dataset:
+            if self._files is None:
+                self._files = {each.metadata.files[0].path: each for each in dataset.get_fragments()}
+            found = self.memory.places(dataset, self._files, self.entry.fields[column], column, cells)
+        if found is None or len(found) > MAX_PROBES:
+            return None
+        return f"{ADDRESS} in ({', '.join(map(str, found))})" if found else NEVER
+
+    def wrote(self, staged: Sequence[FragmentMetadata], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Remember where rows were written to: rows in the order of the staged files."""
+        if self.memory is None:
+            return
+        start = 0
+        for each in staged:
+            self.memory.wrote(each.files[0].path, self.entry.fields, rows[start : start + each.physical_rows])
+            start += each.physical_rows
 
     def first_findable(self, group: Sequence[str], sample: Sequence[Any]) -> int:
         """Return the place of the first column of a group that the driver can look up, 0 if there is none.

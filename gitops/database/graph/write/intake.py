@@ -330,7 +330,6 @@ class TableIntake:
 
     key: str
     declared: NodeType | EdgeType
-    known: frozenset[str]
     rows: int = 0
     ids: Keys = field(default_factory=Keys)
     ends: dict[str, Keys] = field(default_factory=dict)
@@ -401,8 +400,7 @@ class LoadIntake:
     def open_table(self, key: str) -> TableIntake:
         """Start loading a table."""
         declared = declared_type(self.catalog, key)
-        known = self.snapshot.folder.begin(self.snapshot.manifest.tables[key].path)
-        table = TableIntake(key, declared, known, groups={group: Keys() for group in declared.unique})
+        table = TableIntake(key, declared, groups={group: Keys() for group in declared.unique})
         if isinstance(declared, EdgeType):
             table.ends = {"src": Keys(), "dst": Keys()}
         self.tables[key] = table

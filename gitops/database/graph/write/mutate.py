@@ -24,15 +24,15 @@ from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.layout import MAIN
-from gitops.database.graph.manifest import Manifest, TableEntry
+from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.results import MutationResult
-from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.database.graph.tables import TableWriter, arrow_table, key_columns, raw_columns
 from gitops.database.graph.values import CellError, compared_with, json_to_cell, nearest_single
 from gitops.database.graph.write import rules
 from gitops.database.graph.write.committed import ADDRESS, NEVER, CommittedTable, comparison_filter, comparison_holds
+from gitops.database.graph.write.memory import WriterMemory
 from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect, typed
 from gitops.database.language.query.params import ParameterError, coerce_params
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
@@ -72,12 +72,17 @@ class Mutator:
         ids: IdSource,
         faults: Faults | None = None,
         pause: Callable[[int], None] = sleep_jittered,
+        memory: WriterMemory | None = None,
     ) -> None:
-        """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts."""
+        """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts.
+
+        Mutations of one process share a `memory`, or each finds its rows by reading the tables.
+        """
         self._clock = clock
         self._ids = ids
         self._faults = faults or NoFaults()
         self._pause = pause
+        self._memory = memory or WriterMemory()
         self._known: tuple[tuple[str, frozenset[str]], Catalog] | None = None
 
     def run(self, uri: str, query: CheckedQuery, params: object, options: MutationOptions) -> MutationResult:
@@ -104,7 +109,7 @@ class Mutator:
 
         def attempt() -> MutationResult:
             with find_root(uri).lease():
-                snapshot = open_snapshot(uri, target)
+                snapshot = open_snapshot(uri, target, self._memory.heads)
                 _require_head(snapshot, options)
                 # The catalog of the accepted schema is kept, since compiling takes a while; another thread may exchange it.
                 key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
@@ -112,7 +117,7 @@ class Mutator:
                     known = self._known = key, snapshot.schema().catalog
                 catalog = known[1]
                 _require_types(catalog, statements)
-                changes = GraphChanges(snapshot.folder, snapshot.manifest.tables, catalog)
+                changes = GraphChanges(snapshot, catalog, self._memory)
                 run = MutationRun(catalog, changes, operands, self._ids, options.embedder)
                 for statement in statements:
                     run.run(statement)
@@ -132,15 +137,17 @@ class Mutator:
         tables = {}
         for key, table in changes.touched().items():
             gone = {**table.gone, **table.replaced_addresses()}
-            writer = TableWriter(snapshot.folder, base.tables[key])
+            writer = TableWriter(snapshot.folder, base.tables[key], table.committed.opened)
             staged = []
             if table.written:
-                rows = table.written.values()
+                rows = list(table.written.values())
                 names = [*key_columns(table.declared), *table.declared.properties]
                 staged = writer.stage(
                     arrow_table(table.declared, {name: [row[name] for row in rows] for name in names})
                 )
+                table.committed.wrote(staged, rows)
             writer.exchange(staged, gone.values())
+            writer.tidy()
             tables[key] = writer.finish(recount=True)
         self._faults.reach("engine.mutate.staged")
         context = WriteContext(self._clock, self._ids, actor, faults=self._faults)
@@ -309,11 +316,11 @@ class TableChanges:
 
 @dataclass(slots=True)
 class GraphChanges:
-    """Changes of all tables, created on demand; `entries` are the committed tables by key."""
+    """Changes of all tables of a snapshot, created on demand."""
 
-    folder: GraphFolder
-    entries: Mapping[str, TableEntry]
+    snapshot: Snapshot
     catalog: Catalog
+    memory: WriterMemory
     _tables: dict[str, TableChanges] = field(default_factory=dict)
 
     def node(self, name: str) -> TableChanges:
@@ -330,7 +337,10 @@ class GraphChanges:
 
     def _table(self, key: str, declared: NodeType | EdgeType) -> TableChanges:
         if key not in self._tables:
-            self._tables[key] = TableChanges(declared, CommittedTable(self.folder, self.entries[key], declared))
+            entry = self.snapshot.manifest.tables[key]
+            memory = self.memory.table(self.snapshot.root.location, entry.path)
+            committed = CommittedTable(self.snapshot.folder, entry, declared, memory=memory)
+            self._tables[key] = TableChanges(declared, committed)
         return self._tables[key]
 
 
@@ -468,7 +478,13 @@ class MutationRun:
     def _select(self, table: TableChanges, predicate: typed.Predicate, columns: Sequence[str]) -> Iterator[Row]:
         """Yield the committed rows that pass, with these columns; only complete if the driver can filter them."""
         name, sign, operand = self._comparison(table.declared, predicate)
-        narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
+        narrowed = None
+        if sign is ComparisonOperator.EQ and operand is not None:
+            # The id of a node is the text of its key.
+            text = getattr(table.declared, "key", None) == (name,) and isinstance(operand, str)
+            narrowed = table.committed.known("id" if text else name, [operand])
+        if narrowed is None:
+            narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
         if narrowed == NEVER:
             return
         if narrowed is not None:

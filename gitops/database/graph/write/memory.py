@@ -1,0 +1,191 @@
+"""What a process remembers of the tables that it writes, so that a row is found without reading the table.
+
+Rules of this module:
+
+1. Nothing here decides anything. An index names places where a row may be; the caller reads each of them and compares
+   again. A process without an index filters the table. So an index may be dropped whole at any time.
+2. An index is of one column (by the number of its field) and covers data files, whose rows never change: every row of a
+   file that it covers, also rows that some version has removed. A file has a unique name, and its number in the table is
+   looked up in the version that is read. So one index serves all versions and all branches of a table, and a restored or
+   copied table.
+3. A version is searched only after all of its files are covered. The files that the writer itself makes are covered by the
+   rows that it wrote; others, such as those of a compaction or of another process, are read once.
+4. An index is made by the third search in a column: a process that changes one row and ends needs none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import lance
+import numpy as np
+
+from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.snapshot import Memory
+from gitops.database.graph.tables import raw_columns
+
+_MAX_BYTES = 2**28
+_ROW_BYTES = 16
+_FRESH_BYTES = 160
+_FEW_ROWS = 8192
+_MAX_FRESH = 65_536
+_MAX_FILES = 4096
+_SEARCHES = 3
+
+Files = Mapping[str, Any]
+"""The fragments of a version, by the name of their first file."""
+
+
+class WriterMemory:
+    """The memory of all tables that a process writes: safe between threads, and bounded in bytes.
+
+    The table that was written least recently is forgotten first. `heads` remembers the newest versions.
+    """
+
+    def __init__(self, heads: Memory | None = None, max_bytes: int = _MAX_BYTES) -> None:
+        self.heads: Memory = ReadCache(max_bytes=2**20) if heads is None else heads
+        self._max = max_bytes
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[tuple[str, str], TableMemory] = OrderedDict()
+
+    def table(self, location: str, path: str) -> TableMemory:
+        """Return the memory of a table of the graph at a location."""
+        with self._lock:
+            found = self._tables.get((location, path))
+            if found is None:
+                found = self._tables[location, path] = TableMemory(self._max)
+            self._tables.move_to_end((location, path))
+            total = sum(table.nbytes for table in self._tables.values())
+            while total > self._max and len(self._tables) > 1:
+                total -= self._tables.popitem(last=False)[1].nbytes
+            return found
+
+
+class TableMemory:
+    """The indexes of one table, by the number of their field."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._lock = threading.Lock()
+        self._indexes: dict[int, _ColumnIndex] = {}
+        self._searches = Counter[int]()
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the indexes need."""
+        return sum(index.nbytes for index in list(self._indexes.values()))
+
+    def places(
+        self, dataset: lance.LanceDataset, files: Files, field: int, column: str, cells: Collection[Any]
+    ) -> list[int] | None:
+        """Return the addresses in a version at which the column may have one of the cells; None if they are not known.
+
+        `files` are those of the version. Raises as the driver.
+        """
+        with self._lock:
+            self._searches[field] += 1
+            index = self._indexes.get(field)
+            if index is None:
+                rows = sum(each.physical_rows for each in files.values())
+                if self._searches[field] < _SEARCHES or rows * _ROW_BYTES > self._max:
+                    return None
+                index = _ColumnIndex()
+            index.cover(dataset, column, files)
+            self._indexes[field] = index
+            if index.nbytes > self._max:
+                del self._indexes[field]
+            return index.find(cells, files)
+
+    def wrote(self, file: str, fields: Mapping[str, int], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Cover a new data file with these rows, whether or not it will belong to a version."""
+        names = {number: name for name, number in fields.items()}
+        with self._lock:
+            for field, index in self._indexes.items():
+                if field in names:
+                    index.add(file, [row[names[field]] for row in rows])
+
+
+class _ColumnIndex:
+    """Places of cells by their hashes: sorted arrays for most rows, and a dictionary for those that came since.
+
+    A place is the number of a covered file and the number of a row in it.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+        self._next = 0
+        self._hashes = np.empty(0, np.int64)
+        self._places = np.empty(0, np.uint64)
+        self._fresh: defaultdict[int, list[int]] = defaultdict(list)
+        self._fresh_rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._hashes.nbytes + self._places.nbytes) + _FRESH_BYTES * self._fresh_rows
+
+    def cover(self, dataset: lance.LanceDataset, column: str, files: Files) -> None:
+        """Read the column of the files of a version that are not covered."""
+        hashes, places = [self._hashes], [self._places]
+        for name in files.keys() - self._files.keys():
+            # With its removed rows a file has its rows in their order.
+            scanner = dataset.scanner(
+                columns=[column], fragments=[files[name]], with_row_id=True, include_deleted_rows=True
+            )
+            if files[name].physical_rows <= _FEW_ROWS:
+                self.add(name, [cell for each in scanner.to_batches() for cell in raw_columns(each)[column]])
+                continue
+            at = self._next << 32
+            for batch in scanner.to_batches():
+                cells = batch.column(column)
+                hashes.append(_hashes(raw_columns(batch.filter(cells.is_valid()))[column]))
+                places.append(np.flatnonzero(cells.is_valid()).astype(np.uint64) + np.uint64(at))
+                at += batch.num_rows
+            self._files[name] = self._next
+            self._next += 1
+        if len(hashes) > 1 or self._fresh_rows > _MAX_FRESH or len(self._files) > _MAX_FILES + 2 * len(files):
+            self._fold(hashes, places, files)
+
+    def add(self, file: str, cells: Sequence[Any]) -> None:
+        """Cover a file with these cells."""
+        at = self._next << 32
+        for row, cell in enumerate(cells):
+            if cell is not None:
+                self._fresh[_hash(cell)].append(at + row)
+        self._fresh_rows += len(cells)
+        self._files[file] = self._next
+        self._next += 1
+
+    def find(self, cells: Collection[Any], files: Files) -> list[int]:
+        """Return the addresses of the rows of a version, whose files are covered, that may have one of the cells."""
+        wanted = _hashes(cells)
+        starts, ends = (np.searchsorted(self._hashes, wanted, side) for side in ("left", "right"))
+        found = [place for each in set(wanted.tolist()) for place in self._fresh.get(each, ())]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            found += self._places[start:end].tolist()
+        numbers = {self._files[name]: each.fragment_id for name, each in files.items()}
+        return sorted({numbers[at >> 32] << 32 | at & 0xFFFFFFFF for at in found if at >> 32 in numbers})
+
+    def _fold(self, hashes: list[Any], places: list[Any], files: Files) -> None:
+        """Sort all rows into the arrays, without those of files that the version does not have."""
+        self._files = {name: slot for name, slot in self._files.items() if name in files}
+        fresh = [(each, place) for each, found in self._fresh.items() for place in found]
+        hashes.append(np.array([each for each, _ in fresh], np.int64))
+        places.append(np.array([place for _, place in fresh], np.uint64))
+        every_hash, every_place = np.concatenate(hashes), np.concatenate(places)
+        kept = np.isin(every_place >> np.uint64(32), list(self._files.values()))
+        every_hash, every_place = every_hash[kept], every_place[kept]
+        order = np.argsort(every_hash, kind="stable")
+        self._hashes, self._places = every_hash[order], every_place[order]
+        self._fresh, self._fresh_rows = defaultdict(list), 0
+
+
+def _hash(cell: Any) -> int:
+    """Equal cells have equal hashes, also numbers of different types."""
+    return hash(tuple(cell) if isinstance(cell, list) else cell)
+
+
+def _hashes(cells: Iterable[Any]) -> np.ndarray[Any, Any]:
+    return np.fromiter(map(_hash, cells), np.int64)
