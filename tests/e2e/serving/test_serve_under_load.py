@@ -83,7 +83,9 @@ class Readers:
             number = (number + 1) % PEOPLE
             body = json.dumps({"params": {"h": f"p{number}"}})
             try:
-                connection.request("POST", "/graphs/knowledge/queries/find_person", body)
+                connection.request(
+                    "POST", "/graphs/knowledge/queries/find_person", body, {"Content-Type": "application/json"}
+                )
                 answer = connection.getresponse()
                 data = answer.read()
             except (OSError, http.client.HTTPException) as error:
