@@ -21,7 +21,7 @@ from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.port import EntryType, GitReader
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
-from gitops.init.install import Wheel
+from gitops.init.install import REQUIRED, Wheel
 
 _TRIGGERS = {
     "plan": ("pull_request", "workflow_run", "pull_request_target", "issue_comment"),
@@ -299,9 +299,8 @@ _REQUESTS = {
     "merge_group": ("verify", "github.event.merge_group.base_ref"),
 }
 _REQUIREMENT = re.compile(r"[^\s#].*?--hash=sha256:[0-9a-f]{64}.*")
-_OWN = re.compile(r"\./(cluster_gitops-([^-/\s]+)-[^/\s]+\.whl)\s+--hash=sha256:([0-9a-f]{64})")
-_RELEASED = re.compile(
-    r"cluster-gitops @ https://\S+/(cluster_gitops-([^-/\s]+)-[^/\s]+\.whl)\s+--hash=sha256:([0-9a-f]{64})"
+_OWN = re.compile(
+    r"\./(?P<name>cluster_gitops-(?P<version>[^-/\s]+)-[^/\s]+\.whl)\s+--hash=sha256:(?P<sha256>[0-9a-f]{64})"
 )
 _UPGRADE = "gitops init --upgrade, and propose what it writes"
 
@@ -469,12 +468,12 @@ def required_wheel(content: bytes) -> InstalledWheel | str:
     text = content.decode("utf-8", "replace").replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
-    found = [match for line in lines if (match := _OWN.fullmatch(line) or _RELEASED.fullmatch(line))]
+    found = [match for line in lines if (match := _OWN.fullmatch(line) or REQUIRED.fullmatch(line))]
     if loose:
         return f"without a hash: {loose[0][:80]}"
     if len(found) != 1:
         return "the wheel of this program is not required exactly once"
-    return InstalledWheel(found[0][1], found[0][2], found[0][3], found[0].re is _RELEASED)
+    return InstalledWheel(found[0]["name"], found[0]["version"], found[0]["sha256"], found[0].re is REQUIRED)
 
 
 def _compared(version: str, digest: str, own: Callable[[], Wheel]) -> DoctorFinding:

@@ -135,11 +135,14 @@ _HEADER = """\
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644
 _WHEEL_NAME = f"cluster_gitops-VERSION-{_TAG}.whl"
-RELEASED = re.compile(
+_ADDRESS = (
     r"(?P<url>https://[A-Za-z0-9._~:/%+-]+/(?P<name>cluster_gitops-(?P<version>[A-Za-z0-9._+]+)-py3-none-any\.whl))"
-    r"#sha256=(?P<sha256>[0-9a-f]{64})"
 )
+_SHA256 = r"(?P<sha256>[0-9a-f]{64})"
+RELEASED = re.compile(rf"{_ADDRESS}#sha256={_SHA256}")
 """The address of a wheel in a release, with its hash."""
+REQUIRED = re.compile(rf"{_DISTRIBUTION} @ {_ADDRESS}\s+--hash=sha256:{_SHA256}")
+"""The same in a list of requirements, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
