@@ -4,11 +4,12 @@
    an argument vector. Ids are checked first, so none can be an option, and a short or foreign id is never searched for
    as a prefix.
 2. Content is hashed here, because cat-file does not compare content with its id.
-3. Objects are written as loose files: a run of `git hash-object` for each would take a hundred times as long.
-4. Nothing is fetched: an object that a partial clone left out is missing.
-5. Merges run no driver and no filter: no attributes are read from a work tree or a commit. Trees are merged as three
+3. Refs are read as files, if they are files.
+4. Objects are written as loose files: a run of `git hash-object` for each would take a hundred times as long.
+5. Nothing is fetched: an object that a partial clone left out is missing.
+6. Merges run no driver and no filter: no attributes are read from a work tree or a commit. Trees are merged as three
    commits, which every git since 2.38 can do.
-6. Answers about history never change for full ids, so some are remembered.
+7. Answers about history never change for full ids, so some are remembered.
 
 Sources: git-cat-file(1), git-merge-tree(1), git-for-each-ref(1), git-merge-base(1), git-merge-file(1),
 gitattributes(5).
@@ -23,6 +24,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from gitops.git.libgit2 import common_dir
 from gitops.git.loose import object_folders, write_loose
 from gitops.git.objects import format_commit, is_below, parse_commit
 from gitops.git.port import MergeResult, NewCommit, Person
+from gitops.git.ref_files import RefFiles, UnusualRefsError
 from gitops.git.trees import TreeWriter
 
 _HASHES: Mapping[str, Callable[[bytes], hashlib._Hash]] = {
@@ -68,8 +71,8 @@ class PlumbingEngine:
             raise self._refused(output.stderr.strip() or f"the object format is {' '.join(words) or 'unknown'}")
         self.object_format = words[0]
         self._id_length = len(_HASHES[self.object_format](b"").hexdigest())
-        self._settings = self._git.settings()
-        self.work_tree = None if words[1] == "true" else self._work_tree()
+        self._is_bare = words[1] == "true"
+        self._ref_files = RefFiles(git_dir, self._id_length)
         objects = common_dir(git_dir) / "objects"
         given = {} if quarantine is None else quarantine.variables()
         self._writable = {"GIT_OBJECT_DIRECTORY": given.get("GIT_OBJECT_DIRECTORY", str(objects))}
@@ -93,8 +96,15 @@ class PlumbingEngine:
         code = Code.REPOSITORY_UNSUPPORTED if unsupported else Code.NOT_A_REPOSITORY
         return UsageError(code, f"{self.git_dir}: {' '.join(reason.split())}")
 
-    def _work_tree(self) -> str:
-        """Return the checked-out folder: of a linked work tree, of a configured one, or around the git folder."""
+    @cached_property
+    def _settings(self) -> Mapping[str, str]:
+        return self._git.settings()
+
+    @property
+    def work_tree(self) -> str | None:
+        """The checked-out folder: of a linked work tree, of a configured one, or around the git folder."""
+        if self._is_bare:
+            return None
         git_dir = Path(self.git_dir)
         link = git_dir / "gitdir"
         if (git_dir / "commondir").is_file() and link.is_file():
@@ -191,6 +201,8 @@ class PlumbingEngine:
 
     def target(self, name: str) -> str | None:
         """Return the id that a ref or `HEAD` points to, after following symbolic refs."""
+        with suppress(UnusualRefsError):
+            return self._ref_files.target(name)
         if name == "HEAD":
             followed = self.symbolic_target(name)
             if followed is None:
@@ -202,11 +214,15 @@ class PlumbingEngine:
 
     def symbolic_target(self, name: str) -> str | None:
         """Return the name of the ref that a symbolic ref points to, or None for other refs."""
+        with suppress(UnusualRefsError):
+            return self._ref_files.symbolic_target(name)
         found = self._git.run("symbolic-ref", "--quiet", "--", name)
         return found.stdout.decode("utf-8", "replace").rstrip("\n") if found.ok else None
 
     def refs(self, prefix: str) -> Mapping[str, str]:
         """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
+        with suppress(UnusualRefsError):
+            return dict(sorted(self._ref_files.refs(prefix).items()))
         listed = sorted(self._listed(prefix.rstrip("/")).items())
         return {name: found for name, found in listed if is_below(name, prefix)}
 

@@ -158,8 +158,10 @@ class GitReader(Protocol):
         """Merge commit `theirs` into `ours` without touching a ref or a work tree."""
         ...
 
-    def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
-        """Apply the differences between the trees `base` (None for an empty one) and `theirs` to the tree `ours`.
+    def merge_trees(
+        self, base: str | None, ours: str | None, theirs: str, *, favor_theirs: bool = False
+    ) -> MergeResult:
+        """Apply the differences between the trees `base` and `theirs` to the tree `ours`. None stands for an empty one.
 
         With `favor_theirs`, `theirs` wins for lines that both changed.
         """
@@ -211,7 +213,11 @@ class GitEngine(Protocol):
     name: str
     object_format: str
     git_dir: str
-    work_tree: str | None
+
+    @property
+    def work_tree(self) -> str | None:
+        """The checked-out folder, or None for a bare repository."""
+        ...
 
     @property
     def is_shallow(self) -> bool:

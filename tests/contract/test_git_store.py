@@ -324,6 +324,49 @@ def test_a_symbolic_ref_names_another_that_need_not_exist(path: Path, store: Git
     assert store.symbolic_target("refs/heads/absent") is None
 
 
+def test_refs_are_those_of_git_wherever_they_are_stored(
+    kind: str, path: Path, store: GitRepository, tmp_path: Path
+) -> None:
+    one, two, three = (commit(store, {"a": text}) for text in (b"1", b"2", b"3"))
+    for name in ("main", "packed", "topic/a", "topic/b", "topics", "deleted", "replaced/below"):
+        branch(store, f"refs/heads/{name}", one)
+    git(path, "tag", "-a", "-m", "annotated", "v1", one)
+    git(path, "symbolic-ref", "refs/remotes/origin/HEAD", MAIN)
+    git(path, "symbolic-ref", "refs/heads/dangling", "refs/heads/absent")
+    git(path, "pack-refs", "--all")
+    branch(store, MAIN, two, old=one)
+    branch(store, "refs/heads/topic/c", three)
+    git(path, "update-ref", "-d", "refs/heads/deleted")
+    git(path, "update-ref", "-d", "refs/heads/replaced/below")
+    branch(store, "refs/heads/replaced", three)
+    git(path, "worktree", "add", "-q", "--detach", str(tmp_path / "tree"), two)
+    git(path / "worktrees/tree", "update-ref", "refs/bisect/bad", three)
+    if kind.startswith("git") and "reftable" not in kind:
+        texts = {"main.lock": f"{three}\n", "empty": "", "short": f"{three[:-1]}\n", "odd name": f"{one}\n"}
+        for odd, text in texts.items():
+            (path / "refs/heads" / odd).write_text(text)
+    for place, opens in ((path, path), (path / "worktrees/tree", tmp_path / "tree")):
+        repository, found = opened(opens), {}
+        for line in git(place, "for-each-ref", "--format=%(refname) %(objectname)").splitlines():
+            name, _, found[name] = line.partition(" ")
+        folders = (
+            "refs",
+            "refs/heads",
+            "refs/heads/",
+            "refs/heads/topic",
+            "refs/heads/top",
+            "refs/tags",
+            "refs/bisect",
+        )
+        missing = ("dangling", "deleted", "replaced/below", "short")
+        for name in (*found, *folders, *(f"refs/heads/{each}" for each in missing)):
+            below = {ref: at for ref, at in found.items() if f"{ref}/".startswith(f"{name.rstrip('/')}/")}
+            assert repository.refs(name) == below, name
+            assert repository.resolve(name) == (one if name == "refs/tags/v1" else found.get(name)), name
+        assert repository.symbolic_target("refs/remotes/origin/HEAD") == MAIN
+        assert repository.resolve("HEAD") == git(place, "rev-parse", "HEAD").strip()
+
+
 def test_replacement_refs_change_nothing(path: Path, store: GitRepository) -> None:
     one, other = commit(store, {"a": b"1"}), commit(store, {"a": b"2"})
     git(path, "replace", one, other)
