@@ -211,9 +211,10 @@ def _apply_step(
                 held = yield from _report_refused(context, subject, "import", started.diagnostics)
                 return _Applied(None if held else rule, refused=True)
             yield LogLine(f"import of {rule.name}: ledger started")
-            # The origins of what is not applied are those since the first entry, which is there only now.
+            # The rules that judge commits are in force only now.
             context.refresh(rule, relist=False)
             position = context.position(rule)
+            known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
         # Not `applied`: after a run that failed the ledger names the very merge that is tried again.
         previous = applied_last(context, rule)

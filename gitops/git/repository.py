@@ -360,12 +360,14 @@ class GitRepository:
                 apart = merge_apart(self._read, self._write, self.commit(base).tree, trees[ours], trees[theirs])
             return apart or engine.merge_commits(ours, theirs)
 
-    def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
-        """Apply the differences between the trees `base` (None for an empty one) and `theirs` to `ours`, in memory.
+    def merge_trees(
+        self, base: str | None, ours: str | None, theirs: str, *, favor_theirs: bool = False
+    ) -> MergeResult:
+        """Apply the differences between the trees `base` and `theirs` to `ours`, in memory. None stands for an empty one.
 
         With `favor_theirs`, `theirs` wins for lines that both changed.
         """
-        base = base or self._write("tree", b"")
+        base, ours = (tree or self._write("tree", b"") for tree in (base, ours))
         check_size(self._read, base, theirs)
         with self._merging(f"the trees {ours} and {theirs}"):
             apart = merge_apart(self._read, self._write, base, ours, theirs)

@@ -54,8 +54,8 @@ class PushHistory:
     pending: bool = False
 
 
-def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str) -> PushHistory:
-    """Follow a branch from `head` back to a commit that is applied; no more of the list is read than that takes."""
+def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str | None) -> PushHistory:
+    """Follow a branch from `head` back to a commit that is applied, or to its start; no more of the list is read."""
     found: list[Push] = []
     at: str | None = None
     listed = False
@@ -67,7 +67,9 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
             return PushHistory(tuple(found))
         found.append(push)
         at = push.old
-        if at != ZERO and store.resolve(at) is not None and (at == applied or store.is_ancestor(at, applied)):
+        if applied is None or at == ZERO or store.resolve(at) is None:
+            continue
+        if at == applied or store.is_ancestor(at, applied):
             return PushHistory(tuple(found), complete=True)
     return PushHistory(tuple(found), complete=at == ZERO, pending=listed and at is None)
 
@@ -89,9 +91,10 @@ class Merges:
 class OriginSources:
     """Sources of the origins of one plan.
 
-    `head` is the head of the target branch, `line` its unapplied commits along first parents, newest first. `merged`
-    are the requests that these merged, if the forge was queried, `unsaid` the commits for which it cannot report that,
-    `opened` the requests of the plan. `announced` is the push to the target from an event.
+    `head` is the head of the target branch, `line` its unapplied commits along first parents, newest first; `applied`
+    is None until the cluster has converged once. `merged` are the requests that these merged, if the forge was queried,
+    `unsaid` the commits for which it cannot report that, `opened` the requests of the plan. `announced` is the push to the
+    target from an event.
     """
 
     repository: Repository
@@ -99,7 +102,7 @@ class OriginSources:
     rule: ClusterRule
     position: LedgerPosition
     trust: TrustRoot
-    applied: str
+    applied: str | None
     head: str
     line: Sequence[Commit]
     merged: Sequence[ChangeRequest] = ()
@@ -120,7 +123,7 @@ class OriginSources:
         self.repository.fetch_heads([*self.merged, *self.opened])
         # Rule 1.
         stands_for: dict[str, str] = {}
-        before = {request.number: self.head for request in self.opened}
+        before: dict[int, str | None] = {request.number: self.head for request in self.opened}
         for request in self.merged:
             span = merge_commits(self.repository, self.line, request)
             stands_for.update({commit.id: request.head for commit in span})
@@ -143,9 +146,9 @@ class OriginSources:
             {commit: why for commit, why in self.unsaid.items() if commit not in stands_for},
         )
 
-    def _add_request(self, request: ChangeRequest, before: str) -> None:
+    def _add_request(self, request: ChangeRequest, before: str | None) -> None:
         """Add the commits of a request by rule 2, since it left the commit `before` of its target."""
-        fork = self._store.merge_base(before, request.head)
+        fork = None if before is None else self._store.merge_base(before, request.head)
         own = {c.id for c in self._store.commits_between(fork, request.head, most=MOST_COMMITS)}
         history, problem = PushHistory(), f"{self.forge_name} does not list who pushed to request {request.number}"
         # The forge does not list the pushes to a fork that was deleted.
@@ -248,7 +251,8 @@ def known_origins(
     head = head or repository.head_of(rule.ref)
     if position.applied is None or position.trust is None or head is None:
         return KnownOrigins()
-    line = repository.git.commits_between(position.applied, head, first_parent=True, most=MOST_COMMITS)
+    base = position.applied if position.begun else None
+    line = repository.git.commits_between(base, head, first_parent=True, most=MOST_COMMITS)
     if merged is None:
         merged = requests_merged_by(forge, rule, [commit.id for commit in line[:MOST_ASKED]])
     sources = OriginSources(
@@ -257,7 +261,7 @@ def known_origins(
         rule=rule,
         position=position,
         trust=position.trust,
-        applied=position.applied,
+        applied=base,
         head=head,
         line=line,
         merged=(*merged.requests, *queued),

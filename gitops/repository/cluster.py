@@ -36,7 +36,8 @@ class LedgerPosition:
 
     Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied
     completely (`converged` is False then): without them, authors could merge their own change first, and approve it in
-    a later run. `tree` is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first
+    a later run. `begun` is False until the cluster has converged once: until then, commits count from the start of history.
+    `tree` is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first
     entry; `debts` are the open debts. `scope` is the recorded location of the cluster. `graphs` are its checked graphs.
     `drifted` means that a refresh recorded drift that no apply has settled since.
     """
@@ -46,6 +47,7 @@ class LedgerPosition:
     tree: str | None = None
     origins: tuple[Origin, ...] = ()
     converged: bool = True
+    begun: bool = True
     trust: TrustRoot | None = None
     debts: tuple[Debt, ...] = ()
     scope: ClusterScope | None = None

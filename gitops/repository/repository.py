@@ -220,6 +220,7 @@ class Repository(ABC):
             tree=None if entry.source is None else entry.source.tree,
             origins=() if converged else waiting,
             converged=converged,
+            begun=view.state is not None and view.state.config_digest is not None,
             trust=view.trust,
             debts=() if view.state is None else view.state.debts,
             scope=scope,
@@ -412,7 +413,9 @@ class Repository(ABC):
         heads = (candidate.commit, candidate.base, folder.commit, declaring)
         reached = tuple(head for head in heads if head is not None)
         tree = self._root_of(candidate)
-        unapplied = Unapplied(applied, reached, trust, self.clock.now(), None if declaring else tree)
+        unapplied = Unapplied(
+            applied, reached, trust, self.clock.now(), None if declaring else tree, not position.begun
+        )
         counted = CountedCommits(git, (rule.path, folder.rule.path), files, self.open_tree)
         return Origins(counted, unapplied, known, position.origins)
 

@@ -34,7 +34,6 @@ from tests.support.loop import (
     FILES,
     LEDGER,
     MAIN,
-    PEOPLE,
     SIGNERS,
     TRUSTED,
     WITHOUT_LEGACY,
@@ -437,11 +436,8 @@ def test_the_audit_accepts_what_a_merge_writes(
     assert loop.gitops("bob", "audit").text.startswith("audit good")
 
 
-@pytest.mark.parametrize("gated", [("legacy",), ("legacy", "notes")], ids=["in part", "completely"])
-def test_the_audit_accepts_a_first_entry_that_is_gated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: tuple[str, ...]
-) -> None:
-    """A rule gates new graphs. Those of the first merge have an unknown author until they are proposed again."""
+def _first_apply_gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *gated: str, signed: bool = True) -> Loop:
+    """A first merge by alice, of which a rule gates new graphs with these names, and a later commit by carol."""
     others = GraphKind.gate
 
     def gate(kind: GraphKind, change: Change, situation: Situation) -> Gate | None:
@@ -451,24 +447,43 @@ def test_the_audit_accepts_a_first_entry_that_is_gated(
     monkeypatch.setattr(GraphKind, "gate", gate)
     loop = Loop.empty(tmp_path / "loop")
     rules = {"gitops.yaml": f"{CONFIG}  gates: [lossy]\n".encode(), SIGNERS: loop.signers(*TRUSTED)}
-    loop.move(MAIN, loop.commit("alice", {**FILES, **rules}))
+    files = {**FILES, **rules}
+    loop.move(MAIN, loop.commit("alice", files) if signed else loop.commit("alice", files, key=None))
     assert audited(loop).ok
     assert loop.graph("notes").exists() is ("notes" not in gated)
     # A later commit of another person does not make her the only author.
     loop.move(MAIN, loop.commit("carol", {"cluster/README.md": b"Words.\n"}))
-    for who in PEOPLE:
-        assert errors_of(loop.sign_approval(who, "graph.legacy")) == {"approval_authors_unknown"}
-    assert approved(loop, "alice") == {"approval_authors_unknown"}
-    assert not loop.graph("legacy").exists()
-    assert audited(loop).ok
-    without = WITHOUT_LEGACY if len(gated) == 1 else b"version: 1\ngraphs: {}\n"
-    loop.move(MAIN, loop.commit("bob", {"cluster/cluster.yaml": without}))
-    loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": FILES["cluster/cluster.yaml"]}))
+    return loop
+
+
+@pytest.mark.parametrize("gated", [("legacy",), ("legacy", "notes")], ids=["in part", "completely"])
+def test_who_wrote_what_a_first_apply_left_cannot_approve_it_and_others_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: tuple[str, ...]
+) -> None:
+    loop = _first_apply_gated(tmp_path, monkeypatch, *gated)
     for name in gated:
         assert approved(loop, "alice", f"graph.{name}") == {"approval_self"}
         assert not loop.graph(name).exists()
         assert approved(loop, "bob", f"graph.{name}") == set()
         assert loop.graph(name).exists()
+        assert audited(loop).ok
+    # From here on, only later commits count: the graph is alice's, and its delete is bob's.
+    loop.move(MAIN, loop.commit("bob", DELETE_LEGACY))
+    assert approved(loop, "bob") == {"approval_self"}
+    assert approved(loop, "alice") == set()
+    assert not loop.graph("legacy").exists()
+    assert audited(loop).ok
+
+
+def test_an_unsigned_first_merge_is_proposed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = _first_apply_gated(tmp_path, monkeypatch, "legacy", signed=False)
+    for who, why in (("alice", "approval_self"), ("bob", "approval_authors_unknown")):
+        assert errors_of(loop.sign_approval(who, "graph.legacy")) == {why}
+    loop.move(MAIN, loop.commit("bob", {"cluster/cluster.yaml": WITHOUT_LEGACY}))
+    loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": FILES["cluster/cluster.yaml"]}))
+    assert approved(loop, "alice") == {"approval_self"}
+    assert approved(loop, "bob") == set()
+    assert loop.graph("legacy").exists()
     assert audited(loop).ok
 
 

@@ -138,6 +138,17 @@ def _any_known_push(real: Replaced) -> Replaced:
     return judged
 
 
+def _on_what_was_there(real: Replaced) -> Replaced:
+    """The commits of a first apply are applied to what the oldest of them found, not to nothing."""
+
+    def explain(self: CountedCommits, commits: Any, address: Any, before: str | None, after: str) -> bool:
+        if before is None and commits and commits[0].parents:
+            before = self.reader.commit(commits[0].parents[0]).tree
+        return bool(real(self, commits, address, before, after))
+
+    return explain
+
+
 def _conflicts_are_clean(real: Replaced) -> Replaced:
     def merge(self: CountedCommits, commit: Commit, *sides: Touched) -> Any:
         return real(self, commit, *sides) if self.reader.merge(*commit.parents).tree else Touched()
@@ -148,6 +159,7 @@ def _conflicts_are_clean(real: Replaced) -> Replaced:
 FAULTS: Mapping[str, Hole] = {
     "one best common ancestor is enough": _instead(GitRepository, "only_merge_base", GitRepository.merge_base),
     "commits need not explain a change": _instead(CountedCommits, "explain", lambda *_: True),
+    "a first apply starts from what is there": _wrapped(CountedCommits, "explain", _on_what_was_there),
     "the later of two conflicting commits decides": _instead(CountedCommits, "_reads", lambda *_: False),
     "the line of first parents is like any other": _instead(CountedCommits, "changes", lambda *_: False),
     "merges do not count": _instead(CountedCommits, "_merge", lambda *_: Touched()),

@@ -12,7 +12,7 @@ from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address
 from gitops.core.errors import GitopsError
 from tests.support.authors import NOW
-from tests.support.random_histories import SEEN, Desk, Drawn, draw
+from tests.support.random_histories import NOTHING, SEEN, Desk, Drawn, draw
 
 REFUSED = {"shallow clone": {"shallow_repository"}, "partial clone": {"partial_clone"}, "grafts": {"git_failed"}}
 """The codes with which a clone of a shape is refused."""
@@ -40,7 +40,7 @@ def judge_drawn(desk: Desk, drawn: Drawn) -> Verdict:
     changed = drawn.changed(drawn.steps[0])
     if drawn.shape in SEEN:
         clone = desk.clone(drawn.memory)
-        SEEN[drawn.shape](drawn, clone, random.Random(f"clone {drawn.seed}"))  # noqa: S311
+        SEEN[drawn.shape](drawn, clone, random.Random(f"{drawn.shape} {drawn.number}"))  # noqa: S311
         try:
             seen = drawn.seen_in(clone)
         except GitopsError as error:
@@ -70,7 +70,7 @@ def _problems(drawn: Drawn, seen: Drawn, address: Address, verdict: Verdict) -> 
         return
     authors, responsible = seen.authors(address), drawn.responsible(address)
     people = {name.removesuffix("@example.org") for name in authors.people}
-    files = trust_at(reader, drawn.trees[base])
+    files = trust_at(reader, drawn.trees[drawn.entered if base == NOTHING else base])
     approvers = set(may_approve(trust_root(files), authors, NOW))
     if approvers & responsible:
         yield f"{sorted(approvers & responsible)} approve what they put there"

@@ -80,13 +80,22 @@ class History:
         slipped = {f"{FOLDER}/{path.replace('_', '.')}": content for path, content in files.items()}
         return self.of(name, self.repository.write_files(tree, slipped), ours, theirs)
 
-    def origins(self, base: str, *heads: str, carried: tuple[Origin, ...] = (), tree: str | None = None) -> Origins:
+    def origins(
+        self,
+        base: str,
+        *heads: str,
+        carried: tuple[Origin, ...] = (),
+        tree: str | None = None,
+        from_start: bool = False,
+    ) -> Origins:
         """The rules over the commits since `base`, under the trust rules at `base`; `tree` is what is applied next."""
         reader = self.repository
         files = trust_at(reader, reader.commit(base).tree)
         counted = CountedCommits(reader, self.folders, files, open_commit_tree)
         known = KnownOrigins(lambda commit: self.pushed.get(commit, ()), self.merged)
-        unapplied = Unapplied(base, heads, trust_root(files), self.at, tree or reader.commit(heads[-1]).tree)
+        unapplied = Unapplied(
+            base, heads, trust_root(files), self.at, tree or reader.commit(heads[-1]).tree, from_start
+        )
         return Origins(counted, unapplied, lambda: known, carried)
 
     def authors(self, base: str, *heads: str, of: Address = A) -> Authors:

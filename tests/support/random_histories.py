@@ -14,7 +14,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pygit2
@@ -36,6 +36,7 @@ from tests.support.pen import Pen, new_key
 PEOPLE = ("ada", "ben", "dora")
 MASK, HOST, BOT = "mask", "host", "bot"
 OPEN = "open request"
+NOTHING = "nothing"
 MOVED = "moved"
 ADDRESSES = tuple(Address(f"{kind}.{graph}") for graph in "ab" for kind in ("graph", "schema"))
 RULES_OF, PLACE = Address("trust.library"), Address("cluster.library")
@@ -160,6 +161,7 @@ def _schema(name: str) -> bytes:
 class Drawn:
     """A history, what was applied (`steps` but the last), and what comes next.
 
+    `NOTHING` as the first step stands for an empty tree: the cluster has never converged.
     `merged` says which commits a host made of a request, and `tree` what is applied next where no commit has it yet.
     """
 
@@ -175,6 +177,11 @@ class Drawn:
     merged: Mapping[str, str]
     by: Mapping[str, frozenset[str]]
     """The people of each commit; one of nobody has a question mark."""
+
+    @property
+    def number(self) -> int:
+        """Its number among those of its shape, which no other shape changes."""
+        return self.seed // len(SHAPES)
 
     @cached_property
     def signers(self) -> Signers:
@@ -238,7 +245,8 @@ class Drawn:
         tree = self.trees[base]
         return [
             each
-            for each in (*ADDRESSES, RULES_OF, PLACE)
+            # The first entry puts the rules and the place in force.
+            for each in (ADDRESSES if base == NOTHING else (*ADDRESSES, RULES_OF, PLACE))
             if self.declared(tree, each) != self.declared(self.tree, each)
         ]
 
@@ -270,14 +278,22 @@ class Drawn:
         """Whom the program finds, given what it recorded at the steps since the address was settled."""
         carried: tuple[Origin, ...] = ()
         waiting = self.steps[self.steps.index(self.settled(address)) :]
+        origins = partial(self.history.origins, from_start=self.steps[0] == NOTHING)
+        # The import names the merge that it came with.
+        waiting = [self.entered if each == NOTHING else each for each in waiting]
         for base, head in itertools.pairwise(waiting):
-            found = self.history.origins(base, head, carried=carried).authors_of(address)
+            found = origins(base, head, carried=carried).authors_of(address)
             carried = tuple(replace(each, resources=(address,)) for each in found.origins)
         if carried:
-            return self.history.origins(waiting[-1], *self.heads, carried=carried, tree=self.tree).authors_of(address)
+            return origins(waiting[-1], *self.heads, carried=carried, tree=self.tree).authors_of(address)
         if waiting[-1] not in self._origins:
-            self._origins[waiting[-1]] = self.history.origins(waiting[-1], *self.heads, tree=self.tree)
+            self._origins[waiting[-1]] = origins(waiting[-1], *self.heads, tree=self.tree)
         return self._origins[waiting[-1]].authors_of(address)
+
+    @property
+    def entered(self) -> str:
+        """The commit whose rules are in force at the first step."""
+        return self.steps[0] if self.steps[0] != NOTHING else (*self.steps, *self.heads)[1]
 
     @cached_property
     def _origins(self) -> dict[str, Origins]:
@@ -301,7 +317,8 @@ class Drawn:
 
     def has_unnamed(self, address: Address) -> bool:
         """Return whether nothing names somebody of those who made what came since the address was settled."""
-        return any("?" in self.by[each] for each in self.signers.new(self.settled(address), self.head))
+        base = NOTHING if self.steps[0] == NOTHING else self.settled(address)
+        return any("?" in self.by[each] for each in self.signers.new(base, self.head))
 
     def seen_in(self, clone: Path) -> Drawn:
         """The same history in a clone, in which some of it may be missing, or look otherwise."""
@@ -345,6 +362,7 @@ class Scribe:
         self.chance = random.Random(f"{shape} {number}")  # noqa: S311 - the same history for the same number
         self.memory = Memory()
         self.history = desk.start(self.memory)
+        self.files = desk.files
         self.reader = self.history.repository
         self.parents: dict[str, tuple[str, ...]] = {}
         self.trees: dict[str, str] = {}
@@ -353,6 +371,7 @@ class Scribe:
         self.careful = self.chance.random() < 0.7
         self.tokens = 0
         self.main = self._kept(self.history.by("founder", desk.files), "founder", ())
+        self.parents[NOTHING], self.trees[NOTHING] = (), self.reader.write_files(None, {})
         self.sides: list[str] = []
         self.steps: list[str] = []
 
@@ -877,9 +896,37 @@ def _waiting(scribe: Scribe) -> None:
         _anything(scribe)
 
 
+def _first(scribe: Scribe) -> None:
+    """A history in which nothing is applied yet. Somebody starts the cluster, maybe with a schema that others wrote elsewhere."""
+    scribe.sides, scribe.steps, files = [], [NOTHING], dict(scribe.files)
+    start = {"README": files["README"]}
+    if scribe.chance.random() < 0.6:
+        start["drafts/a.pg"] = files["cluster/a.pg"]
+        files["drafts/a.pg"] = None
+    elif scribe.chance.random() < 0.5:
+        start = files
+    scribe.main = scribe.commit(scribe.reader.write_files(None, {k: v for k, v in start.items() if v is not None}))
+    if "drafts/a.pg" in start:
+        head, end, rest = (start["drafts/a.pg"] or b"").partition(b"}")
+        files["cluster/a.pg"] = b"%b%b\n%b%b" % (head, scribe.token().encode(), end, rest)
+        draft = {"drafts/a.pg": files["cluster/a.pg"]}
+        scribe.main = scribe.commit(scribe.reader.write_files(scribe.trees[scribe.main], draft), scribe.main)
+    if start is not files:
+        scribe.main = scribe.commit(scribe.reader.write_files(scribe.trees[scribe.main], files), scribe.main)
+    if scribe.chance.random() < 0.4:
+        scribe.steps.append(scribe.main)
+        scribe.wander(2)
+    if scribe.chance.random() < 0.5:
+        _anything(scribe)
+
+
 def _mixed(scribe: Scribe) -> None:
     """Two or three shapes, one after the other; deletions are applied nowhere in between."""
-    shapes = [each for name, each in SHAPES.items() if name not in (*SEEN, "mixed", "waiting", "unmerged deletion")]
+    shapes = [
+        each
+        for name, each in SHAPES.items()
+        if name not in (*SEEN, "mixed", "waiting", "first apply", "unmerged deletion")
+    ]
     for each in scribe.chance.sample(shapes, scribe.chance.randint(2, 3)):
         each(scribe)
 
@@ -909,6 +956,7 @@ SHAPES: Mapping[str, Callable[[Scribe], None]] = {
     "conflict": _conflict,
     OPEN: _line,
     "waiting": _waiting,
+    "first apply": _first,
     "mixed": _mixed,
     **dict.fromkeys(("shallow clone", "partial clone", "replaced objects", "grafts"), _anything),
 }

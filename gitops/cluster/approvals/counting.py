@@ -113,7 +113,7 @@ class CountedCommits:
         self._folders: dict[tuple[str, str], Touched] = {}
         self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
         self._configs: dict[bytes, frozenset[str] | None] = {}
-        self._replayed: dict[tuple[str, tuple[str, ...]], tuple[str | None, frozenset[str]]] = {}
+        self._replayed: dict[tuple[str | None, tuple[str, ...]], tuple[str | None, frozenset[str]]] = {}
         self._known: dict[str, Touched | _MergeTouched] = {}
         self._merges = 0
         self._merged = 0
@@ -127,8 +127,10 @@ class CountedCommits:
         touched = self._touched(commit)
         return touched.ours.counts(address) if isinstance(touched, _MergeTouched) else touched.counts(address)
 
-    def explain(self, commits: Sequence[Commit], address: Address, before: str, after: str) -> bool:
+    def explain(self, commits: Sequence[Commit], address: Address, before: str | None, after: str) -> bool:
         """Return True if commits, oldest first, lead from the root tree `before` to the address's state in `after`.
+
+        `before` is None for an empty tree.
 
         For a merge, only its changes beyond a clean merge are used. If two commits change the same lines, the later one
         decides. In a file that the address reads, such as a schema, a conflict explains nothing, because adjacent lines that
@@ -159,7 +161,7 @@ class CountedCommits:
                     return True
         return False
 
-    def _replay(self, commits: Sequence[Commit], tree: str) -> tuple[str | None, frozenset[str]]:
+    def _replay(self, commits: Sequence[Commit], tree: str | None) -> tuple[str | None, frozenset[str]]:
         """Replay the commits and return the resulting root tree, and the paths where a later commit decided a conflict.
 
         The tree is None if it cannot be computed or would take too long.
@@ -167,18 +169,20 @@ class CountedCommits:
         decided = set[str]()
         if sum(len(commit.parents) > 1 for commit in commits) > _MOST_MERGED:
             return None, frozenset()
-        given: str | None = tree
+        given = tree
         try:
             for commit in commits:
                 parents = [self.reader.commit(parent).tree for parent in commit.parents]
                 base = parents[0] if len(parents) == 1 else self._merging(commit) if parents else None
-                if given is None or (base is None and parents):
+                if base is None and parents:
                     return None, frozenset()
                 merged = self.reader.merge_trees(base, given, commit.tree)
                 if merged.tree is None:
                     decided.update(merged.conflicts)
                     merged = self.reader.merge_trees(base, given, commit.tree, favor_theirs=True)
                 given = merged.tree
+                if given is None:
+                    return None, frozenset()
         except GitopsError:
             return None, frozenset()
         return given, frozenset(decided)

@@ -4,7 +4,8 @@
    address differently from a parent (`approvals.counting`). A merge counts if it differs from a clean merge,
    and on the line of first parents wherever it changes the address. The commits that count have to explain the change:
    applying them one after the other to the last applied state gives the next one, without conflicts in the files that it
-   reads. Otherwise, all commits count.
+   reads. Otherwise, all commits count. Until the cluster has converged once, nothing of its folder counts as applied: all of the
+   history counts, and has to explain the change from nothing.
 2. Each of them needs an origin, the first that exists of: (a) a valid signature by a key that is trusted now and is not the
    bot's; (b) a push certificate by such a key; (c) a push that the server recorded, or (d) one that the forge lists or
    announced, by an account that the rules map to a person. The oldest push that brought a commit counts. (e) A commit on the
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, Authors, EntryKind, How, LedgerEntry, Origin
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass
@@ -96,6 +98,7 @@ class KnownOrigins:
 class Unapplied:
     """The unapplied commits: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
 
+    With `from_start`, no resource of the folder counts as applied, so all commits up to `heads` are unapplied for these.
     `tree` is the root tree that is applied next. It is None if what is applied is not a single tree; no commits explain
     that.
     """
@@ -105,6 +108,7 @@ class Unapplied:
     trust: TrustRoot
     at: datetime
     tree: str | None
+    from_start: bool = False
 
 
 class Origins:
@@ -126,6 +130,7 @@ class Origins:
         self._counted = counted
         self._reader = counted.reader
         self._unapplied = unapplied
+        self._base = None if unapplied.from_start else unapplied.base
         self._heads = tuple(dict.fromkeys(unapplied.heads))
         self._ask = known
         self._carried = tuple(carried)
@@ -135,6 +140,8 @@ class Origins:
 
     def authors_of(self, address: Address) -> Authors:
         """Return the authors of the change of one address."""
+        if self._base is None and not rules_of(address).in_folder:
+            return self._since_base.authors_of(address)
         earlier = tuple(each for each in self._carried if not each.resources or address in each.resources)
         # Rule 4.
         if len(self._commits) > MOST_COMMITS:
@@ -142,7 +149,11 @@ class Origins:
                 [*earlier, Origin(ZERO, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
             )
         found, missing = list[Origin](), 0
+        judged = {each.commit for each in earlier}
         for commit in self._counting(address, carried=bool(earlier)):
+            if self._base is None and commit.id in judged:
+                # An earlier entry did, under the rules of its time.
+                continue
             found.append(self._origin(commit))
             missing += found[-1].how is How.UNKNOWN
             if missing >= MOST_UNKNOWN:
@@ -171,7 +182,8 @@ class Origins:
         own = [c for c in counting if c.id not in self._merged or self._reader.resolve(self._merged[c.id]) is None]
         explained = bool(own) or carried
         if strict and explained:
-            base, tree = self._reader.commit(self._unapplied.base).tree, self._unapplied.tree
+            base = None if self._base is None else self._reader.commit(self._base).tree
+            tree = self._unapplied.tree
             explained = (
                 tree is not None
                 and len(own) <= _MOST_REPLAYED
@@ -197,6 +209,12 @@ class Origins:
         reader, start = self._reader, self._unapplied.base
         found = (c for head in self._heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
         return any(map(self._counted.touches, found))
+
+    @cached_property
+    def _since_base(self) -> Origins:
+        """What puts keys, rules and the location of the cluster in force is the first entry, whatever waits then."""
+        since = replace(self._unapplied, from_start=False)
+        return Origins(self._counted, since, lambda: self._known, self._carried, explained=self._explained)
 
     @cached_property
     def _known(self) -> KnownOrigins:
@@ -240,7 +258,7 @@ class Origins:
         heads = dict.fromkeys((*self._heads, *merged))
         found: dict[str, Commit] = {}
         for head in heads:
-            for commit in self._reader.commits_between(self._unapplied.base, head, most=MOST_COMMITS + 1):
+            for commit in self._reader.commits_between(self._base, head, most=MOST_COMMITS + 1):
                 found[commit.id] = commit
         return tuple(found.values())
 

@@ -25,6 +25,7 @@ from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.ledger import (
     CONFLICTS_EXPLAIN_NOTHING,
+    COUNTS_FROM_START,
     RULES_OF_0_2_1,
     WITH_ORIGINS,
     EntryKind,
@@ -195,7 +196,8 @@ def _recomputed(
         # The commits that move a cluster of another branch are on the one with `gitops.yaml`.
         heads += [each.commit for each in entry.origins if reader.resolve(each.commit) is not None]
     tree = reader.commit(source.commit).tree
-    unapplied = Unapplied(base, tuple(heads), found.before, entry_time(entry), tree)
+    from_start = entry.version >= COUNTS_FROM_START and walk.state.config_digest is None
+    unapplied = Unapplied(base, tuple(heads), found.before, entry_time(entry), tree, from_start)
     # Which tree declares where a cluster goes is not recorded: what the bot found out about that is believed.
     return Origins(
         counted,

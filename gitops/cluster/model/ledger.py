@@ -151,6 +151,9 @@ WITH_GATES = 5
 CONFLICTS_EXPLAIN_NOTHING = 5
 """The first version of entries whose commits do not explain a change where one of them conflicts with the others."""
 
+COUNTS_FROM_START = 5
+"""The first version of entries whose commits count from the start of history until the cluster has converged once."""
+
 UNKNOWN_AUTHOR = "<unknown>"
 """The author where authors could not be determined. No commit and no account can have this name."""
 
