@@ -33,7 +33,14 @@ from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
 from gitops.doctor.targets import Examination, target_findings
-from gitops.doctor.trust import account_findings, ledger_findings, probe_locks, server_finding, trust_findings
+from gitops.doctor.trust import (
+    account_findings,
+    issuer_findings,
+    ledger_findings,
+    probe_locks,
+    server_finding,
+    trust_findings,
+)
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
@@ -474,6 +481,10 @@ def examine(
         for rule in rules:
             yield from ledger_findings(local, rule, trust.digest)
         yield from _locks(local, probe=probe)
+    if config.oidc.issuers:
+        from gitops.repository.wiring.serving import open_issuer
+
+        yield from issuer_findings(config.oidc.issuers, open_issuer)
     strategies: dict[str, Sequence[ComputeRules]] = {}
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from gitops.cluster.approvals.origins import person_of_key
 from gitops.cluster.approvals.verify import HOSTED
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule
+from gitops.cluster.config.oidc import is_here
 from gitops.cluster.config.rule_text import DATA_ROWS, line_of, sets
 from gitops.cluster.ledger.chain import ledger_ref, verify_chain
 from gitops.cluster.model.change import GateName
+from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.clock import IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
+from gitops.forge.web import WebSender
 from gitops.git.port import ZERO, CommitSignature, GitReader, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
+from gitops.render.words import count
 from gitops.repository.wiring.local import LocalRepository
 
 _SOON = timedelta(days=30)
@@ -221,6 +225,27 @@ def account_findings(trust: TrustRoot, now: datetime, forge: str) -> Iterator[Do
         yield error("trust.accounts", detail, fix)
     else:
         yield good("trust.accounts", f"every approver has an account on {forge}")
+
+
+def issuer_findings(issuers: Iterable[TokenIssuer], open_sender: Callable[[str], WebSender]) -> Iterator[DoctorFinding]:
+    """Return whether the keys of each identity provider can be read from here, and whether servers elsewhere can read them."""
+    try:
+        from gitops.identity.verify import read_keys
+    except ImportError as missing:
+        yield unknown("oidc.keys", f"checking an identity provider needs the extra serve: {missing}")
+        return
+    for issuer in issuers:
+        name = issuer.issuer
+        if is_here(name) or is_here(issuer.jwks or ""):
+            detail = "it is at an address of this machine, so only servers on this machine can read its keys"
+            yield warning("oidc.issuer", detail, f"{CONFIG_FILE}: oidc.issuers: {{issuer: https://HOST}}", name)
+        try:
+            keys = read_keys(open_sender, issuer)
+        except GitopsError as problem:
+            detail = f"its keys cannot be read from here, and servers that cannot read them refuse its tokens: {problem.detail}"
+            yield warning("oidc.keys", detail, f"{CONFIG_FILE}: correct issuer or jwks below oidc.issuers", name)
+        else:
+            yield good("oidc.keys", f"{count(len(keys), 'key')} can be read", name)
 
 
 # Checks of a ledger branch: it exists, its chain is valid, it is pinned, it can be written. The write is undone.

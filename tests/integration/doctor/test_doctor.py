@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget
+from gitops.cluster.model.identity import ClaimRule, TokenIssuer
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
@@ -19,10 +20,12 @@ from gitops.database.storage.s3 import S3Store
 from gitops.doctor.examine import KeyFacts, MachineFacts, machine_findings, storage_finding
 from gitops.doctor.findings import DoctorFinding, Health, attempt, sort_findings
 from gitops.doctor.targets import Examination, target_findings
-from gitops.doctor.trust import probe_locks
+from gitops.doctor.trust import issuer_findings, probe_locks
+from gitops.forge.web import WebSender
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import GitRepository
+from gitops.repository.wiring.serving import open_issuer
 from gitops.repository.wiring.stores import open_target
 from gitops.repository.wiring.system import RandomIds
 from tests.support.materialize.server_world import ServerWorld
@@ -30,6 +33,7 @@ from tests.support.memory_target import MemoryTarget
 from tests.support.s3 import Asked, S3Place
 from tests.support.strategies import NOW, rules
 from tests.support.target_world import TargetWorld
+from tests.support.token_issuer import DISCOVERY, KEYS, IdentityProvider
 
 HOOKS = {
     "takes everything": "",
@@ -414,3 +418,32 @@ def test_a_compute_cluster_of_another_folder_is_seen(world: World) -> None:
     [problem] = [each for each in found if each.health is not Health.GOOD]
     assert (problem.health, problem.check) == (Health.ERROR, "targets.clusters")
     assert "belongs to the cluster folder heart (company/organs)" in problem.detail
+
+
+def test_identity_providers_are_asked_for_their_keys() -> None:
+    """The first one answers, the second has no discovery document, and a third has only the keys of the second elsewhere."""
+    with IdentityProvider() as good, IdentityProvider() as mute:
+        mute.broken[DISCOVERY] = (404, b"{}")
+        rules = (ClaimRule("{sub}"),)
+        far = "https://login.example.org"
+        issuers = [TokenIssuer(each.issuer, ("brain",), rules) for each in (good, mute)]
+        issuers.append(TokenIssuer(far, ("brain",), rules, jwks=f"{mute.issuer}{KEYS}"))
+        found = [(f.place, f.check, f.health) for f in issuer_findings(issuers, open_issuer)]
+    local = {good.issuer: Health.GOOD, mute.issuer: Health.WARNING, far: Health.GOOD}
+    assert found == [
+        finding
+        for place, keys in local.items()
+        for finding in ((place, "oidc.issuer", Health.WARNING), (place, "oidc.keys", keys))
+    ]
+
+
+def test_an_identity_provider_elsewhere_is_not_called_local() -> None:
+    """Nothing is sent anywhere."""
+
+    def closed(address: str) -> WebSender:
+        raise RemoteError(Code.ISSUER_UNAVAILABLE, f"{address} is not reachable")
+
+    issuer = TokenIssuer("https://login.example.org", ("brain",), (ClaimRule("{sub}"),))
+    (finding,) = issuer_findings([issuer], closed)
+    assert (finding.check, finding.health) == ("oidc.keys", Health.WARNING)
+    assert "https://login.example.org is not reachable" in finding.detail
