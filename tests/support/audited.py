@@ -284,12 +284,12 @@ class Life:
         content = self.git.read(found.tree, f"__cluster/approvals/{statement.approval_id}.json")
         return read_approval(content or b""), statement
 
-    def forge_approval(self, approval: Approval, statement: ApprovalStatement, who: str) -> str:
-        """An approval commit that says anything, signed by anybody."""
+    def forge_approval(self, approval: Approval, statement: ApprovalStatement, who: str, within: str = "") -> str:
+        """An approval commit that says anything, signed by anybody, with a statement signed by them or by another."""
         base = self.git.commit(statement.ledger_head).tree
         path = f"__cluster/approvals/{approval.approval_id}.json"
         tree = self.git.write_files(base, {path: write_approval(approval)})
-        message = statement_message(statement, "delete it", sign=signer(self.git, self.keys[who]))
+        message = statement_message(statement, "delete it", sign=signer(self.git, self.keys[within or who]))
         new = NewCommit(tree, (statement.ledger_head,), person(who), message)
         return self.git.write_commit(new, signing_key=str(self.keys[who]))
 

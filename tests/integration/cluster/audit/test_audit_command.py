@@ -411,6 +411,9 @@ def test_an_entry_of_another_copy_stops_nobody(life: Life) -> None:
     documents = {
         "not an approval": child_of(life.git, anew),
         "not trusted": life.forge_approval(approval, replace(statement, ledger_head=anew), "mallory"),
+        "its signature is not valid": life.forge_approval(
+            approval, replace(statement, ledger_head=anew), "ada", within="ben"
+        ),
         "of repository a copy": life.forge_approval(approval, elsewhere, "ada"),
     }
     for why, commit in documents.items():
