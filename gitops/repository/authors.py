@@ -8,7 +8,7 @@ The rules are those of `gitops.cluster.approvals.origins`; this module collects 
    that no longer exists leaves the commits unknown. The opener counts as one of the people of each.
 3. Any other commit of the target was brought by a push to it: one that the forge lists or, if it lists none, the one of
    the event. A merge whose request the forge does not report yet is pending; it never counts as the work of the account
-   that merged.
+   that merged, nor does what a commit brought about which the forge was not asked.
 4. On a bare repository the hook recorded who pushed each commit first.
 5. Missing author information never ends a run. While the forge does not respond, all authors are pending. A commit that
    may have merged a request that the forge cannot show has no origin. Both only keep gates closed.
@@ -76,7 +76,7 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """The requests onto a cluster's branch that commits merged.
+    """The requests onto a cluster's branch that commits merged, of the commits that the forge was `asked` about.
 
     `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` says why the forge
     names none for now.
@@ -85,6 +85,7 @@ class Merges:
     requests: tuple[ChangeRequest, ...] = ()
     unsaid: Mapping[str, str] = field(default_factory=dict)
     pending: str = ""
+    asked: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -92,9 +93,9 @@ class OriginSources:
     """Sources of the origins of one plan.
 
     `head` is the head of the target branch, `line` its unapplied commits along first parents, newest first; `applied`
-    is None until the cluster has converged once. `merged` are the requests that these merged, if the forge was queried,
-    `unsaid` the commits for which it cannot report that, `opened` the requests of the plan. `announced` is the push to the
-    target from an event.
+    is None until the cluster has converged once. `merged` are the requests that these merged, as far as the forge was
+    `asked`, `unsaid` the commits for which it cannot report that, `opened` the requests of the plan. `announced` is the push
+    to the target from an event.
     """
 
     repository: Repository
@@ -105,6 +106,7 @@ class OriginSources:
     applied: str | None
     head: str
     line: Sequence[Commit]
+    asked: frozenset[str] = frozenset()
     merged: Sequence[ChangeRequest] = ()
     opened: Sequence[ChangeRequest] = ()
     unsaid: Mapping[str, str] = field(default_factory=dict)
@@ -166,6 +168,13 @@ class OriginSources:
         """Add commits of the target by rule 3."""
         left = {c.id for c in self._store.commits_between(self.applied, self.head, most=MOST_COMMITS)}
         left -= self.pushed.keys() | stands_for
+        # What a commit brought that the forge was not asked about may be of a request: its pusher is only who merged it.
+        left &= {
+            brought.id
+            for commit in self.line
+            if commit.id in self.asked
+            for brought in self._store.commits_between(next(iter(commit.parents), None), commit.id, most=MOST_COMMITS)
+        }
         if not self.forge.features.pushes:
             if self.announced is not None:
                 found = self._brought(PushHistory((self.announced,)), self.applied)
@@ -175,17 +184,14 @@ class OriginSources:
                     found = {commit: replace(push, person=None, problem=why) for commit, push in found.items()}
                 self._take(found, left)
             return
-        asked = {commit.id for commit in self.line[:MOST_ASKED]}
         if not any(c.id in left and commit_changes(self.repository, self.rule, c) for c in self.line):
             return
         history = self._history(self.rule.ref, "", self.head)
         if history.pending:
             detail = f"the forge does not list the push of {self.head[:12]} to {self.rule.branch} yet"
             raise RemoteError(Code.PUSHERS_PENDING, detail, path=self.rule.name, retryable=True)
-        # For commits that the forge was not asked about, the pusher is only the account that merged.
-        beyond = {c.id for c in self.line} - asked
         if history.complete:
-            self._take(self._brought(history, self.applied), left - beyond)
+            self._take(self._brought(history, self.applied), left)
 
     def _take(self, found: dict[str, Pushed], left: set[str]) -> None:
         self.pushed.update({commit: (push,) for commit, push in found.items() if commit in left})
@@ -264,6 +270,7 @@ def known_origins(
         applied=base,
         head=head,
         line=line,
+        asked=merged.asked,
         merged=(*merged.requests, *queued),
         opened=opened,
         unsaid=merged.unsaid,
@@ -285,7 +292,8 @@ def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) 
         said = forge.merged_by(commits) if commits else MergedRequests()
     except RemoteError as error:
         return Merges(pending=_pending(error))
-    return Merges(tuple(request for request in said.found if request.target == rule.ref), said.unsaid)
+    found = tuple(request for request in said.found if request.target == rule.ref)
+    return Merges(found, said.unsaid, asked=frozenset(commits))
 
 
 def _pending(error: RemoteError) -> str:

@@ -179,6 +179,24 @@ def test_who_merged_is_not_taken_for_the_author_of_what_nobody_was_asked_about(
     assert hub.loop.graph("legacy").exists()
 
 
+def test_what_a_request_did_and_took_back_stays_the_work_of_who_pushed_it(hub: Hub, runner: Runner) -> None:
+    """Alice's request deletes a graph and puts it back, in the name of mallory. Bob merges it, and reverts the second half.
+
+    The merge changes nothing of the cluster, so no apply asks which request it was. Bob is not the author of what is in it.
+    """
+    before = hub.loop.file(hub.tip(), "cluster/cluster.yaml")
+    gone = hub.loop.commit("mallory", DELETE_LEGACY, hub.tip(), key=None)
+    back = hub.loop.commit("mallory", {"cluster/cluster.yaml": before}, gone, key=None)
+    hub.world.move("refs/heads/topic", back, "alice")
+    hub.merge("bob", hub.world.open_pull("alice", "topic").number, title="Topic [skip ci]")
+    runner.settle()
+    hub.push("bob", "main", DELETE_LEGACY, message="Revert the second half\n")
+    runner.settle()
+    hub.approve("alice", "graph.legacy")
+    assert {"approval_self", "approval_authors_unknown"} & set(re.findall(r"approval_\w+", runner.tick("sweep").text))
+    assert hub.loop.graph("legacy").exists()
+
+
 def test_so_is_who_pushes_to_a_request_from_a_fork(hub: Hub, runner: Runner) -> None:
     pull = hub.propose_from_fork("bob", "topic", {"cluster/README.md": b"Words.\n"})
     hub.push_to_fork("alice", "bob", "topic", DELETE_LEGACY, pull.head)
