@@ -280,6 +280,8 @@ def limits(size: str) -> Iterator[None]:
         if size != "small":
             patch.setattr(intake, "KEY_BYTES", 100)
             patch.setattr(load, "KEY_BYTES", 100)
+            patch.setattr(intake, "_PIECE_BYTES", 300)
+            patch.setattr(intake, "_LEAST_BYTES", 1)
             patch.setattr(intake, "GROUP_BYTES", 100)
             patch.setattr(intake, "FILE_BYTES", 1)
         if size == "colliding":

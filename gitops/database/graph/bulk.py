@@ -79,8 +79,9 @@ from gitops.database.graph.tables import (
     stage_rows,
 )
 from gitops.database.graph.values import DAYS, MOMENTS, CellError
+from gitops.database.graph.write.columns import key_ids, list_column, vector_column
 from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordProblems
-from gitops.database.graph.write.rules import cell_faults, find_mismatches, node_id, pattern_fault
+from gitops.database.graph.write.rules import cell_faults, find_mismatches, pattern_fault
 from gitops.database.language.schema import FLOATS, INTEGERS, EdgeType, NodeType, PropType, Scalar
 
 TERM = timedelta(days=6)
@@ -268,9 +269,7 @@ def _lists(column: pa.Array, kind: PropType) -> pa.Array:
     if items.null_count:
         raise CellError("a list holds a null")
     cells = column_cells(items, PropType(kind.scalar, enum_values=kind.enum_values))
-    ends = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, cells, type=cell_type(kind), mask=lengths.is_null())
+    return list_column(cells, lengths, kind)
 
 
 def _items(column: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -322,9 +321,7 @@ def _vectors(column: pa.Array, kind: PropType) -> pa.Array:
     if items.null_count:
         raise CellError("a vector holds a null")
     numbers = column_cells(items, PropType(Scalar.F32))
-    taken = pc.cumulative_sum(lengths.is_valid().cast(pa.int64()))
-    rows = pc.if_else(lengths.is_valid(), pc.subtract(taken, 1), pa.scalar(None, pa.int64()))
-    return pa.FixedSizeListArray.from_arrays(numbers, type=cell_type(kind)).take(rows)
+    return vector_column(numbers, lengths, kind)
 
 
 _BATCH_ROWS = 1 << 14
@@ -505,7 +502,7 @@ class _RowMaker:
                 for at in pc.indices_nonzero(ends.is_null()).to_pylist() if ends.null_count else ():
                     self._problems.add(start + at + 1, f"edge missing '{member}'")
         elif declared.key is not None:
-            own = _key_ids(declared, declared.key, cells)
+            own = key_ids(declared, declared.key, cells)
             if given is not None:
                 # A null id is not compared: the key makes the id.
                 for at in pc.indices_nonzero(pc.fill_null(pc.not_equal(given, own), False)).to_pylist():
@@ -517,21 +514,6 @@ class _RowMaker:
             self.fresh = self.fresh and given.null_count == len(given)
         known = [None] * batch.num_rows if given is None else given.to_pylist()
         return {"id": pa.array([own or self._ids.ulid() for own in known], pa.string()), **head}
-
-
-def _key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the ids that the keys make.
-
-    Texts and whole numbers are their own canonical texts; others are made one by one.
-    """
-    kind = declared.properties[key[0]]
-    if len(key) == 1 and kind.scalar is Scalar.STRING:
-        return cells[key[0]]
-    if len(key) == 1 and kind.scalar in INTEGERS:
-        return cells[key[0]].cast(pa.string())
-    columns = raw_columns(pa.table({name: cells[name] for name in key}))
-    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-    return pa.array([node_id(declared, row) for row in rows], pa.string())
 
 
 _PARQUET_ROWS = 1 << 16

@@ -392,18 +392,19 @@ def _load(
 
 def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew: Callable[[], None]) -> None:
     reader = RecordReader(intake.catalog, context.ids, intake.problems, embeds=request.embedder is not None)
-    renewed = context.now()
-    for incoming in reader.rows(request.records):
+    renewed, reported = context.now(), 0
+    for incoming in reader.read(request.records):
         intake.add(incoming)
-        if incoming.record % _PROGRESS_EVERY == 0:
+        if reader.records // _PROGRESS_EVERY > reported:
+            reported = reader.records // _PROGRESS_EVERY
             if context.now() - renewed > DEFAULT_TERM / 3:
                 renewed = context.now()
                 renew()
             if request.progress is not None:
-                request.progress(reader.records, reader.bytes)
+                request.progress(reader.records, reader.bytes_read)
     intake.finish()
     if request.progress is not None:
-        request.progress(reader.records, reader.bytes)
+        request.progress(reader.records, reader.bytes_read)
     intake.problems.settle()
 
 

@@ -1,5 +1,8 @@
 """First pass of a load: checks each record by itself, writes its row to a data file, and records its keys.
 
+Records are read by columns where that is possible (`columns`). A piece of the stream that has anything odd is read line
+by line here: what a valid record is, and what is said of others, is decided here alone.
+
 Memory is bounded regardless of the size of the stream: rows wait in small groups, groups wait as Arrow tables until
 they fill a data file, and keys spill to disk. The data files belong to no version of their tables; a load that fails
 leaves them to `gc`.
@@ -20,6 +23,8 @@ from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from io import BytesIO
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple, Self
 
@@ -37,8 +42,16 @@ from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import Snapshot
-from gitops.database.graph.tables import arrow_table, declared_type, open_table, stage_rows
+from gitops.database.graph.tables import arrow_schema, arrow_table, declared_type, open_table, stage_rows
 from gitops.database.graph.values import CellError, is_unicode, json_to_cell
+from gitops.database.graph.write.columns import (
+    ColumnRows,
+    OddError,
+    is_columnar,
+    line_starts,
+    lines_by_type,
+    read_rows,
+)
 from gitops.database.graph.write.keys import Keys, Numbers, group_keys, key_batch
 from gitops.database.graph.write.rules import cell_faults, embed_rows, find_mismatches, node_id, pattern_fault
 from gitops.database.language.schema import Catalog, EdgeType, NodeType
@@ -49,6 +62,8 @@ MAX_LINE_BYTES = 32 * 1024 * 1024
 MAX_SLOTS = 131_072
 MAX_REPORTED = 100
 MAX_PROBLEMS = 10_000
+_PIECE_BYTES = 4 * 1024 * 1024
+_LEAST_BYTES = 16 * 1024
 _NODE_MEMBERS = frozenset({"type", "data"})
 _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
 _NONE: frozenset[str] = frozenset()
@@ -151,7 +166,7 @@ class RecordReader:
     """Reads a stream once, record by record; a record with a problem produces no row.
 
     `ids` generates the ids of edges and of nodes without key. With `embeds`, a required vector may be missing if its
-    source text exists. `records` and `bytes` count the input so far.
+    source text exists. `records` and `bytes_read` count the input so far.
     """
 
     catalog: Catalog
@@ -159,14 +174,73 @@ class RecordReader:
     problems: RecordProblems
     embeds: bool = False
     records: int = 0
-    bytes: int = 0
+    bytes_read: int = 0
 
-    def rows(self, stream: BinaryIO) -> Iterator[IncomingRow]:
-        """Yield the rows, in the order of the stream.
+    def read(self, stream: BinaryIO) -> Iterator[IncomingRow | ColumnRows]:
+        """Yield the rows of the stream; those of one table are in the order of the stream.
 
-        Raises LoadError for a line that is too long to continue after.
+        Of a piece that is odd, a smaller one is tried; after a good piece, a larger one. Raises LoadError for a line
+        that is too long to continue after.
         """
-        for size, form in self._objects(stream):
+        size = _PIECE_BYTES
+        for block in self._blocks(stream):
+            at = 0
+            while at < len(block):
+                end = len(block)
+                if at + size < end:
+                    end = block.rfind(b"\n", at, at + size) + 1 or block.find(b"\n", at) + 1 or end
+                piece = block[at:end]
+                try:
+                    yield from self._columns(piece)
+                    size = min(2 * size, _PIECE_BYTES)
+                except OddError:
+                    if end - at > _LEAST_BYTES and b"\n" in piece[:-1]:
+                        size = max(size // 2, _LEAST_BYTES)
+                        continue
+                    yield from self._rows(BytesIO(piece))
+                at = end
+
+    def _blocks(self, stream: BinaryIO) -> Iterator[bytes]:
+        """Yield the stream in blocks of whole lines. A line that is too long need not be whole."""
+        rest = b""
+        while data := stream.read(min(_PIECE_BYTES, MAX_LINE_BYTES + 2)):
+            end = data.rfind(b"\n") + 1
+            if end or len(rest) + len(data) > MAX_LINE_BYTES + 1:
+                yield rest + data[: end or len(data)]
+                rest = data[end:] if end else b""
+            else:
+                rest += data
+        if rest:
+            yield rest
+
+    def _columns(self, piece: bytes) -> Iterator[IncomingRow | ColumnRows]:
+        """Yield the rows of a piece: by columns, and line by line of types that have none. Raises OddError before any."""
+        starts = line_starts(piece)
+        before, count = self.records, starts.size - 1
+        found: list[ColumnRows] = []
+        others: list[int] = []
+        for declared, lines in lines_by_type(piece, starts, self.catalog):
+            if not is_columnar(declared, embeds=self.embeds):
+                others += lines.tolist()
+                continue
+            text = piece
+            if lines.size < count:
+                mine = np.zeros(count, np.bool_)
+                mine[lines] = True
+                text = np.frombuffer(piece, np.uint8)[np.repeat(mine, np.diff(starts))[: len(piece)]].tobytes()
+            rows, given = read_rows(declared, text, lines.size, self.ids)
+            key = f"{'edge' if isinstance(declared, EdgeType) else 'node'}:{declared.name}"
+            found.append(ColumnRows(key, rows, before + 1 + lines, given, len(text)))
+        for at in sorted(others):
+            self.records = before + at
+            yield from self._rows(BytesIO(piece[starts[at] : starts[at + 1]]))
+        self.records = before + count
+        self.bytes_read += sum(each.bytes for each in found)
+        yield from found
+
+    def _rows(self, lines: BinaryIO) -> Iterator[IncomingRow]:
+        """Yield the rows of lines, in their order."""
+        for size, form in self._objects(lines):
             before, data = self.problems.total, form.get("data", {})
             declared = self._declared(form, data)
             if declared is None:
@@ -260,7 +334,7 @@ class RecordReader:
     def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the object of each line that is not blank, with the length of the line."""
         while line := stream.readline(MAX_LINE_BYTES + 2):
-            self.bytes += len(line)
+            self.bytes_read += len(line)
             if len(line) > MAX_LINE_BYTES and len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
                 self.records += 1
                 self._fault(f"the line is longer than {MAX_LINE_BYTES} bytes")
@@ -334,7 +408,7 @@ class TableIntake:
     ids: Keys = field(default_factory=Keys)
     ends: dict[str, Keys] = field(default_factory=dict)
     groups: dict[tuple[str, ...], Keys] = field(default_factory=dict)
-    pending: list[IncomingRow] = field(default_factory=list)
+    pending: list[IncomingRow | ColumnRows] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
     staged: list[FragmentMetadata] = field(default_factory=list)
 
@@ -374,8 +448,8 @@ class LoadIntake:
         """Number of accepted rows over all tables."""
         return sum(table.rows for table in self.tables.values())
 
-    def add(self, incoming: IncomingRow) -> None:
-        """Accept one row. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
+    def add(self, incoming: IncomingRow | ColumnRows) -> None:
+        """Accept a row, or rows. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
         table.pending.append(incoming)
         self._pending_bytes += incoming.bytes
@@ -421,20 +495,29 @@ class LoadIntake:
         self._pending_bytes = 0
         for table in self.tables.values():
             pending, table.pending = table.pending, []
-            if not pending or self.problems.total:
-                continue
-            declared, rows = table.declared, [each.row for each in pending]
+            for _, group in groupby(pending, type):
+                run = list(group)
+                done = [each for each in run if isinstance(each, ColumnRows)]
+                lines = [each for each in run if isinstance(each, IncomingRow)]
+                for part in done or [self._as_columns(table.declared, lines)]:
+                    if not self.problems.total:
+                        table.tables.append(part.rows)
+                        self.record_keys(table, part.rows, part.records, part.given)
+        while sum(table.waiting_bytes for table in self.tables.values()) >= FILE_BYTES:
+            self._stage(max(self.tables.values(), key=lambda table: table.waiting_bytes))
+
+    def _as_columns(self, declared: NodeType | EdgeType, pending: list[IncomingRow]) -> ColumnRows:
+        """Return rows as columns, none of a load with problems."""
+        rows, records = [each.row for each in pending], np.array([each.record for each in pending])
+        columns: dict[str, list[Any]] = {name: [] for name in arrow_schema(declared).names}
+        if not self.problems.total:
             embed_rows(declared, rows, [each.given for each in pending], self._embedder)
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            columns = {name: [row[name] for row in rows] for name in columns}
             for check in declared.checks if isinstance(declared, NodeType) else ():
                 for at in find_mismatches(check, columns[check.property_name]):
                     self.problems.add(pending[at].record, pattern_fault(declared, check))
-            if not self.problems.total:
-                table.tables.append(arrow_table(declared, columns))
-                given = np.array([not each.new for each in pending])
-                self.record_keys(table, table.tables[-1], np.array([each.record for each in pending]), given)
-        while sum(table.waiting_bytes for table in self.tables.values()) >= FILE_BYTES:
-            self._stage(max(self.tables.values(), key=lambda table: table.waiting_bytes))
+        given = np.array([not each.new for each in pending])
+        return ColumnRows(pending[0].key, arrow_table(declared, columns), records, given, 0)
 
     def record_keys(self, table: TableIntake, rows: pa.Table, records: Numbers, given: Numbers | None) -> None:
         """Record the keys of the next rows of a table. An id can clash where it is `given`, by a mask; None if none is."""
