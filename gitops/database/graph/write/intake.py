@@ -1,7 +1,7 @@
 """First pass of a load: checks each record by itself, writes its row to a data file, and records its keys.
 
-Records are read by columns where that is possible (`columns`). A piece of the stream that has anything odd is read line
-by line here: what a valid record is, and what is said of others, is decided here alone.
+Records are read by columns where that is possible (`columns`). A piece of the stream with anything unusual is read line
+by line here: this module alone decides which records are valid, and makes the messages.
 
 Memory is bounded regardless of the size of the stream: rows wait in small groups, groups wait as Arrow tables until
 they fill a data file, and keys spill to disk. The data files belong to no version of their tables; a load that fails
