@@ -30,12 +30,24 @@ class IdSource(Protocol):
     def ulid(self) -> str:
         """Return a new ULID that sorts after all earlier ones from this source."""
 
+    def ulids(self, count: int) -> list[str]:
+        """Return new ULIDs in order, as `ulid` does one."""
+
 
 def encode_ulid(milliseconds: int, entropy: int) -> str:
     """Encode a Unix time in milliseconds (48 bits) and 80 bits of entropy as a ULID."""
     value = (milliseconds << 80) | entropy
-    # Ten bits at a time: a load makes millions of these.
+    # Ten bits at a time.
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
+
+
+def encode_ulids(milliseconds: int, entropy: int, count: int) -> list[str]:
+    """Encode ULIDs that count up from the first one. A load makes millions of these."""
+    first, found = (milliseconds << 80) | entropy, []
+    for start in range(first - first % 1024, first + count, 1024):
+        prefix = encode_ulid(0, start)[:-2]
+        found += [prefix + pair for pair in _PAIRS[max(0, first - start) : first + count - start]]
+    return found
 
 
 def is_ulid(text: str) -> bool:

@@ -61,6 +61,9 @@ class RequestIds:
     def ulid(self) -> str:
         return self._ids.ulid()
 
+    def ulids(self, count: int) -> list[str]:
+        return self._ids.ulids(count)
+
 
 def make_world(root: str, variants: tuple[int, ...]) -> None:
     """Branches that differ by their variants in rows of today, and `main` in rows that were gone when the others were made."""

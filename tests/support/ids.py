@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.core.clock import encode_ulid
+from gitops.core.clock import encode_ulids
 
 
 class SequentialIds:
@@ -14,6 +14,10 @@ class SequentialIds:
 
     def ulid(self) -> str:
         """The next ULID in sequence."""
-        value = encode_ulid(1_700_000_000_000, self._next)
-        self._next += 1
-        return value
+        return self.ulids(1)[0]
+
+    def ulids(self, count: int) -> list[str]:
+        """The next ULIDs in sequence."""
+        found = encode_ulids(1_700_000_000_000, self._next, count)
+        self._next += count
+        return found

@@ -79,7 +79,7 @@ from gitops.database.graph.tables import (
     stage_rows,
 )
 from gitops.database.graph.values import DAYS, MOMENTS, CellError
-from gitops.database.graph.write.columns import key_ids, list_column, vector_column
+from gitops.database.graph.write.columns import fill_ids, key_ids, list_column, vector_column
 from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordProblems
 from gitops.database.graph.write.rules import cell_faults, find_mismatches, pattern_fault
 from gitops.database.language.schema import FLOATS, INTEGERS, EdgeType, NodeType, PropType, Scalar
@@ -512,8 +512,8 @@ class _RowMaker:
             return {"id": own}
         if given is not None:
             self.fresh = self.fresh and given.null_count == len(given)
-        known = [None] * batch.num_rows if given is None else given.to_pylist()
-        return {"id": pa.array([own or self._ids.ulid() for own in known], pa.string()), **head}
+        known = pa.nulls(batch.num_rows, pa.string()) if given is None else given
+        return {"id": fill_ids(known, self._ids), **head}
 
 
 _PARQUET_ROWS = 1 << 16
@@ -585,6 +585,9 @@ class _CommitId:
 
     def ulid(self) -> str:
         return self.id
+
+    def ulids(self, count: int) -> list[str]:
+        return [self.id] * count
 
 
 class _PartProblems(RecordProblems):

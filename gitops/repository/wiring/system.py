@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gitops.core.clock import encode_ulid
+from gitops.core.clock import encode_ulids
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
@@ -106,6 +106,10 @@ class RandomIds:
 
     def ulid(self) -> str:
         """Return a new id."""
+        return self.ulids(1)[0]
+
+    def ulids(self, count: int) -> list[str]:
+        """Return new ids."""
         moment = int(datetime.now(UTC).timestamp() * 1000)  # noqa: TID251 - the one place where the clock is read
         with self._guard:
             last_moment, last_entropy = self._last
@@ -113,7 +117,7 @@ class RandomIds:
                 moment, entropy = last_moment, last_entropy + 1
             else:
                 entropy = int.from_bytes(os.urandom(_ENTROPY_BITS // 8))
-            if entropy >> _ENTROPY_BITS:
+            if (entropy + count - 1) >> _ENTROPY_BITS:
                 moment, entropy = moment + 1, 0
-            self._last = (moment, entropy)
-        return encode_ulid(moment, entropy)
+            self._last = (moment, entropy + count - 1)
+        return encode_ulids(moment, entropy, count)

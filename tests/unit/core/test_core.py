@@ -25,12 +25,13 @@ from gitops.cli.main import parse_options
 from gitops.cluster.model.address import Address, Kind
 from gitops.core import dataclass as late
 from gitops.core.canonical import canonical, canonical_digest, compact, digest, document
-from gitops.core.clock import encode_ulid, is_ulid, parse_timestamp, timestamp
+from gitops.core.clock import encode_ulid, encode_ulids, is_ulid, parse_timestamp, timestamp
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.collector import paused_collector
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret, resolve
+from gitops.repository.wiring.system import RandomIds
 from tests.support.clock import FixedClock
 from tests.support.codes_page import samples
 from tests.support.ids import SequentialIds
@@ -126,6 +127,18 @@ def test_ulids_sort_like_time_and_entropy(t1: int, e1: int, t2: int, e2: int) ->
     first, second = encode_ulid(t1, e1), encode_ulid(t2, e2)
     assert is_ulid(first)
     assert (first < second) == ((t1, e1) < (t2, e2))
+
+
+@given(st.integers(0, 2**48 - 2), st.integers(0, 2**80 - 1), st.integers(0, 3000))
+def test_ulids_made_at_once_count_up(moment: int, entropy: int, count: int) -> None:
+    carried = [divmod(entropy + at, 1 << 80) for at in range(count)]
+    assert encode_ulids(moment, entropy, count) == [encode_ulid(moment + over, low) for over, low in carried]
+
+
+def test_ids_of_a_source_are_in_order_and_never_repeat() -> None:
+    ids = RandomIds()
+    found = [ids.ulid(), *ids.ulids(2_000), ids.ulid(), *ids.ulids(3), ids.ulid()]
+    assert found == sorted(set(found))
 
 
 @pytest.mark.parametrize("text", ["", "8" + "0" * 25, "0" * 25, "0" * 27, "0" * 25 + "I", "0" * 25 + "a"])

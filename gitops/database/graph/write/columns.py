@@ -173,10 +173,14 @@ def _row_ids(
     known = given.is_valid().to_numpy(zero_copy_only=False)
     if given.null_count < len(given):
         _require(not pc.any(pc.or_(pc.equal(given, ""), pc.match_substring(given, "\0"))).as_py())
-    if given.null_count:
-        made = pa.array([ids.ulid() for _ in range(given.null_count)], pa.string())
-        given = pc.replace_with_mask(given, ~known, made)
-    return given, known if known.any() else None
+    return fill_ids(given, ids), known if known.any() else None
+
+
+def fill_ids(given: pa.Array, ids: IdSource) -> pa.Array:
+    """Return the ids with new ones in place of nulls."""
+    if not given.null_count:
+        return given
+    return pc.replace_with_mask(given, given.is_null(), pa.array(ids.ulids(given.null_count), pa.string()))
 
 
 def key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array]) -> pa.Array:
