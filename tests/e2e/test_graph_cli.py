@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gitops.cli.graph.data import load_facts
 from gitops.cli.main import main
 from gitops.database.graph import LanceEngine
 from tests.support.clock import FixedClock
@@ -129,6 +130,25 @@ def run(rail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         return Answer(code, out, err)
 
     return command
+
+
+def test_a_load_reports_how_far_it_is(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "more.ndjson"
+    file.write_text("".join(RECORDS.splitlines(keepends=True)[:1]))
+    answer = run("load", str(file), "--log-format", "json", "--json")
+    assert answer.json["ok"]
+    event = json.loads(answer.err.splitlines()[-1])
+    assert (event["v"], event["seq"], event["type"]) == (1, 1, "load_progress")
+    assert event["data"].pop("records_per_second") > 0
+    size = file.stat().st_size
+    assert event["data"] == {"records": 1, "bytes": size, "total_bytes": size, "seconds_left": 0}
+
+
+def test_rate_and_time_left_come_from_what_was_read() -> None:
+    facts = load_facts(500_000, 2**20, 3 * 2**20, 2.0)
+    assert (facts.records_per_second, facts.seconds_left) == (250_000, 4)
+    assert facts.line() == "500,000 records, 1.0 MiB (33 %), 4 s left, 250,000 records/s"
+    assert load_facts(10, 100, None, 0.0).line() == "10 records, 0.0 MiB, 0 records/s"
 
 
 def test_a_stored_query_is_a_table_a_document_or_lines(run: Run) -> None:

@@ -148,6 +148,12 @@ GRAPH = Command(
             _BRANCH,
             Argument("--from", "BRANCH", "create the branch from this one if it does not exist", dest="base"),
             _EMBEDDINGS,
+            Argument(
+                "--log-format",
+                ("text", "json"),
+                "log on standard error: text, or json, which writes a line with records, rate and time left each second",
+                default="text",
+            ),
         ),
         _on_graph(
             "export",
