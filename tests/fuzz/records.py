@@ -326,7 +326,8 @@ def main() -> int:
         catalog = compile_schema(source.encode()).catalog
         stream = lines(catalog, chance)
         found = difference(catalog, stream)
-        columnar += read(catalog, stream, strict=False).columnar > 0
+        with patch.object(intake, "_LEAST_BYTES", 1):
+            columnar += read(catalog, stream, strict=False).columnar > 0
         if found is not None:
             failures.append((len(stream), source, stream, found))
     for _, source, stream, found in sorted(failures)[:5]:

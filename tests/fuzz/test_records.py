@@ -179,6 +179,12 @@ TRAPS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few lines are read by columns, too."""
+    monkeypatch.setattr(intake, "_LEAST_BYTES", 1)
+
+
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_line_is_read_by_columns(name: str) -> None:
     stream = b"\n".join([CLEAN[name]] * 3)

@@ -37,7 +37,8 @@ You can also write these options after the command. They mean the same for all c
   asked for: rows, records, diffs, entries, documents, and the content that an approver is about to sign.
 - `--verbose` adds remedies for warnings, all changes of an entry in `gitops log`, and a line for each change while a run
   [applies](bot.md#progress), even a short one.
-- Neither changes exit codes or the output of `--json`, which has no progress. `--log-format json` writes progress to standard error as lines of JSON.
+- Neither changes exit codes or the output of `--json`, which has no progress. `--log-format json` writes progress to
+  standard error as lines of JSON.
 """
 
 

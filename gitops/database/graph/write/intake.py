@@ -63,7 +63,7 @@ MAX_SLOTS = 131_072
 MAX_REPORTED = 100
 MAX_PROBLEMS = 10_000
 _PIECE_BYTES = 4 * 1024 * 1024
-_LEAST_BYTES = 16 * 1024
+_LEAST_BYTES = 16 * 1024  # Fewer lines are read faster one by one.
 _NODE_MEMBERS = frozenset({"type", "data"})
 _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
 _NONE: frozenset[str] = frozenset()
@@ -179,39 +179,28 @@ class RecordReader:
     def read(self, stream: BinaryIO) -> Iterator[IncomingRow | ColumnRows]:
         """Yield the rows of the stream; those of one table are in the order of the stream.
 
-        Of a piece that is odd, a smaller one is tried; after a good piece, a larger one. Raises LoadError for a line
-        that is too long to continue after.
+        Of a piece that is odd, a smaller one is tried. If that is still odd, some lines are read one by one, more each
+        time until a piece is not odd. Raises LoadError for a line that is too long to continue after.
         """
-        size = _PIECE_BYTES
-        for block in self._blocks(stream):
+        size, span = _PIECE_BYTES, _LEAST_BYTES
+        for block in _blocks(stream):
             at = 0
             while at < len(block):
-                end = len(block)
-                if at + size < end:
-                    end = block.rfind(b"\n", at, at + size) + 1 or block.find(b"\n", at) + 1 or end
-                piece = block[at:end]
-                try:
-                    yield from self._columns(piece)
-                    size = min(2 * size, _PIECE_BYTES)
-                except OddError:
-                    if end - at > _LEAST_BYTES and b"\n" in piece[:-1]:
-                        size = max(size // 2, _LEAST_BYTES)
-                        continue
-                    yield from self._rows(BytesIO(piece))
+                end = _lines_end(block, at, size)
+                by_columns = end - at > _LEAST_BYTES
+                if by_columns:
+                    try:
+                        yield from self._columns(block[at:end])
+                        size, span = min(2 * size, _PIECE_BYTES), _LEAST_BYTES
+                    except OddError:
+                        if size > 2 * _LEAST_BYTES and block.find(b"\n", at) + 1 < end:
+                            size //= 2
+                            continue
+                        end, span = _lines_end(block, at, span), min(2 * span, _PIECE_BYTES)
+                        by_columns = False
+                if not by_columns:
+                    yield from self._rows(BytesIO(block[at:end]))
                 at = end
-
-    def _blocks(self, stream: BinaryIO) -> Iterator[bytes]:
-        """Yield the stream in blocks of whole lines. A line that is too long need not be whole."""
-        rest = b""
-        while data := stream.read(min(_PIECE_BYTES, MAX_LINE_BYTES + 2)):
-            end = data.rfind(b"\n") + 1
-            if end or len(rest) + len(data) > MAX_LINE_BYTES + 1:
-                yield rest + data[: end or len(data)]
-                rest = data[end:] if end else b""
-            else:
-                rest += data
-        if rest:
-            yield rest
 
     def _columns(self, piece: bytes) -> Iterator[IncomingRow | ColumnRows]:
         """Yield the rows of a piece: by columns, and line by line of types that have none. Raises OddError before any."""
@@ -355,6 +344,27 @@ class RecordReader:
                 yield len(line), value
             else:
                 self._fault('the line is not a JSON object such as {"type": "Person", "data": {}}', _RECORD)
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the stream in blocks of whole lines. A line that is too long need not be whole."""
+    rest = b""
+    while data := stream.read(min(max(_PIECE_BYTES - len(rest), _LEAST_BYTES), MAX_LINE_BYTES + 2)):
+        end = data.rfind(b"\n") + 1
+        if end or len(rest) + len(data) > MAX_LINE_BYTES + 1:
+            yield rest + data[: end or len(data)]
+            rest = data[end:] if end else b""
+        else:
+            rest += data
+    if rest:
+        yield rest
+
+
+def _lines_end(block: bytes, at: int, size: int) -> int:
+    """Return the end of the lines from `at` on that are within `size` bytes, of one line at least."""
+    if at + size >= len(block):
+        return len(block)
+    return block.rfind(b"\n", at, at + size) + 1 or block.find(b"\n", at) + 1 or len(block)
 
 
 def _parse(line: bytes) -> Any:
