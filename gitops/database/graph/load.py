@@ -278,8 +278,9 @@ class JointChecks:
                 single = isinstance(columns, str)
                 texts = batch.column(columns) if single else group_keys([batch.column(name) for name in columns])
                 found.add(key_batch(texts, batch.column(ADDRESS).to_numpy()))
-                if found.nbytes >= KEY_BYTES:
-                    found.spill()
+                if sum(each.nbytes for each in self._made) >= KEY_BYTES:
+                    for each in self._made:
+                        each.spill()
         return found
 
     def _keys(self) -> Keys:
@@ -476,24 +477,19 @@ class LoadPublisher:
         table, entry = self.intake.tables[key], snapshot.manifest.tables[key]
         writer = TableWriter(snapshot.folder, entry, self.intake.opened(key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
-        replaced = None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced
+        replaced = None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced.sorted()
         writer.exchange(table.staged, replaced)
         if outcome.superseded_rows:
             writer.exchange([], _superseded_addresses(writer, before, outcome))
         return writer.finish(recount=True)
 
 
-def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:
-    """Return the addresses of the superseded rows, because the new fragments contain the loaded rows in their order."""
-    found: list[int] = []
-    wanted = iter(outcome.superseded_rows)
-    ordinal = next(wanted, None)
-    start = 0
+def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> Iterator[int]:
+    """Yield the addresses of the superseded rows, because the new fragments contain the loaded rows in their order."""
+    ordinals, start = outcome.superseded_rows.sorted(), 0
     fragments = sorted(writer.dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
     for fragment in (each for each in fragments if each.fragment_id not in before):
         end = start + fragment.physical_rows
-        while ordinal is not None and ordinal < end:
-            found.append(fragment.fragment_id << 32 | ordinal - start)
-            ordinal = next(wanted, None)
+        low, high = np.searchsorted(ordinals, [start, end])
+        yield from (fragment.fragment_id << 32 | ordinals[low:high] - start).tolist()
         start = end
-    return found

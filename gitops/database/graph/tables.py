@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -376,14 +375,13 @@ def _commit(
     if gone is None:
         emptied = [fragment.fragment_id for fragment in dataset.get_fragments()]
     else:
-        emptied, offsets = [], defaultdict[int, list[int]](list)
-        for address in gone:
-            offsets[address >> 32].append(address & 0xFFFFFFFF)
-        for fragment_id in sorted(offsets):
+        emptied, addresses = [], np.sort(np.fromiter(gone, np.int64) if not isinstance(gone, np.ndarray) else gone)
+        for fragment_id in np.unique(addresses >> 32).tolist():
+            offsets = (addresses[addresses >> 32 == fragment_id] & 0xFFFFFFFF).tolist()
             fragment = dataset.get_fragment(fragment_id)
             if fragment is None:
                 raise ValueError(f"fragment {fragment_id} does not exist")
-            left = fragment.delete_rows(sorted(offsets[fragment_id]))
+            left = fragment.delete_rows(offsets)
             if left is None:
                 emptied.append(fragment_id)
             else:

@@ -397,7 +397,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_n
 GROUP_BYTES = 8 * 1024 * 1024
 """So many bytes of lines wait as Python rows, over all tables."""
 
-KEY_BYTES = 256 * 1024 * 1024
+KEY_BYTES = 128 * 1024 * 1024
 """So many bytes of keys wait in memory, over all tables."""
 
 FILE_BYTES = 64 * 1024 * 1024

@@ -137,10 +137,12 @@ class KeyTable:
     def __init__(self, batch: KeyBatch) -> None:
         """Sort the keys by hash: `keys` has them so."""
         self.keys = batch.take(np.argsort(batch.hashes, kind="stable"))
-        # Hashes are spread evenly, so the upper bits say nearly where one is.
-        hashes, bits = self.keys.hashes, max(1, batch.hashes.size.bit_length())
-        self._shift = np.uint64(64 - bits)
-        self._begins = np.searchsorted(hashes, np.arange(1 << bits, dtype=np.uint64) << self._shift)
+        # Hashes are spread evenly over the range of the part, so their upper bits say nearly where one is.
+        hashes, bits = self.keys.hashes, batch.hashes.size.bit_length()
+        self._low = hashes[0] if hashes.size else np.uint64(0)
+        width = int(hashes[-1] - self._low).bit_length() if hashes.size else 0
+        self._shift = np.uint64(max(0, width - bits))
+        self._begins = np.searchsorted(hashes - self._low, np.arange(1 << bits, dtype=np.uint64) << self._shift)
         self._ended = np.append(hashes, np.uint64(2**64 - 1))
 
     def find(self, batch: KeyBatch) -> Numbers:
@@ -148,7 +150,8 @@ class KeyTable:
         mine = self.keys
         if not mine.hashes.size:
             return np.full(batch.hashes.size, -1, np.int64)
-        at: Numbers = self._begins[batch.hashes >> self._shift]
+        # A hash below the lowest wraps around, and is not found either.
+        at: Numbers = self._begins[np.minimum((batch.hashes - self._low) >> self._shift, self._begins.size - 1)]
         before = np.flatnonzero(self._ended[at] < batch.hashes)
         while before.size:
             at[before] += 1
@@ -166,19 +169,14 @@ class KeyTable:
 
 
 class Keys:
-    """Keys as they come, in memory and in an unnamed file."""
+    """Keys as they come, `nbytes` of them in memory, the others in an unnamed file."""
 
     def __init__(self) -> None:
         self._batches: list[KeyBatch] = []
         self._file: IO[bytes] | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._reader: pa.ipc.RecordBatchFileReader | None = None
-        self.rows = 0
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the keys in memory."""
-        return sum(each.texts.nbytes + 24 * each.hashes.size for each in self._batches)
+        self.rows = self.nbytes = 0
 
     @property
     def on_disk(self) -> bool:
@@ -190,6 +188,7 @@ class Keys:
         if batch.hashes.size:
             self._batches.append(batch)
             self.rows += batch.hashes.size
+            self.nbytes += batch.texts.nbytes + 24 * batch.hashes.size
 
     def spill(self) -> None:
         """Write the keys to the file, in parts by hash. Not after the first call of `part`, unless this was called before it."""
@@ -198,7 +197,7 @@ class Keys:
         if self._writer is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
             self._writer = pa.ipc.new_file(self._file, _SCHEMA)
-        whole, self._batches = joined(self._batches), []
+        whole, self._batches, self.nbytes = joined(self._batches), [], 0
         # The upper six bits of the hash.
         part = (whole.hashes >> np.uint64(58)).astype(np.uint8)
         whole = whole.take(np.argsort(part, kind="stable"))
@@ -274,11 +273,9 @@ class BitSet:
     def __len__(self) -> int:
         return int(np.bitwise_count(self._bits).sum())
 
-    def __iter__(self) -> Iterator[int]:
-        step = 1 << 13
-        for start in range(0, self._bits.size, step):
-            bits = np.unpackbits(self._bits[start : start + step], bitorder="little")
-            yield from (np.flatnonzero(bits) + 8 * start).tolist()
+    def sorted(self) -> Numbers:
+        """Return the numbers in order."""
+        return np.flatnonzero(np.unpackbits(self._bits, bitorder="little"))
 
 
 class AddressSet:
@@ -304,9 +301,10 @@ class AddressSet:
     def __len__(self) -> int:
         return sum(map(len, self._fragments.values()))
 
-    def __iter__(self) -> Iterator[int]:
-        for fragment, offsets in self._fragments.items():
-            yield from (fragment << 32 | offset for offset in offsets)
+    def sorted(self) -> Numbers:
+        """Return the addresses in order."""
+        found = [fragment << 32 | offsets.sorted() for fragment, offsets in sorted(self._fragments.items())]
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
 
 def group_key(cells: Sequence[Any]) -> str | None:
