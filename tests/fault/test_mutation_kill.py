@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError
+from gitops.database.graph import tables
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
@@ -72,6 +73,7 @@ def write_forever(uri: str, seed: int) -> None:
     graph, chance = WrittenGraph(uri, seed * 1_000_000), random.Random(seed)  # noqa: S311 - a test's order
     value = counted(graph)
     mutator = Mutator(CLOCK, graph.ids, pause=no_pause)
+    tables._TIDY_FRAGMENTS = 2
     say("ready")
     while True:
         deed = chance.randrange(4)
@@ -113,6 +115,12 @@ def die_mutating(uri: str, point: str) -> None:
     add(graph, 2, 1, Mutator(CLOCK, SequentialIds(9_000), DieAt(point)))
 
 
+def die_joining(uri: str, point: str) -> None:
+    """Die where the small fragments of every table are joined in the same change."""
+    tables._TIDY_FRAGMENTS = 0
+    die_mutating(uri, point)
+
+
 def die_deleting(uri: str, point: str) -> None:
     graph = WrittenGraph(uri)
     query = graph.query("delete Event where n = 1")
@@ -129,6 +137,7 @@ def die_overwriting(uri: str, point: str) -> None:
 MOMENTS = ("before_tables", "staged", "before_publish", "after_publish")
 DEATHS = [
     ("die_mutating", "engine.mutate"),
+    ("die_joining", "engine.mutate"),
     ("die_deleting", "engine.mutate"),
     ("die_overwriting", "engine.load"),
 ]

@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import load
+from gitops.database.graph import load, tables
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
 from gitops.database.graph.history.diff import diff_versions
 from gitops.database.graph.history.gc import Retention, collect_garbage
@@ -38,7 +38,7 @@ from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import ReadTarget
-from gitops.database.graph.write import committed, intake, keys
+from gitops.database.graph.write import committed, intake, keys, memory
 from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
@@ -242,14 +242,36 @@ def fresh() -> Iterator[WrittenGraph]:
         yield WrittenGraph(Path(folder) / "g.omni").create(SOURCE)
 
 
+@contextlib.contextmanager
+def remembered(how: str) -> Iterator[None]:
+    """How a process finds the rows that it changes: by reading, or by indexes, of which little is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        if how != "nothing":
+            patch.setattr(memory, "_SEARCHES", 1)
+        if how == "little":
+            patch.setattr(memory, "_FEW_ROWS", 1)
+            patch.setattr(memory, "_MAX_FRESH", 2)
+            patch.setattr(memory, "_MAX_FILES", 0)
+            patch.setattr(tables, "_TIDY_FRAGMENTS", 1)
+        yield
+
+
 @settings(max_examples=cases(20))
-@given(st.lists(mutations(), min_size=1, max_size=10))
-def test_mutations_do_what_the_reference_does(sequence: list[Statement]) -> None:
+@given(st.lists(mutations() | records(), min_size=1, max_size=10), st.sampled_from(["nothing", "much", "little"]))
+def test_writes_do_what_the_reference_does(sequence: list[Statement | list[dict[str, Any]]], how: str) -> None:
     """§4: equal counts and equal rows after each, or both refuse, and then nothing has changed and nothing is published."""
-    with fresh() as graph:
+    with fresh() as graph, remembered(how):
         model = reference.empty(SCHEMA.catalog)
-        for step, (text, signature, params) in enumerate(sequence):
+        for step, write in enumerate(sequence):
             version = graph.version
+            if isinstance(write, list):
+                # Another process writes, too.
+                with contextlib.suppress(reference.Refused):
+                    model = reference.load(SCHEMA, model, map(json.dumps, write), reference.Mode.MERGE)
+                    graph.load(write)
+                    assert graph.version == version + 1
+                continue
+            text, signature, params = write
             query = graph.query(text, signature)
             try:
                 outcome = reference.mutate(SCHEMA, model, query, params)

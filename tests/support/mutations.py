@@ -16,6 +16,7 @@ from gitops.database.graph.read import export_records
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.memory import WriterMemory
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from gitops.database.language.query import CheckedQuery, check_query, parse_queries
 from tests.support.clock import FixedClock
@@ -30,11 +31,12 @@ def no_pause(_failed: int) -> None:
 
 
 class WrittenGraph:
-    """A graph at a root, with ids of its own."""
+    """A graph at a root, with ids of its own, and a process that remembers where its rows are."""
 
     def __init__(self, uri: str | Path, start: int = 1) -> None:
         self.uri = str(uri)
         self.ids = SequentialIds(start)
+        self.memory = WriterMemory()
 
     def create(self, schema: str | bytes) -> WrittenGraph:
         """Make it, empty."""
@@ -59,7 +61,8 @@ class WrittenGraph:
     def mutate(self, statements: str, params: object = None, signature: str = "", **options: Any) -> MutationResult:
         """Run a mutation."""
         chosen = MutationOptions(NOW, **options)
-        return Mutator(CLOCK, self.ids, pause=no_pause).run(self.uri, self.query(statements, signature), params, chosen)
+        mutator = Mutator(CLOCK, self.ids, pause=no_pause, memory=self.memory)
+        return mutator.run(self.uri, self.query(statements, signature), params, chosen)
 
     @property
     def version(self) -> int:

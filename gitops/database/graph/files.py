@@ -117,8 +117,8 @@ def _read_version(store: ObjectStore, path: str, number: int) -> _TableVersion |
             raise ValueError("no footer")
         manifest = _message_at(data, int.from_bytes(data[-_FOOTER : -_FOOTER + 8], "little"))
         indexes = frozenset[bytes]()
-        if at := manifest.numbers[_INDEXES_AT]:
-            listed = map(_Message, _message_at(data, at).parts[_INDEXES])
+        if _INDEXES_AT in manifest.numbers:
+            listed = map(_Message, _message_at(data, manifest.numbers[_INDEXES_AT]).parts[_INDEXES])
             indexes = frozenset(_Message(each.parts[_INDEX_ID][0]).parts[_BYTES_OF_ID][0] for each in listed)
         transaction = b"".join(manifest.parts[_TRANSACTION]).decode()
         return _TableVersion(frozenset(manifest.parts[_FRAGMENTS]), indexes, transaction)
