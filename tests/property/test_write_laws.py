@@ -38,13 +38,15 @@ from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import ReadTarget
+from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write import committed, intake, keys, memory
 from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
 from tests.support.effort import cases
 from tests.support.histories import History
-from tests.support.mutations import WrittenGraph
+from tests.support.ids import SequentialIds
+from tests.support.mutations import CLOCK, WrittenGraph
 
 SOURCE = """
 node P {
@@ -287,6 +289,52 @@ def test_writes_do_what_the_reference_does(sequence: list[Statement | list[dict[
                 model = settled(outcome.graph, step)
         assert stored(graph, ids=False) == held(model, ids=False)
         assert {name: rows.total() for name, rows in held(model, ids=False).items()} == graph.counts()
+
+
+STEPS = st.tuples(
+    st.sampled_from(["insert", "update", "update", "update those", "delete", "load", "join"]),
+    st.sampled_from("abcd"),
+    st.integers(0, 3),
+    st.sampled_from(["main", "main", "side"]),
+)
+
+
+@settings(max_examples=cases(12))
+@given(st.lists(STEPS, min_size=12, max_size=40), st.sampled_from(["much", "little"]))
+def test_a_process_finds_every_row_and_no_other(steps: list[tuple[str, str, int, str]], how: str) -> None:
+    """Whatever others wrote meanwhile, on either branch of a table, and wherever its rows have moved."""
+    with fresh() as graph, remembered(how):
+        graph.load([{"type": "P", "data": {"k": "a", "n": 0}}])
+        work = WriteContext(CLOCK, SequentialIds(700_000))
+        create_branch(graph.uri, "side", work)
+        images = {branch: {"a": 0} for branch in ("main", "side")}
+        for deed, key, n, branch in steps:
+            image, params, found = images[branch], {"k": key, "n": n}, 1
+            if deed == "load":
+                graph.load([{"type": "P", "data": {"k": key, "n": n}}], branch=branch)
+                image[key] = n
+                continue
+            if deed == "join":
+                optimize_tables(graph.uri, work, OptimizeOptions(fragments=0), branch=branch)
+                continue
+            if deed == "insert":
+                text = "insert P { k: $k, n: $n }"
+                image[key] = n
+            elif deed == "update":
+                text, found = "update P set { n: $n } where k = $k", int(key in image)
+                image |= {key: n} if found else {}
+            elif deed == "delete":
+                text, found = "delete P where k = $k", int(key in image)
+                image.pop(key, None)
+            else:
+                text = "update P set { n: 3 } where n = $n"
+                found = sum(value == n for value in image.values())
+                image |= {each: 3 for each, value in image.items() if value == n}
+            wanted = {name: value for name, value in params.items() if f"${name}" in text}
+            signature = ", ".join({"k": "$k: String", "n": "$n: I32"}[name] for name in wanted)
+            assert graph.mutate(text, wanted, signature, branch=branch).affected_nodes == found
+        for branch, image in images.items():
+            assert {row["data"]["k"]: row["data"]["n"] for row in graph.rows("P", branch)} == image
 
 
 SIZES = st.sampled_from(["small", "spilled", "scanned", "colliding"])
