@@ -13,8 +13,8 @@
 Rows of an earlier version that were replaced since are counted without reading a column:
 
 1. Tables are paired by their folder, which a renamed type keeps. One that both versions have alike is not opened.
-2. A row is identified by its row id. The driver gives a new one to every row that is written, even to an updated one.
-   Compaction, indexes and migrations keep the ids: they write no row.
+2. A row is identified by its row id and by the version of its table that wrote it, since an updated row may keep its id.
+   Compaction, indexes and migrations keep both: they write no row.
 3. Pairs of removed and added rows count as replaced rows. Rows that were only deleted make a graph smaller, and rows
    that were only added are growth, which a separate rule limits.
 """

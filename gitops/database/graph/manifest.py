@@ -130,12 +130,23 @@ class GraphIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One table at one version: its path below the root, its rows, and the field id of each column."""
+    """One table at one version: its path below the root, its rows, and the field id of each column.
+
+    `members` is the version of the table since which no row came or went, and every row kept its id of the driver.
+    `changed` has the later version that last changed a column, for each column that one changed. So what is read of a
+    column is the same for all entries of a path with the same `column_version`.
+    """
 
     path: str
     version: int
     rows: int
     fields: Mapping[str, int]
+    members: int
+    changed: Mapping[str, int] = field(default_factory=dict)
+
+    def column_version(self, name: str) -> int:
+        """Return the version of the table since which a column is the same."""
+        return self.changed.get(name, self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +306,16 @@ def _check_manifest(manifest: Manifest) -> None:
     for key, path in (*paths, *((each.key, each.path) for each in manifest.dropped)):
         if path.partition("s/")[0] != key.partition(":")[0]:
             raise MalformedError(f"{key} has the path {path}")
+    for key, entry in manifest.tables.items():
+        odd = [name for name, n in entry.changed.items() if not entry.members < n <= entry.version]
+        if entry.members > entry.version or odd or not entry.changed.keys() <= entry.fields.keys():
+            raise MalformedError(f"{key} changed after its version")
     if (0 if manifest.parent is None else manifest.parent.n) != manifest.n - 1:
         raise MalformedError("the parent is not the version before")
+
+
+def _unknown_members(path: str, version: int, rows: int, fields: Mapping[str, int]) -> TableEntry:
+    return TableEntry(path, version, rows, fields, members=version)
 
 
 LINE_ID = text_form(layout.is_line, "the id of a line")
@@ -304,6 +323,7 @@ VERSION_REF = record(CommitRef, {"line": LINE_ID, "n": number(1), "commit": null
 _KEY = text_form(matches(r"(node|edge):[A-Za-z_][A-Za-z0-9_]*"), "the key of a table")
 _PATH = text_form(matches(r"(nodes|edges)/[0-9A-Z]{26}\.lance"), "the path of a table")
 _TABLE: Members = {"path": _PATH, "version": number(1), "rows": number(0), "fields": map_of(number(0), key=str)}
+_TABLE_5: Members = {**_TABLE, "members": number(1), "changed": map_of(number(1), key=str)}
 _DROPPED: Members = {"key": _KEY, "path": _PATH, "version": number(1)}
 _MANIFEST_2: Members = {
     "n": number(1),
@@ -318,7 +338,7 @@ _MANIFEST_2: Members = {
     "actor": nullable(TEXT),
     "ts": TIME,
     "schema": {"source": FormMember(DIGEST, "schema_source"), "ir": FormMember(DIGEST, "schema_ir")},
-    "tables": map_of(record(TableEntry, _TABLE), key=_KEY.read),
+    "tables": map_of(record(_unknown_members, _TABLE), key=_KEY.read),
     "dropped": list_of(record(DroppedTable, {**_DROPPED, "purged": BOOLEAN})),
 }
 # Format 1 knows one line, and its parents name no commit.
@@ -328,12 +348,15 @@ _MANIFEST_1: Members = {
     "dropped": list_of(record(DroppedTable, _DROPPED)),
 }
 _MANIFEST_3: Members = {**_MANIFEST_2, "fence": nullable(number(1)), "approvals": list_of(TEXT)}
+# Up to format 4 it is not known which columns a version of a table changed.
+_MANIFEST_5: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_5), key=_KEY.read)}
 MANIFEST = graph_document(
     {
         1: record(Manifest, _MANIFEST_1, check=_check_manifest),
         2: record(Manifest, _MANIFEST_2, check=_check_manifest),
         3: record(Manifest, _MANIFEST_3, check=_check_manifest),
         4: sealed(record(Manifest, _MANIFEST_3, check=_check_manifest)),
+        5: sealed(record(Manifest, _MANIFEST_5, check=_check_manifest)),
     }
 )
 MANIFEST_FORMAT = max(MANIFEST.versions)

@@ -9,15 +9,18 @@ Rules of this module:
 3. Lance syncs nothing to disk. `finish` makes the changes durable before any manifest refers to them: the files that the
    versions of this writer need and the manifest's version does not. What others left in the folder is not looked at.
 4. Rows are exchanged in one version: data files for new rows are written first and belong to no version, and one commit
-   adds them and marks the removed rows. A rewritten row gets a new row id; ids in the sense of this package are texts
-   in the column `id`, and only these identify a row from outside.
+   adds them and marks the removed rows. A row that replaces another may keep its row id, so that what a reader knows of
+   the other columns stays true; ids in the sense of this package are texts in the column `id`, and only these identify a
+   row from outside.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +28,7 @@ from typing import Any, TypeVar
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
@@ -43,6 +46,8 @@ _REWRITES = ("BaseOperation", "Rewrite", "CreateIndex")
 
 _TIDY_FRAGMENTS = 32
 _TIDY_ROWS = (1024, 65_536)
+
+_WRITTEN = "_row_last_updated_at_version"
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _DENIED, _NOT_FOUND = (401, 403), 404
@@ -134,20 +139,22 @@ def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
 
 
 def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
-    """Count the rows that only one of two versions of a table has, by row id: (first only, second only).
+    """Count the rows that only one of two versions of a table has: (first only, second only).
 
-    Fragments that both have with the same files and deletions have the same rows; for others, only the ids are read.
-    Raises RemoteError `storage_failed`; as `open_table`.
+    A row that was written again is another row, by its row id or by the version that wrote it. Fragments that both have
+    with the same files and deletions have the same rows; for others, only the ids are read. Raises RemoteError
+    `storage_failed`; as `open_table`.
     """
     opened = [open_table(folder, entry) for entry in (old, new)]
     with _driver(folder.dataset(old.path)):
         parts = [{_rows_of(each): each for each in dataset.get_fragments()} for dataset in opened]
-        one, other = (
+        (ids, written), (other_ids, other_written) = (
             _row_ids(dataset, [each for rows, each in mine.items() if rows not in others])
             for dataset, mine, others in zip(opened, parts, reversed(parts), strict=True)
         )
-    shared = np.intersect1d(one, other, assume_unique=True).size
-    return one.size - shared, other.size - shared
+    _, at, other_at = np.intersect1d(ids, other_ids, assume_unique=True, return_indices=True)
+    shared = int(np.count_nonzero(written[at] == other_written[other_at]))
+    return ids.size - shared, other_ids.size - shared
 
 
 def _rows_of(fragment: Any) -> tuple[object, ...]:
@@ -156,12 +163,14 @@ def _rows_of(fragment: Any) -> tuple[object, ...]:
     return fragment.fragment_id, tuple(file.path for file in files), str(fragment.metadata.deletion_file)
 
 
-def _row_ids(dataset: lance.LanceDataset, fragments: Sequence[Any]) -> np.ndarray[Any, Any]:
+def _row_ids(
+    dataset: lance.LanceDataset, fragments: Sequence[Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the row ids in fragments, and the version of the table that wrote each of these rows."""
     if not fragments:
-        return np.empty(0, np.uint64)
-    scanner = dataset.scanner(columns=[], with_row_id=True, fragments=list(fragments))
-    found: np.ndarray[Any, Any] = scanner.to_table().column("_rowid").to_numpy()
-    return found
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    found = dataset.scanner(columns=["_rowid", _WRITTEN], fragments=list(fragments)).to_table()
+    return found.column("_rowid").to_numpy(), found.column(_WRITTEN).to_numpy()
 
 
 def _purged(folder: GraphFolder, path: str) -> bool:
@@ -256,10 +265,10 @@ class TableWriter:
         manifest's version is gone.
         """
         self._folder = folder
+        self._base = entry
         self._path = entry.path
         self._rows = entry.rows
         self._place = folder.dataset(entry.path)
-        self._base = entry.version
         self.dataset = open_table(folder, entry) if opened is None else opened
         with _driver(self._place):
             self._found = self._expected = self.dataset.latest_version
@@ -290,11 +299,19 @@ class TableWriter:
         """Stage rows as `stage_rows` does, for this table."""
         return _staged(self._place, self.dataset, rows)
 
-    def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
+    def exchange(
+        self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None, kept: Sequence[int] = ()
+    ) -> None:
         """Create one version in which the staged rows replace those at the addresses `gone` (None: all rows).
 
-        Addresses refer to the manifest's version. Raises as `change`.
+        Addresses refer to the manifest's version. The first staged rows get the row ids `kept`, which removed rows had.
+        Raises as `change`.
         """
+        start = 0
+        for part in staged:
+            if own := kept[start : start + part.physical_rows]:
+                part.row_id_meta = RowIdSequence(list(own)).to_inline_metadata()
+            start += part.physical_rows
         self.change(lambda dataset: _commit(dataset, staged, gone, self._place.driver_options()))
 
     def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
@@ -328,13 +345,20 @@ class TableWriter:
                 self.rewrite(partial(_join, rows=rows))
                 return
 
-    def finish(self, *, recount: bool) -> TableEntry:
-        """Make the changes durable and describe the table; rows are counted only if they changed."""
+    def finish(self, *, recount: bool, changed: Collection[str] | None = None) -> TableEntry:
+        """Make the changes durable and describe the table; rows are counted only if they changed.
+
+        `changed` are the columns with other values if every row kept its row id and none came or went, otherwise None.
+        """
+        base = self._base
         with _driver(self._place):
             made = range(self._found + 1, self._expected + 1)
-            self._folder.settle(self._path, made_files(self._folder.store, self._path, self._base, made))
+            self._folder.settle(self._path, made_files(self._folder.store, self._path, base.version, made))
             rows = self.dataset.count_rows() if recount else self._rows
-        return _entry(self.dataset, self._path, rows=rows)
+        found = _entry(self.dataset, self._path, rows=rows)
+        if changed is None:
+            return found
+        return replace(found, members=base.members, changed={**base.changed, **dict.fromkeys(changed, found.version)})
 
     def _latest(self) -> lance.LanceDataset:
         with _driver(self._place):
@@ -370,7 +394,10 @@ def _commit(
     gone: Iterable[int] | None,
     options: dict[str, str] | None,
 ) -> lance.LanceDataset:
-    """Make one strict commit. A fragment that loses its last row is removed as a whole."""
+    """Make one strict commit. A fragment that loses its last row is removed as a whole.
+
+    The driver is not told that rows were rewritten: it would let the indexes of all columns cover the new rows.
+    """
     changed: list[FragmentMetadata] = []
     if gone is None:
         emptied = [fragment.fragment_id for fragment in dataset.get_fragments()]
@@ -396,7 +423,7 @@ def _commit(
 
 def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
     fields = {field.name(): field.id() for field in dataset.lance_schema.fields()}
-    return TableEntry(path, dataset.version, rows, fields)
+    return TableEntry(path, dataset.version, rows, fields, members=dataset.version)
 
 
 @contextlib.contextmanager

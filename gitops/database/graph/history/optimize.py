@@ -101,7 +101,7 @@ def _optimize_table(
             for step in writer.carry_out(*steps, options):
                 done.append(step)
                 renew()
-            table = writer.finish(recount=False)
+            table = writer.finish(recount=False, changed=())
             context.faults.reach("engine.optimize.staged")
             tables = {**snapshot.manifest.tables, key: table}
             version = StagedVersion(snapshot, "optimize", context, tables=tables).publish()

@@ -12,7 +12,7 @@ from gitops.core.canonical import canonical_digest
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, build_adjacency
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.tables import ReadTable, ResidentColumns
+from gitops.database.graph.query.tables import GROUPED, SORTED, ReadTable, ResidentColumns
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import open_table
 
@@ -40,14 +40,19 @@ class ReadCache:
     def table(self, snapshot: Snapshot, key: str) -> ReadTable:
         """Return the table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
         entry = snapshot.manifest.tables[key]
-        identity = _identity(snapshot, entry)
+        identity = _identity(snapshot, entry, entry.version)
+
+        def place(name: str) -> Hashable:
+            # A column, its row ids, or the same column sorted or grouped: later versions of the table may have the same.
+            column = name.removeprefix(SORTED).removeprefix(GROUPED)
+            return "column", _identity(snapshot, entry, entry.column_version(column)), name
 
         def get(name: str) -> Any:
-            held = self._find(("column", identity, name))
+            held = self._find(place(name))
             return None if held is None else held[0]
 
         def put(name: str, column: Any) -> None:
-            self._add(("column", identity, name), column, column.nbytes)
+            self._add(place(name), column, column.nbytes)
 
         def opened() -> tuple[ReadTable, int]:
             residents = ResidentColumns(get, put, entry.rows, self._column) if self._column else None
@@ -133,14 +138,21 @@ class ReadCache:
                 self._bytes -= gone
 
 
-def _identity(snapshot: Snapshot, entry: TableEntry) -> tuple[Hashable, ...]:
-    """Return an identity of this table version that is unique on any disk or service."""
+def _identity(snapshot: Snapshot, entry: TableEntry, version: int) -> tuple[Hashable, ...]:
+    """Return an identity of this version of a table that is unique on any disk or service."""
     place = snapshot.folder.dataset(entry.path)
     endpoint = (place.options or {}).get("aws_endpoint", "")
-    return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, entry.version)
+    return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, version)
 
 
 def adjacency_name(snapshot: Snapshot, edge: str, source: str, target: str) -> str:
-    """Return the name of an adjacency: a digest of the graph and of the three tables at their versions."""
-    tables = [list(_identity(snapshot, snapshot.manifest.tables[key])) for key in (edge, source, target)]
+    """Return the name of an adjacency: a digest of the graph and of its three tables.
+
+    Each table is named by the version since which its rows and their ends are the same.
+    """
+    tables = []
+    for key in (edge, source, target):
+        entry = snapshot.manifest.tables[key]
+        since = max(entry.members, *map(entry.column_version, ("src", "dst")))
+        tables.append(list(_identity(snapshot, entry, since)))
     return canonical_digest(tables)

@@ -37,7 +37,7 @@ _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
 _SORT = 15
 _EAGER = 4
 _ROW_IDS = "_rowid"
-_SORTED, _GROUPED = "sorted ", "groups "
+SORTED, GROUPED = "sorted ", "groups "
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,30 +154,30 @@ class ResidentColumns:
 
     def texts(self, name: str) -> SortedTexts | None:
         """Return a column sorted by its texts, if it is cached."""
-        found: SortedTexts | None = self.get(_SORTED + name)
+        found: SortedTexts | None = self.get(SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
         """Record a search for a text in a column; return whether to sort the column now, if it is small enough."""
-        paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
+        paid = self._paid[SORTED + name] = self._paid.get(SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self.rows
 
     def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
         """Sort a column and keep it, unless it is too large."""
         texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
         if texts is not None:
-            self.put(_SORTED + name, texts)
+            self.put(SORTED + name, texts)
         return texts
 
     def groups(self, name: str, column: pa.Array) -> Groups:
         """Return the groups of equal cells. Those of a cached column are cached, unless they are too large."""
         if self.get(name) is not column:
             return Groups.of(column)
-        found: Groups | None = self.get(_GROUPED + name)
+        found: Groups | None = self.get(GROUPED + name)
         if found is None:
             found = Groups.of(column)
             if found.nbytes <= self.most_bytes:
-                self.put(_GROUPED + name, found)
+                self.put(GROUPED + name, found)
         return found
 
     def measured(self, name: str) -> bool:

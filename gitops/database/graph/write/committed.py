@@ -137,6 +137,9 @@ def _literal(kind: PropType, cell: Any) -> str:
 ADDRESS = "_rowaddr"
 """The column with the address of a row in this version, which `TableWriter.exchange` takes."""
 
+ROW_ID = "_rowid"
+"""The column with the id of the driver for a row, which `TableWriter.exchange` can keep."""
+
 _TEXT = PropType(Scalar.STRING)
 _PROBES_AT_ONCE = 1024
 Columns = dict[str, list[Any]]
@@ -238,9 +241,13 @@ class CommittedTable:
 
     def addresses(self, ids: Collection[str]) -> dict[str, int]:
         """Return the addresses of the rows with these ids; absent ids are left out."""
-        found: dict[str, int] = {}
-        for columns in self.find("id", ids, ["id"]):
-            found.update(zip(columns["id"], columns[ADDRESS], strict=True))
+        return {row_id: address for row_id, (address, _) in self.places(ids).items()}
+
+    def places(self, ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Return address and row id of the rows with these ids; absent ids are left out."""
+        found: dict[str, tuple[int, int]] = {}
+        for columns in self.find("id", ids, ["id", ROW_ID]):
+            found.update(zip(columns["id"], zip(columns[ADDRESS], columns[ROW_ID], strict=True), strict=True))
         return found
 
     def blobs(self, names: Sequence[str], addresses: Sequence[int]) -> Mapping[str, list[bytes | None]]:

@@ -31,7 +31,14 @@ from gitops.database.graph.staged import StagedVersion, WriteContext, retry_unti
 from gitops.database.graph.tables import TableWriter, arrow_table, key_columns, raw_columns
 from gitops.database.graph.values import CellError, compared_with, json_to_cell, nearest_single
 from gitops.database.graph.write import rules
-from gitops.database.graph.write.committed import ADDRESS, NEVER, CommittedTable, comparison_filter, comparison_holds
+from gitops.database.graph.write.committed import (
+    ADDRESS,
+    NEVER,
+    ROW_ID,
+    CommittedTable,
+    comparison_filter,
+    comparison_holds,
+)
 from gitops.database.graph.write.memory import WriterMemory
 from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect, typed
 from gitops.database.language.query.params import ParameterError, coerce_params
@@ -136,19 +143,23 @@ class Mutator:
         base = snapshot.manifest
         tables = {}
         for key, table in changes.touched().items():
-            gone = {**table.gone, **table.replaced_addresses()}
+            replaced = table.find_replaced()
+            # Rows that replace others come first, and keep their row ids.
+            rows = sorted(table.written.values(), key=lambda row: row["id"] not in replaced)
+            kept = [replaced[row["id"]][1] for row in rows[: len(replaced)]]
+            gone = [*table.gone.values(), *(address for address, _ in replaced.values())]
             writer = TableWriter(snapshot.folder, base.tables[key], table.committed.opened)
             staged = []
-            if table.written:
-                rows = list(table.written.values())
+            if rows:
                 names = [*key_columns(table.declared), *table.declared.properties]
                 staged = writer.stage(
                     arrow_table(table.declared, {name: [row[name] for row in rows] for name in names})
                 )
                 table.committed.wrote(staged, rows)
-            writer.exchange(staged, gone.values())
+            writer.exchange(staged, gone, kept)
             writer.tidy()
-            tables[key] = writer.finish(recount=True)
+            same = len(gone) == len(kept) == len(rows)
+            tables[key] = writer.finish(recount=True, changed=table.changed if same else None)
         self._faults.reach("engine.mutate.staged")
         context = WriteContext(self._clock, self._ids, actor, faults=self._faults)
         version = StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables})
@@ -188,7 +199,7 @@ def _require_unmoved(
         return
     moved = {key: table for key, table in changes.touched().items() if begun.tables.get(key) != head.tables[key]}
     inserts = all(isinstance(each, typed.TypedInsert) for each in statements)
-    if not inserts or any(table.replaced_addresses() for table in moved.values()):
+    if not inserts or any(table.find_replaced() for table in moved.values()):
         detail = f"branch {snapshot.branch} is at commit {head.txn_id}, and the change was begun at {begun.txn_id}"
         raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
 
@@ -279,16 +290,18 @@ Row = dict[str, Any]
 class TableChanges:
     """The changes of one table.
 
-    `written` has whole rows by id. `gone` has the addresses of deleted rows by id. `replaced` has the addresses of the
-    committed rows that written ones are known to replace; an id of `new` is known to replace none.
+    `written` has whole rows by id. `gone` has the addresses of deleted rows by id. `replaced` has address and row id of the
+    committed rows that written ones are known to replace; an id of `new` is known to replace none. `changed` are the
+    columns of replaced rows that may have other values.
     """
 
     declared: NodeType | EdgeType
     committed: CommittedTable
     written: dict[str, dict[str, Any]] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
-    replaced: dict[str, int] = field(default_factory=dict)
+    replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
     new: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
     bytes: int = 0
 
     @property
@@ -306,10 +319,10 @@ class TableChanges:
         if self.bytes > MAX_BYTES:
             raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_BYTES} bytes to {name}")
 
-    def replaced_addresses(self) -> dict[str, int]:
-        """Return the addresses of the committed rows that written ones replace."""
+    def find_replaced(self) -> dict[str, tuple[int, int]]:
+        """Return address and row id of the committed rows that written ones replace."""
         unknown = self.written.keys() - self.replaced.keys() - self.new
-        self.replaced.update(self.committed.addresses(unknown))
+        self.replaced.update(self.committed.places(unknown))
         self.new.update(unknown - self.replaced.keys())
         return self.replaced
 
@@ -393,6 +406,7 @@ class MutationRun:
             own = self.ids.ulid()
             table.new.add(own)
         table.write(own, {"id": own, **row})
+        table.changed.update(row)
         self.nodes += 1
 
     def _insert_edge(self, statement: typed.TypedInsert) -> None:
@@ -423,6 +437,7 @@ class MutationRun:
         column, sign, operand = self._comparison(declared, statement.predicate)
         found = {row["id"]: row for row in table.written.values() if comparison_holds(row[column], sign, operand)}
         found |= self._committed_rows(table, statement.predicate)
+        table.changed.update(values)
         for row_id in sorted(found):
             row = found[row_id] | values
             _check(declared, row)
@@ -433,19 +448,19 @@ class MutationRun:
         """Return the complete committed rows that pass, without the ones that the query has written."""
         kinds = table.declared.properties
         blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
-        plain = ["id", *(name for name in kinds if name not in blobs)]
+        plain = ["id", ROW_ID, *(name for name in kinds if name not in blobs)]
         found: dict[str, Row] = {}
         for row in self._select(table, predicate, plain):
             if row["id"] in table.written:
                 continue
-            table.replaced[row["id"]] = row.pop(ADDRESS)
+            table.replaced[row["id"]] = row.pop(ADDRESS), row.pop(ROW_ID)
             found[row["id"]] = row
             if len(found) > MAX_ENTITIES:
                 raise GitopsError(
                     Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_ENTITIES} rows of {table.declared.name}"
                 )
         if blobs and found:
-            cells = table.committed.blobs(blobs, [table.replaced[row_id] for row_id in found])
+            cells = table.committed.blobs(blobs, [table.replaced[row_id][0] for row_id in found])
             for name in blobs:
                 for row, cell in zip(found.values(), cells[name], strict=True):
                     row[name] = cell

@@ -126,8 +126,8 @@ def manifest(n: int = 3, **changes: Any) -> Manifest:
         "schema_source": "a" * 64,
         "schema_ir": "b" * 64,
         "tables": {
-            "node:P": TableEntry(f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1}),
-            "edge:E": TableEntry(f"edges/{ID}.lance", 1, 0, {"id": 0}),
+            "node:P": TableEntry(f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1}, 2, {"k": 3}),
+            "edge:E": TableEntry(f"edges/{ID}.lance", 1, 0, {"id": 0}, 1),
         },
         "dropped": (DroppedTable("node:Old", f"nodes/{encode_ulid(1, 1)}.lance", 2),),
     }
@@ -174,7 +174,7 @@ def _set(*path: str, to: Any) -> Any:
 
 
 BROKEN = {
-    "newer format": _set("format", to=5),
+    "newer format": _set("format", to=6),
     "format is a truth value": _set("format", to=True),
     "unknown member": _set("extra", to=1),
     "other number": _set("n", to=4),
@@ -203,6 +203,10 @@ BROKEN = {
     "version is huge": _set("tables", "node:P", "version", to=2**63),
     "rows negative": _set("tables", "node:P", "rows", to=-1),
     "field is text": _set("tables", "node:P", "fields", "k", to="1"),
+    "members of the future": _set("tables", "node:P", "members", to=5),
+    "changed in the future": _set("tables", "node:P", "changed", "k", to=5),
+    "changed before the members": _set("tables", "node:P", "changed", "k", to=2),
+    "changed what is no column": _set("tables", "node:P", "changed", "x", to=4),
     "dropped is text": _set("dropped", to="x"),
     "dropped entry is text": _set("dropped", to=["x"]),
     "dropped path leads out": _set("dropped", to=[{"key": "node:A", "path": "/etc", "version": 1}]),
@@ -232,7 +236,16 @@ WELL_FORMED = {
     "actor": "eve",
     "ts": "2027-01-01T00:00:00Z",
     "schema": {"source": "d" * 64, "ir": "e" * 64},
-    "tables": {"node:P": {"path": f"nodes/{ID}.lance", "version": 3, "rows": 7, "fields": {"id": 0, "k": 1}}},
+    "tables": {
+        "node:P": {
+            "path": f"nodes/{ID}.lance",
+            "version": 3,
+            "rows": 7,
+            "fields": {"id": 0, "k": 1},
+            "members": 3,
+            "changed": {},
+        }
+    },
     "dropped": [],
     "fence": 9,
     "approvals": ["x"],
@@ -248,6 +261,16 @@ def test_a_document_that_was_changed_is_refused_however_well_formed(member: str)
     with pytest.raises(IntegrityError, match="checksum: the content has the digest") as failure:
         read_manifest(store, 3)
     assert failure.value.code == "graph_unreadable"
+
+
+def test_of_an_earlier_format_nothing_is_known_to_be_older_than_its_version() -> None:
+    form = json.loads(manifest().to_bytes()) | {"format": 4}
+    for table in form["tables"].values():
+        del table["members"], table["changed"]
+    store = MemoryStore()
+    store.write(layout.manifest_key(3), json.dumps(sealed(form)).encode())
+    entry = read_manifest(store, 3).tables["node:P"]
+    assert (entry.members, entry.column_version("k"), entry.column_version("id")) == (4, 4, 4)
 
 
 @pytest.mark.parametrize("member", json.loads(manifest().to_bytes()))

@@ -562,6 +562,10 @@ def _load(history: History, mode: LoadMode, **ages: int | None) -> None:
     load_records(LoadRequest(history.uri, io.BytesIO("\n".join(lines).encode()), mode), history.work())
 
 
+def _mutate(history: History, text: str) -> None:
+    WrittenGraph(history.uri, 90_000).mutate(text)
+
+
 def _maintain(history: History) -> None:
     options = OptimizeOptions(fragments=1, scalar_rows=1)
     assert optimize_tables(history.uri, history.work(), options).tables["node:Person"][0] == "compacted"
@@ -583,6 +587,15 @@ SINCE: dict[str, tuple[Callable[[History], object], int]] = {
     "all rows are overwritten": (lambda h: _load(h, LoadMode.OVERWRITE, x=1, y=2, z=3), 2),
     "all rows are overwritten by one": (lambda h: _load(h, LoadMode.OVERWRITE, x=1), 1),
     "a row is changed": (lambda h: _load(h, LoadMode.MERGE, ann=9), 1),
+    "a row is updated and keeps its row id": (
+        lambda h: _mutate(h, 'update Person set { age: 9 } where name = "ann"'),
+        1,
+    ),
+    "a row is updated twice": (
+        lambda h: [_mutate(h, 'update Person set { age: 9 } where name = "ann"') for _ in range(2)],
+        1,
+    ),
+    "a row is replaced by itself": (lambda h: _mutate(h, 'insert Person { name: "bob", age: 2 }'), 1),
     "a row is deleted and another added": (
         lambda h: (h.put("main", {}, {"node:Person": ["ann"]}), _load(h, LoadMode.APPEND, cyd=3)),
         1,
