@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +20,11 @@ _ROWS = 1000
 _PUBLISH = "publish a migration: the manifest alone"
 _ONE_ROW = "load 1 row"
 _GOALS = {_PUBLISH: 1.0, _ONE_ROW: 30.0}
+_AGED_ROWS = 20_000
+_SPAN = 40
+_AGES, _FEW_AGES = (1_000, 10_000), (100,)
+_FLAT = 1.5
+"""What a change may cost after many others, of what it cost at first."""
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
@@ -36,6 +42,33 @@ def figures(effort: Effort) -> Iterator[Figure]:
         lives.live(str(folder / f"g{number}"))
     for name, values in lives.values.items():
         yield Figure(name, "ms", tuple(values), _GOALS.get(name))
+    yield from _aged(engine, context, str(folder / "aged"), _FEW_AGES if effort.quick else _AGES)
+
+
+def _aged(engine: LanceEngine, context: WriteContext, uri: str, ages: tuple[int, ...]) -> Iterator[Figure]:
+    """The CPU time of changes of one row, at first and after many others: each takes as long as those before it."""
+    from gitops.database.graph.load import LoadRequest, load_records
+    from gitops.database.graph.snapshot import open_snapshot
+    from gitops.database.graph.write.mutate import MutationOptions, Mutator
+    from gitops.database.language.query import check_query, parse_queries
+
+    engine.prepare_create(uri, SCHEMA.encode(), actor="bench").publish()
+    load_records(LoadRequest(uri, BytesIO(_people(_AGED_ROWS))), context)
+    text = b"query q($k: String, $age: I32) { update Person set { age: $age } where handle = $k }"
+    query = check_query(parse_queries(text)[0], open_snapshot(uri).schema().catalog)
+    mutator, options = Mutator(context.clock, context.ids), MutationOptions(context.now())
+    took: list[float] = []
+    for number in range(ages[-1] + _SPAN):
+        start = time.process_time_ns()
+        # Any prime of this size makes a row come again only after all others.
+        mutator.run(uri, query, {"k": f"p{number * 7919 % _AGED_ROWS}", "age": number % 90}, options)
+        took.append((time.process_time_ns() - start) / 1_000_000)
+    first = Figure("change 1 row, CPU time, at first", "ms", tuple(took[:_SPAN]))
+    yield first
+    for age in ages:
+        aged = Figure(f"change 1 row, CPU time, after {age:,} changes", "ms", tuple(took[age : age + _SPAN]))
+        yield aged
+        yield Figure(f"change 1 row, after {age:,} changes : at first", "x", (aged.median / first.median,), _FLAT)
 
 
 class _Lives:
