@@ -27,7 +27,9 @@ from gitops.database.graph.port import Existence
 from gitops.database.graph.presence import locate, path_existence
 from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.database.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
+from gitops.database.storage.parallel import in_parallel
 
+_SYNCS_AT_ONCE = 8
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -50,15 +52,16 @@ class LocalFolder:
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
         """Sync the files, then each folder from theirs up to that of the dataset, and above it if the dataset is new."""
         dataset = self._path / path
-        folders = {dataset, dataset.parent, self._path} if new else {dataset}
-        for name in names:
-            place = dataset / name
-            below = [Path(at, file) for at, _, files in os.walk(place.with_suffix("")) for file in files]
-            for file in [*below, place] if place.suffix else below:
-                _sync(file)
-                folders.update(each for each in file.parents if each.is_relative_to(dataset))
-        for folder in sorted(folders):
-            _sync(folder)
+        files: list[Path] = []
+        for place in (dataset / name for name in names):
+            files += [Path(at, file) for at, _, below in os.walk(place.with_suffix("")) for file in below]
+            files += [place] if place.suffix else []
+        folders = {each for file in files for each in file.parents if each.is_relative_to(dataset)}
+        if new:
+            folders |= {dataset.parent, self._path}
+        # A disk makes several files durable in the time of one.
+        in_parallel(_sync, files, _SYNCS_AT_ONCE)
+        in_parallel(_sync, sorted(folders), _SYNCS_AT_ONCE)
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Files below the path, and empty folders; files that vanish during the walk are left out."""

@@ -18,7 +18,7 @@ def in_parallel(call: Callable[[T], R], items: Iterable[T], limit: int) -> list[
     waiting = list(items)
     if limit <= 1 or len(waiting) <= 1:
         return [call(item) for item in waiting]
-    # Imported late: on a folder nothing runs in parallel.
+    # Imported late: reading a folder runs nothing in parallel.
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
     pool = ThreadPoolExecutor(min(limit, len(waiting)), "parallel")
