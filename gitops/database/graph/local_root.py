@@ -51,14 +51,18 @@ class LocalFolder:
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
         """Sync the files, then each folder from theirs up to that of the dataset, and above it if the dataset is new."""
-        dataset = self._path / path
-        files: list[Path] = []
-        for place in (dataset / name for name in names):
-            files += [Path(at, file) for at, _, below in os.walk(place.with_suffix("")) for file in below]
-            files += [place] if place.suffix else []
-        folders = {each for file in files for each in file.parents if each.is_relative_to(dataset)}
+        dataset = str(self._path / path)
+        files, folders = [], {dataset}
+        for name in names:
+            stem, suffix = os.path.splitext(f"{dataset}/{name}")  # noqa: PTH122
+            files += [f"{at}/{file}" for at, _, below in os.walk(stem) for file in below]
+            files += [stem + suffix] if suffix else []
+        for folder in map(os.path.dirname, files):
+            while folder not in folders:
+                folders.add(folder)
+                folder = os.path.dirname(folder)  # noqa: PTH120, PLW2901 - the folder above
         if new:
-            folders |= {dataset.parent, self._path}
+            folders |= {os.path.dirname(dataset), str(self._path)}  # noqa: PTH120
         # A disk makes several files durable in the time of one.
         in_parallel(_sync, files, _SYNCS_AT_ONCE)
         in_parallel(_sync, sorted(folders), _SYNCS_AT_ONCE)
