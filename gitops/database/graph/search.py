@@ -10,9 +10,9 @@ character is neither a letter nor a number, lower-cased, reduced to their Englis
 (`the`, `to`) or have more than 40 bytes, and stripped of accents. So an index with these settings finds every matching
 row. An index with other settings, from earlier releases, is not used.
 
-The distance of vectors is Euclidean, squared (L2). The exact way reads every vector and compares in double precision,
-so it gives the same rows as any other exact way. A vector index is approximate, and is used only if the caller allows
-it.
+The distance of vectors is Euclidean, squared (L2). The exact way looks at every vector, in memory or on disk: single
+precision selects candidates with a bound of its error, and double precision compares these, so it gives the same rows
+as any other exact way. A vector index is approximate, and is used only if the caller allows it.
 """
 
 from __future__ import annotations
@@ -218,18 +218,84 @@ METRIC = "L2"
 # How hard an index looks: of 100 probes the recall on clustered data is near 1, and refining compares the real vectors.
 _PROBES = 100
 _REFINE = 20
+# The recall of an index is measured with so many stored vectors, and so many nearest ones of each.
+_ASKED, _WANTED = 32, 10
+# Up to so many chosen rows are read, even if all vectors are in memory.
+_FEW = 1_000
 # Up to so many rows are asked of the driver, and so many more than twice as many as are wanted.
 _LISTED, _SPARE = 1_000, 16
 # Distances between these did neither vanish nor overflow in single precision.
 _LEAST, _MOST = 1e-30, 1e30
+# So many vectors are compared at once in double precision.
+_PART = 8_192
+# Each part of a product may lose as much by being too small for single precision.
+_VANISHED = 2.0**-124
+
+
+@dataclass(frozen=True, slots=True)
+class VectorMatrix:
+    """The vectors of a column in memory, a row of the matrix each: `rows` has their row ids, `norms` their squared lengths."""
+
+    rows: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    norms: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[NDArray[np.int64], pa.Array]], count: int, dimension: int) -> VectorMatrix:
+        """Copy the parts of a column with at most `count` rows: row ids with their cells, of which nulls are left out."""
+        rows, vectors = np.empty(count, np.int64), np.empty((count, dimension), np.float32)
+        norms, stop = np.empty(count, np.float64), 0
+        for row_ids, cells in parts:
+            start, present = stop, cells.is_valid().to_numpy(zero_copy_only=False)
+            stop += int(np.count_nonzero(present))
+            rows[start:stop] = row_ids[present]
+            vectors[start:stop] = _matrix(cells, dimension)
+            wide = vectors[start:stop].astype(np.float64)
+            norms[start:stop] = np.einsum("ij,ij->i", wide, wide)
+        return cls(rows[:stop], vectors[:stop], norms[:stop])
+
+    @staticmethod
+    def size(count: int, dimension: int) -> int:
+        """Return the bytes of so many vectors."""
+        return count * (4 * dimension + 16)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory usage in bytes."""
+        return self.size(*self.vectors.shape)
+
+    def nearest(self, target: NDArray[np.float64], k: int, within: NDArray[np.int64] | None) -> list[tuple[int, float]]:
+        """Return the nearest rows as `VectorColumn.nearest` does."""
+        likely = self._likely(target, k, None if within is None else np.flatnonzero(np.isin(self.rows, within)))
+        parts = (likely[start : start + _PART] for start in range(0, len(likely), _PART))
+        return _closest(((self.rows[part], self.vectors[part]) for part in parts), target, k)
+
+    def _likely(self, target: NDArray[np.float64], k: int, within: NDArray[np.intp] | None) -> NDArray[np.intp]:
+        """Return the places of all vectors that may be among the `k` nearest of those within."""
+        dimension = len(target)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            products = (self.vectors @ target.astype(np.float32)).astype(np.float64)
+            norms = self.norms
+            if within is not None:
+                products, norms = products[within], norms[within]
+            # What overflowed in single precision stays a candidate: comparisons with NaN are false.
+            products[~np.isfinite(products)] = np.nan
+            lengths = norms + target @ target
+            distances = lengths - 2 * products
+            # A product in single precision is wrong by at most this share of both lengths, or vanished.
+            wrong = lengths * (_margin(dimension) - 1) + dimension * _VANISHED
+            bound = np.partition(distances + wrong, k - 1)[k - 1] if len(distances) > k else np.inf
+            likely = np.flatnonzero(~(distances - wrong > bound))
+        return likely if within is None else within[likely]
 
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """A Vector column of a table at one version."""
+    """A Vector column of a table at one version; `kept` returns its vectors if they are in memory."""
 
     dataset: LanceDataset
     name: str
+    kept: Callable[[], VectorMatrix | None] = lambda: None
 
     def nearest(
         self,
@@ -248,10 +314,13 @@ class VectorColumn:
             return []
         target = np.asarray(vector, np.float32).astype(np.float64)
         if within is None and approximate and self._has_index():
-            asked = self._asked(target, k, nprobes=_PROBES, refine_factor=_REFINE)
-            return _closest(asked.to_batches(), target, k)
+            asked = self.asked(target, k, nprobes=_PROBES, refine_factor=_REFINE)
+            return _closest(_vectors(asked.to_batches(), len(target)), target, k)
+        matrix = self.kept() if within is None or len(within) > _FEW else None
+        if matrix is not None:
+            return matrix.nearest(target, k, within)
         found = self._listed(target, k) if within is None else None
-        return _closest(self._batches(within), target, k) if found is None else found
+        return _closest(_vectors(self._batches(within), len(target)), target, k) if found is None else found
 
     def _has_index(self) -> bool:
         return any(
@@ -266,8 +335,8 @@ class VectorColumn:
         """
         if k > _LISTED:
             return None
-        listed = self._asked(target, 2 * k + _SPARE, use_index=False)
-        found = _closest(listed.to_batches(), target, k)
+        listed = self.asked(target, 2 * k + _SPARE, use_index=False)
+        found = _closest(_vectors(listed.to_batches(), len(target)), target, k)
         if listed.num_rows < 2 * k + _SPARE:
             return found if listed.num_rows == self.dataset.count_rows() else None
         farthest = float(np.max(np.asarray(listed.column("_distance"), np.float64)))
@@ -275,7 +344,8 @@ class VectorColumn:
         sure = bool(found) and _LEAST < farthest < _MOST and farthest > found[-1][1] * margin
         return found if sure else None
 
-    def _asked(self, target: NDArray[np.float64], k: int, **how: Any) -> pa.Table:
+    def asked(self, target: NDArray[np.float64], k: int, **how: Any) -> pa.Table:
+        """Return what the driver finds to be the nearest rows, with their distances in single precision."""
         query = {"column": self.name, "q": target.astype(np.float32), "k": k, "metric": METRIC, **how}
         return self.dataset.scanner(
             columns=[self.name, "_distance"], nearest=query, with_row_id=True, disable_scoring_autoprojection=True
@@ -289,18 +359,55 @@ class VectorColumn:
         return iter(taken.append_column("_rowid", pa.array(ids, pa.uint64())).to_batches())
 
 
-def _closest(batches: Iterable[pa.RecordBatch], target: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
-    """Return the `k` nearest of all rows, with ties at the end."""
+def index_recall(dataset: LanceDataset, name: str, partitions: int) -> float:
+    """Return which share of the nearest of some stored vectors the index of a Vector column finds in all its partitions.
+
+    What is missing was lost because the index stores rounded vectors.
+    """
+    places = range(0, dataset.count_rows(), max(1, dataset.count_rows() // _ASKED))
+    cells = dataset.take(list(places), columns=[name]).column(name).combine_chunks()
+    targets = _matrix(cells, cells.type.list_size)
+    nearest = [np.empty(0, np.float32)] * len(targets)
+    for batch in dataset.scanner(columns=[name]).to_reader():
+        vectors = _matrix(batch.column(0), targets.shape[1])
+        for at, target in enumerate(targets):
+            difference = vectors - target
+            distances = np.concatenate([nearest[at], np.einsum("ij,ij->i", difference, difference)])
+            nearest[at] = np.partition(distances, _WANTED - 1)[:_WANTED] if len(distances) > _WANTED else distances
+    column, margin, hits = VectorColumn(dataset, name), _margin(targets.shape[1]), 0
+    for target, exact in zip(targets, nearest, strict=True):
+        asked = column.asked(target.astype(np.float64), len(exact), nprobes=partitions, refine_factor=_REFINE)
+        hits += int(np.count_nonzero(asked.column("_distance").to_numpy() <= exact.max() * margin))
+    return hits / max(1, sum(map(len, nearest)))
+
+
+def _vectors(
+    batches: Iterable[pa.RecordBatch], dimension: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield the row ids and vectors of batches, without the rows that have no vector."""
+    for batch in batches:
+        cells = batch.column(0)
+        present = cells.is_valid().to_numpy(zero_copy_only=False)
+        yield batch.column("_rowid").to_numpy().astype(np.int64)[present], _matrix(cells, dimension)
+
+
+def _matrix(cells: pa.Array, dimension: int) -> NDArray[np.float32]:
+    """Return the vectors of a column, a row each; nulls are left out."""
+    flat: NDArray[np.float32] = cells.drop_null().flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(-1, dimension)
+
+
+def _closest(
+    parts: Iterable[tuple[NDArray[np.int64], NDArray[np.float32]]], target: NDArray[np.float64], k: int
+) -> list[tuple[int, float]]:
+    """Return the `k` nearest of all row ids and vectors, with ties at the end."""
     rows = np.empty(0, np.int64)
     distances = np.empty(0, np.float64)
-    for batch in batches:
-        column = batch.column(0)
-        present = column.is_valid().to_numpy(zero_copy_only=False)
-        vectors = column.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(-1, len(target))
+    for row_ids, vectors in parts:
         bound = distances.max() if len(rows) >= k else np.inf
         near = _candidates(vectors, target, k, bound)
         difference = vectors[near].astype(np.float64) - target
-        rows = np.concatenate([rows, batch.column("_rowid").to_numpy().astype(np.int64)[present][near]])
+        rows = np.concatenate([rows, row_ids[near]])
         distances = np.concatenate([distances, np.einsum("ij,ij->i", difference, difference)])
         if len(rows) > k:
             keep = distances <= np.partition(distances, k - 1)[k - 1]

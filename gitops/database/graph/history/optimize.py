@@ -6,16 +6,23 @@ skipped.
 
 Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; for an indexed text also
 its words and substrings. An index only finds candidates, so results do not depend on it.
+
+Two indexes are as small as the rows allow. Ids of edges that count up, as made ids do, have a zone map. Vectors are
+stored in bytes if that loses hardly any of the nearest ones, otherwise as they are.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import lance
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError
@@ -23,13 +30,15 @@ from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.results import OptimizeResult
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.search import METRIC, TEXT_INDEX, usable
+from gitops.database.graph.search import METRIC, TEXT_INDEX, index_recall, usable
 from gitops.database.graph.snapshot import ReadTarget, find_root, open_snapshot
 from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease
 from gitops.database.graph.tables import TableWriter, call_driver, declared_type, key_columns, open_table
 from gitops.database.language.schema import EdgeType, NodeType, Scalar
 
 _ATTEMPTS = 3
+_ZONE = 8_192
+_OVERLAPS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +134,29 @@ def _find_steps(
         for index in call_driver(entry.path, dataset.describe_indices)
         if index.name not in texts or usable(index, texts[index.name])
     }
-    build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
     stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
     refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)
+    # A zone map is not refreshed but built again, because the ids may no longer count up.
+    zoned = {name for name, index in have.items() if refresh and index.index_type.casefold() == "zonemap"}
+    build = tuple(
+        replace(each, kind="ZONEMAP") if each.name == "id_idx" and _count_up(dataset, entry, declared) else each
+        for each in wanted
+        if (each.name not in have or each.name in zoned) and entry.rows >= each.least_rows
+    )
     return compact, build, refresh
+
+
+def _count_up(dataset: lance.LanceDataset, entry: TableEntry, declared: NodeType | EdgeType) -> bool:
+    """Return whether the ids of edges lie in the table so that an id is in one zone, apart from a few zones."""
+    if not isinstance(declared, EdgeType):
+        return False
+    zones: list[pa.StructScalar] = call_driver(
+        entry.path,
+        lambda: [pc.min_max(each.column(0)) for each in dataset.scanner(columns=["id"], batch_size=_ZONE).to_reader()],
+    )
+    bounds = sorted((zone["min"].as_py(), zone["max"].as_py()) for zone in zones if zone["min"].is_valid)
+    overlaps = sum(1 for (_, top), (bottom, _) in itertools.pairwise(bounds) if top >= bottom)
+    return overlaps <= _OVERLAPS * len(bounds)
 
 
 def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_WantedIndex]:
@@ -144,7 +172,7 @@ def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> 
         if kind.scalar is Scalar.BLOB:
             continue
         if kind.scalar is Scalar.VECTOR:
-            yield _WantedIndex(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
+            yield _WantedIndex(f"{name}_vector", name, "IVF_SQ", options.vector_rows)
         elif kind.is_list:
             yield _WantedIndex(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
         elif kind.scalar is Scalar.BOOL or kind.enum_values is not None:
@@ -172,15 +200,31 @@ class _Optimizer(TableWriter):
             yield "compacted"
         for index in build:
             self.change(partial(_build_index, index=index, rows=self._rows))
-            yield f"built {index.name} ({index.kind})"
+            built = index
+            if index.kind == "IVF_SQ" and self._loses_vectors(index.column):
+                built = replace(index, kind="IVF_FLAT")
+                self.change(partial(_build_index, index=built, rows=self._rows))
+            yield f"built {built.name} ({built.kind})"
         if refresh and self.rewrite(lambda dataset: dataset.optimize.optimize_indices()):
             yield "refreshed indexes"
 
+    def _loses_vectors(self, column: str) -> bool:
+        """Return whether bytes are too coarse for the vectors of a column."""
+        recall = call_driver(self._path, lambda: index_recall(self.dataset, column, _partitions(self._rows)))
+        return recall < 1
+
+
+def _partitions(rows: int) -> int:
+    """Return the number of partitions of a vector index."""
+    return max(1, math.isqrt(rows))
+
 
 def _build_index(dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int) -> None:
-    if index.kind == "IVF_FLAT":
-        partitions = max(1, math.isqrt(rows))
-        dataset.create_index(index.column, "IVF_FLAT", name=index.name, metric=METRIC, num_partitions=partitions)
+    if index.kind in ("IVF_SQ", "IVF_FLAT"):
+        parts = _partitions(rows)
+        dataset.create_index(
+            index.column, index.kind, name=index.name, metric=METRIC, num_partitions=parts, replace=True
+        )
     else:
         settings: dict[str, Any] = TEXT_INDEX if index.kind == "INVERTED" else {}
         dataset.create_scalar_index(index.column, index.kind, name=index.name, **settings)  # type: ignore[arg-type]

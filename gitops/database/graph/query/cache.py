@@ -12,7 +12,7 @@ from gitops.core.canonical import canonical_digest
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, build_adjacency
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.tables import GROUPED, SORTED, ReadTable, ResidentColumns
+from gitops.database.graph.query.tables import ReadTable, ResidentColumns
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import open_table
 
@@ -43,9 +43,8 @@ class ReadCache:
         identity = _identity(snapshot, entry, entry.version)
 
         def place(name: str) -> Hashable:
-            # A column, its row ids, or the same column sorted or grouped: later versions of the table may have the same.
-            column = name.removeprefix(SORTED).removeprefix(GROUPED)
-            return "column", _identity(snapshot, entry, entry.column_version(column)), name
+            # A column, its row ids, or what is made of a column: later versions of the table may have the same.
+            return "column", _identity(snapshot, entry, entry.column_version(name.rpartition(" ")[2])), name
 
         def get(name: str) -> Any:
             held = self._find(place(name))

@@ -125,7 +125,7 @@ class QuerySearch:
         if isinstance(vector, str) and self.embedder is not None:
             model = self.tables.catalog().nodes[target.owner].embed_models.get(target.name)
             vector = self.embedder.embed([vector], dimension=target.type.dimension or 0, model=model)[0]
-        column = VectorColumn(table.dataset, target.name)
+        column = VectorColumn(table.dataset, target.name, lambda: table.vectors(target.name, self.budget))
         nearest = column.nearest([float(each) for each in vector], k, within=chosen, approximate=self.approximate)
         return self._break_ties(nearest, target)[:k]
 

@@ -14,21 +14,25 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance.dataset import ColumnOrdering, LanceDataset
+from lance.fragment import LanceFragment
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.options import Budget
+from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.tables import DRIVER_ERRORS, driver_message, service_failure
 
 # What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
@@ -37,7 +41,7 @@ _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
 _SORT = 15
 _EAGER = 4
 _ROW_IDS = "_rowid"
-SORTED, GROUPED = "sorted ", "groups "
+_SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +122,18 @@ class ResidentColumns:
     """Cached columns of one table version, and the cost of reading other columns so far.
 
     `get` returns the value that was `put` under this name, None if it was evicted. No column of more than `most_bytes`
-    is kept. Threads may share it: the cost is an estimate, and a value is complete when it is put.
+    is kept, and no vectors of more than `most_vector_bytes`. Threads may share it: the cost is an estimate, and a value
+    is complete when it is put.
     """
 
     get: Callable[[str], Any]
-    put: Callable[[str, pa.Array | np.ndarray | SortedTexts | Groups], None]
+    put: Callable[[str, pa.Array | np.ndarray | SortedTexts | Groups | VectorMatrix], None]
     rows: int
     most_bytes: int
+    most_vector_bytes: int = 0
     _paid: dict[str, int] = field(default_factory=dict)
     _width: dict[str, float] = field(default_factory=dict)
+    _reads: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
         """Return the row ids, ascending, and these columns beside them, if all of them are here."""
@@ -154,30 +161,51 @@ class ResidentColumns:
 
     def texts(self, name: str) -> SortedTexts | None:
         """Return a column sorted by its texts, if it is cached."""
-        found: SortedTexts | None = self.get(SORTED + name)
+        found: SortedTexts | None = self.get(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
         """Record a search for a text in a column; return whether to sort the column now, if it is small enough."""
-        paid = self._paid[SORTED + name] = self._paid.get(SORTED + name, 0) + _SEARCH
+        paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self.rows
 
     def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
         """Sort a column and keep it, unless it is too large."""
         texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
         if texts is not None:
-            self.put(SORTED + name, texts)
+            self.put(_SORTED + name, texts)
         return texts
 
     def groups(self, name: str, column: pa.Array) -> Groups:
         """Return the groups of equal cells. Those of a cached column are cached, unless they are too large."""
         if self.get(name) is not column:
             return Groups.of(column)
-        found: Groups | None = self.get(GROUPED + name)
+        found: Groups | None = self.get(_GROUPED + name)
         if found is None:
             found = Groups.of(column)
             if found.nbytes <= self.most_bytes:
-                self.put(GROUPED + name, found)
+                self.put(_GROUPED + name, found)
+        return found
+
+    def vectors(self, name: str, dimension: int, read: Callable[[int], VectorMatrix | None]) -> VectorMatrix | None:
+        """Return the vectors of a column, if they are here.
+
+        If they fit, they are `read` when they are requested for the second time; `read` gets their size. Meanwhile
+        other threads don't find them.
+        """
+        found: VectorMatrix | None = self.get(_VECTORS + name)
+        size = VectorMatrix.size(self.rows, dimension)
+        if found is not None or size > self.most_vector_bytes or not self._reads.acquire(blocking=False):
+            return found
+        try:
+            found = self.get(_VECTORS + name)
+            if found is None and self._paid.get(_VECTORS + name):
+                found = read(size)
+                if found is not None:
+                    self.put(_VECTORS + name, found)
+            self._paid[_VECTORS + name] = 1
+        finally:
+            self._reads.release()
         return found
 
     def measured(self, name: str) -> bool:
@@ -212,6 +240,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 
 _ROW_ID = "_rowid"
+_NO_ROWS = np.empty(0, np.int64)
 _PROBE = 1000
 _MOST = 16
 
@@ -407,6 +436,21 @@ class ReadTable:
         """Return the groups of equal cells of a column that was read from this table."""
         return Groups.of(column) if self._residents is None else self._residents.groups(name, column)
 
+    def vectors(self, name: str, budget: Budget) -> VectorMatrix | None:
+        """Return all vectors of a column if they are in memory, or requested often enough to be read into it now."""
+        dimension = self.types[name].list_size
+
+        def read(size: int) -> VectorMatrix | None:
+            if not budget.affords(size):
+                return None
+            budget.need(size, f"reading {self.key}")
+            with self._reading():
+                count = self.dataset.count_rows()
+            parts = ((rows.ids, rows.columns[name]) for rows in self.scan([name], budget))
+            return VectorMatrix.of(parts, count, dimension)
+
+        return None if self._residents is None else self._residents.vectors(name, dimension, read)
+
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
         """Return the columns of rows that exist, one cell per requested row id, in that order.
 
@@ -455,6 +499,54 @@ class ReadTable:
         placed: np.ndarray = found[look_up(ids, distinct)]
         return placed
 
+    def difference(
+        self, before: ReadTable, columns: Sequence[str], most: int, budget: Budget
+    ) -> tuple[TableRows, TableRows] | None:
+        """Return the rows of another version of this table that are gone, and the rows that came.
+
+        Fragments with the same files have the same rows, except for deletions. None for more than `most` rows. Raises
+        GitopsError `query_failed`; as `Budget.check`.
+        """
+        with self._reading():
+            old, new = (
+                {
+                    (part.fragment_id, *(file.path for file in part.data_files())): part
+                    for part in dataset.get_fragments()
+                }
+                for dataset in (before.dataset, self.dataset)
+            )
+            gone, come = [old[key] for key in old if key not in new], [new[key] for key in new if key not in old]
+            pairs = [(part, new[key]) for key, part in old.items() if key in new]
+            pairs = [pair for pair in pairs if len({_deletion_path(part) for part in pair}) > 1]
+            rows = sum(part.metadata.num_rows for part in (*gone, *come))
+            if rows + sum(abs(one.num_deletions - other.num_deletions) for one, other in pairs) > most:
+                return None
+            deleted, restored = [_NO_ROWS], [_NO_ROWS]
+            for one, other in pairs:
+                base = one.fragment_id << 32
+                first, last = _deletions(before.dataset, one), _deletions(self.dataset, other)
+                deleted.append(base + np.setdiff1d(last, first))
+                restored.append(base + np.setdiff1d(first, last))
+        parts = (before._rows_at(columns, gone, np.concatenate(deleted), budget),)
+        return *parts, self._rows_at(columns, come, np.concatenate(restored), budget)
+
+    def _rows_at(
+        self, columns: Sequence[str], fragments: Sequence[LanceFragment], addresses: np.ndarray, budget: Budget
+    ) -> TableRows:
+        """Return the rows of fragments, and those at addresses."""
+
+        def read() -> Iterator[TableRows]:
+            chosen: list[dict[str, Any]] = [{"fragments": list(fragments)}] if fragments else []
+            if len(addresses):
+                chosen.append({"filter": f"_rowaddr IN ({','.join(map(str, addresses.tolist()))})"})
+            for each in chosen:
+                for batch in self.dataset.scanner(columns=list(columns), with_row_id=True, **each).to_reader():
+                    ids = batch.column(_ROW_ID).to_numpy().astype(np.int64)
+                    yield TableRows(ids, {name: batch.column(name) for name in columns})
+
+        with self._reading():
+            return self.collect(columns, read(), budget, sort=False)
+
     def _positions(self, order: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
         if len(order) and order[-1] == len(order) - 1 and 0 <= row_ids.min() <= row_ids.max() < len(order):
             return row_ids
@@ -477,6 +569,25 @@ class ReadTable:
             # A service may echo the request, with its signature: its documents are left out.
             reason = driver_message(error).partition("<")[0][:300]
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error
+
+
+def _deletion_path(fragment: LanceFragment) -> str | None:
+    """Return the path of the file that lists the deleted rows of a fragment; such a file never changes."""
+    file = fragment.metadata.deletion_file
+    return None if file is None else str(file.path(fragment.fragment_id))
+
+
+def _deletions(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray:
+    """Return the offsets of the deleted rows of a fragment."""
+    file, path = fragment.metadata.deletion_file, _deletion_path(fragment)
+    if file is None or path is None:
+        return _NO_ROWS
+    if file.file_type == "array" and file.base_id is None and "://" not in dataset.uri:
+        with pa.OSFile(str(Path(dataset.uri) / path)) as opened:
+            return np.asarray(pa.ipc.open_file(opened).read_all().column(0)).astype(np.int64)
+    # The driver reads all forms and places, but returns only the rows that are left.
+    left = dataset.scanner(columns=[], with_row_address=True, fragments=[fragment]).to_table().column("_rowaddr")
+    return np.setdiff1d(np.arange(fragment.physical_rows), np.asarray(left).astype(np.int64) & 0xFFFFFFFF)
 
 
 def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:

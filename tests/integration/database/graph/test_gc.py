@@ -12,6 +12,7 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import NoFaults
 from gitops.database.graph import layout
 from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history import optimize
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches, make_branch
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.merge import merge_branch
@@ -357,6 +358,44 @@ def test_every_declared_index_is_built_and_the_rows_stay(history_of_optimize: Hi
     assert result.manifest_version == history_of_optimize.at().manifest.n == versions + 2
     assert history_of_optimize.at().manifest.operation == "optimize"
     assert verify_graph(history_of_optimize.uri, deep=True).ok
+
+
+@pytest.mark.parametrize(
+    ("ids", "later", "kinds"),
+    [
+        ([f"{n:03}" for n in range(40)], [f"{n:03}" for n in range(40, 60)], ["ZONEMAP", "ZONEMAP"]),
+        ([f"{n:03}" for n in range(40)], [f"{n * 7 % 20 * 2:03}x" for n in range(20)], ["ZONEMAP", "BTREE"]),
+        ([f"{n * 7 % 40:03}" for n in range(40)], [], ["BTREE"]),
+    ],
+    ids=["count up", "no longer count up", "scattered"],
+)
+def test_ids_of_edges_that_count_up_have_a_zone_map(
+    history_of_optimize: History, ids: list[str], later: list[str], kinds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimize, "_ZONE", 4)
+    found, every = [], {"e"}
+    for batch in (ids, later) if later else (ids,):
+        every |= set(batch)
+        history_of_optimize.put("main", {"edge:Cites": [{"id": each, "src": "d00", "dst": "d01"} for each in batch]})
+        steps = optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables["edge:Cites"]
+        found += [step.removeprefix("built id_idx (")[:-1] for step in steps if "id_idx" in step]
+        snapshot = history_of_optimize.at()
+        dataset = open_table(snapshot.folder, snapshot.manifest.tables["edge:Cites"])
+        for each in every:
+            assert dataset.count_rows(f"id = '{each}'") == 1
+    assert found == kinds
+
+
+@pytest.mark.parametrize(("far", "kind"), [(1.0, "IVF_SQ"), (1e9, "IVF_FLAT")])
+def test_vectors_are_indexed_as_bytes_unless_that_loses_the_nearest(
+    history_of_optimize: History, far: float, kind: str
+) -> None:
+    history_of_optimize.put("main", {"node:Doc": [document(60) | {"vec": [far, far, far, far]}]})
+    steps = optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables["node:Doc"]
+    assert f"built vec_vector ({kind})" in steps
+    snapshot = history_of_optimize.at()
+    described = open_table(snapshot.folder, snapshot.manifest.tables["node:Doc"]).describe_indices()
+    assert [index.index_type for index in described if index.name == "vec_vector"] == [kind]
 
 
 def test_a_second_run_has_nothing_to_do(history_of_optimize: History) -> None:

@@ -24,13 +24,14 @@ from hypothesis import strategies as st
 
 from gitops.cli import main as program
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.database.graph import search
 from gitops.database.graph.embedding import HashEmbedder, ServiceEmbedder
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.gc import collect_garbage
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.query.searching import fuse
-from gitops.database.graph.search import TEXT_INDEX, TextColumn, VectorColumn, edits_within, tokens
+from gitops.database.graph.search import TEXT_INDEX, TextColumn, VectorColumn, VectorMatrix, edits_within, tokens
 from gitops.database.graph.staged import WriteContext
 from gitops.database.storage.bucket import AWAY, PERMIT
 from gitops.forge.client import Service, WebClient
@@ -183,6 +184,14 @@ def test_edits_are_those_of_levenshtein(one: str, other: str, most: int) -> None
 _NUMBERS = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, 1.0, -1.0])
 
 
+def in_memory(column: VectorColumn, dimension: int) -> VectorColumn:
+    """The same column, whose vectors are in memory."""
+    batches = column.dataset.scanner(columns=[column.name], with_row_id=True).to_batches()
+    parts = [(batch.column("_rowid").to_numpy().astype(np.int64), batch.column(0)) for batch in batches]
+    matrix = VectorMatrix.of(parts, column.dataset.count_rows(), dimension)
+    return replace(column, kept=lambda: matrix)
+
+
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.none(), st.tuples(_NUMBERS, _NUMBERS)), min_size=1, max_size=20),
@@ -201,6 +210,7 @@ def test_the_nearest_are_the_nearest(
     table = pa.table({"vec": pa.array(vectors, pa.list_(pa.float32(), 2))})
     dataset = lance.write_dataset(table, path, enable_stable_row_ids=True, data_storage_version="2.2")
     column = VectorColumn(dataset, "vec")
+    kept = in_memory(column, 2)
 
     def expected(rows: set[int]) -> list[tuple[int, float]]:
         present = {row: vectors[row] for row in rows if vectors[row] is not None}
@@ -213,25 +223,33 @@ def test_the_nearest_are_the_nearest(
         )
 
     everything = set(range(len(vectors)))
-    assert column.nearest(target, k) == expected(everything)
     within = everything & chosen
-    assert column.nearest(target, k, within=np.array(sorted(within), np.int64)) == expected(within)
+    for each in (column, kept):
+        assert each.nearest(target, k) == expected(everything)
+        assert each.nearest(target, k, within=np.array(sorted(within), np.int64)) == expected(within)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["any", "whole numbers"])
 @pytest.mark.parametrize("scale", [1.0, 1e-25, 1e18], ids=["plain", "tiny", "huge"])
+@pytest.mark.parametrize("offset", [0, 3000], ids=["around zero", "far away"])
 @pytest.mark.parametrize("absent", [0.0, 0.2])
-def test_the_list_of_the_driver_changes_nothing(tmp_path: Path, whole: bool, scale: float, absent: float) -> None:
+def test_candidates_in_single_precision_change_nothing(
+    tmp_path: Path, whole: bool, scale: float, offset: float, absent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = np.random.default_rng(3)
-    points = random.normal(size=(700, 4)).astype(np.float32)
+    points = random.normal(size=(700, 4)).astype(np.float32) + np.float32(offset)
     points = (points.round() if whole else points) * np.float32(scale)
     cells = [None if random.random() < absent else point.tolist() for point in points]
     table = pa.table({"vec": pa.array(cells, pa.list_(pa.float32(), 4))})
     dataset = lance.write_dataset(table, tmp_path / "t", enable_stable_row_ids=True, data_storage_version="2.2")
     column, everything = VectorColumn(dataset, "vec"), np.arange(len(cells))
+    kept, few = in_memory(column, 4), everything[::3]
+    monkeypatch.setattr(search, "_FEW", 0)
     for k in (1, 10, 300, 700):
-        # What is chosen is always compared one by one.
-        assert column.nearest(points[5].tolist(), k) == column.nearest(points[5].tolist(), k, within=everything)
+        target = points[5].tolist()
+        # Without a list of the driver, vectors on disk are compared one by one.
+        assert column.nearest(target, k) == column.nearest(target, k, within=everything) == kept.nearest(target, k)
+        assert column.nearest(target, k, within=few) == kept.nearest(target, k, within=few)
 
 
 def test_an_approximate_index_is_used_only_where_it_is_allowed(tmp_path: Path) -> None:
