@@ -109,10 +109,10 @@ class Twin:
                 )
 
     def _agree(self, run: Run, schema: Schema, graph: Graph) -> None:
-        """The engine gives what the reference gives; one strategy goes through the cache of all runs."""
+        """The engine gives what the reference gives; two strategies go through the cache of all runs."""
         expected = outcome(lambda: answer(schema, graph, run.query, run.params, run.options))
         for strategy in Strategy:
-            each = replace(run, cache=self._cache if strategy is Strategy.AUTO else None)
+            each = replace(run, cache=self._cache if strategy in (Strategy.AUTO, Strategy.CSR) else None)
             result = outcome(lambda each=each, strategy=strategy: each.under(strategy))
             if isinstance(expected, Refused):
                 assert refused_alike(expected.why, result), f"{strategy}: {result}, expected {expected}"

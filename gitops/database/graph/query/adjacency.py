@@ -88,6 +88,35 @@ class Adjacency:
     into: HalfAdjacency
     nbytes: int
 
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return len(self.out.nodes)
+
+    def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the edges that leave nodes, or arrive there: index of the node, row id of the far end and of the edge.
+
+        Raises as `Budget.need`.
+        """
+        half, near, far = self._half(out=out)
+        origins, places = half.steps(near.positions(nodes))
+        budget.need(places.nbytes * 4, "the neighbours of a step")
+        return origins, far.row_ids(half.nodes[places]), half.edges[places]
+
+    def has_any(self, nodes: np.ndarray, *, out: bool, gone: np.ndarray | None = None) -> np.ndarray:
+        """Return which nodes have an edge that leaves them, or arrives there, other than those `gone`."""
+        half, near, _ = self._half(out=out)
+        degrees = np.diff(half.offsets)
+        if gone is not None and len(gone):
+            places = np.flatnonzero(np.isin(half.edges, gone))
+            degrees -= np.bincount(np.searchsorted(half.offsets, places, side="right") - 1, minlength=len(degrees))
+        found: np.ndarray = degrees[near.positions(nodes)] > 0
+        return found
+
+    def _half(self, *, out: bool) -> tuple[HalfAdjacency, NodeNumbering, NodeNumbering]:
+        """Return one direction, with the numberings of its near and far ends."""
+        return (self.out, self.sources, self.targets) if out else (self.into, self.targets, self.sources)
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the stored arrays by the names in `ARRAYS`; a numbering that needs no array has an empty one."""
         none = np.empty(0, np.int64)

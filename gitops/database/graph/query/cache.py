@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gitops.core.canonical import canonical_digest
+from gitops.core.dataclass import dataclass
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, build_adjacency
 from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency, bring
 from gitops.database.graph.query.tables import ReadTable, ResidentColumns
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import open_table
@@ -29,7 +31,10 @@ class ReadCache:
     """
 
     def __init__(self, max_bytes: int = _DEFAULT_BYTES, max_column_bytes: int = _COLUMN_BYTES) -> None:
-        """An opened table counts as 1 MiB, an adjacency by its arrays, a column by its cells; none is larger than allowed."""
+        """An opened table counts as 1 MiB, an adjacency by its arrays, a column by its cells; none is larger than allowed.
+
+        The vectors of a column may take half of the cache, whatever is allowed for other columns.
+        """
         self._max = max_bytes
         self._column = max_column_bytes
         self._lock = threading.Lock()
@@ -54,42 +59,58 @@ class ReadCache:
             self._add(place(name), column, column.nbytes)
 
         def opened() -> tuple[ReadTable, int]:
-            residents = ResidentColumns(get, put, entry.rows, self._column) if self._column else None
+            kept = ResidentColumns(get, put, entry.rows, self._column, self._max // 2)
+            residents = kept if self._column else None
             return ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents), _TABLE_BYTES
 
         table: ReadTable = self._keep(("table", key, *identity), opened)
         return table
 
-    def adjacency(
-        self, name: str, edges: ReadTable, ends: tuple[ReadTable, ReadTable], budget: Budget, folder: Path | None
-    ) -> Adjacency:
-        """Return the adjacency called `name`: from this cache, from its file, or newly built and cached.
+    def adjacency(self, wanted: WantedAdjacency, folder: Path | None) -> Adjacency | OverlaidAdjacency:
+        """Return an adjacency: from this cache, from its file, brought from another version, or newly built and cached.
 
         Raises as `build_adjacency`.
         """
+        found = self.stored(wanted, folder)
+        if found is not None:
+            return found
 
         def made() -> tuple[Adjacency, int]:
-            files = None if folder is None else AdjacencyFolder(folder)
-            found = None if files is None else files.read(name)
-            if found is None:
-                found = build_adjacency(edges, *ends, budget)
-                if files is not None:
-                    files.write(name, found)
-            return found, found.nbytes
+            tables = wanted.tables
+            built = build_adjacency(tables.edges, tables.source, tables.target, wanted.budget)
+            if folder is not None:
+                AdjacencyFolder(folder).write(wanted.name, built)
+            return built, built.nbytes
 
-        adjacency: Adjacency = self._keep(("adjacency", name), made)
+        adjacency: Adjacency = self._keep(("adjacency", wanted.name), made)
+        self._add(("newest adjacency", wanted.line), wanted, 3 * _TABLE_BYTES)
         return adjacency
 
-    def stored(self, name: str, folder: Path | None) -> Adjacency | None:
-        """Return the adjacency called `name` if it need not be built."""
-        held = self._find(("adjacency", name))
+    def stored(self, wanted: WantedAdjacency, folder: Path | None) -> Adjacency | OverlaidAdjacency | None:
+        """Return an adjacency if it need not be built."""
+        held = self._find(("adjacency", wanted.name))
         if held is not None:
-            kept: Adjacency = held[0]
+            kept: Adjacency | OverlaidAdjacency = held[0]
             return kept
-        found = None if folder is None else AdjacencyFolder(folder).read(name)
-        if found is not None:
-            self._add(("adjacency", name), found, found.nbytes)
-        return found
+        found = None if folder is None else AdjacencyFolder(folder).read(wanted.name)
+        made = self._brought(wanted) if found is None else found
+        if made is not None:
+            self._add(("adjacency", wanted.name), made, made.nbytes)
+            self._add(("newest adjacency", wanted.line), wanted, 3 * _TABLE_BYTES)
+        return made
+
+    def _brought(self, wanted: WantedAdjacency) -> OverlaidAdjacency | None:
+        """Return the adjacency that was used last, brought to the wanted version, in whose place it is cached."""
+        newest = self._find(("newest adjacency", wanted.line))
+        held = None if newest is None else self._find(("adjacency", newest[0].name))
+        if newest is None or held is None:
+            return None
+        made = bring(held[0], newest[0].tables, wanted.tables, wanted.budget)
+        self._drop(("newest adjacency", wanted.line))
+        if made is not None:
+            # Both have the same first adjacency.
+            self._drop(("adjacency", newest[0].name))
+        return made
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return any small value of an immutable version, as a search's Memo."""
@@ -127,6 +148,11 @@ class ReadCache:
                 self._making.pop(key, None)
         return held[0]
 
+    def _drop(self, key: Hashable) -> None:
+        with self._lock:
+            gone = self._held.pop(key, None)
+            self._bytes -= gone[1] if gone else 0
+
     def _add(self, key: Hashable, value: Any, size: int) -> None:
         with self._lock:
             before = self._held.pop(key, None)
@@ -137,21 +163,32 @@ class ReadCache:
                 self._bytes -= gone
 
 
+@dataclass(frozen=True, slots=True)
+class WantedAdjacency:
+    """The adjacency of some tables; `line` is a name that it has in common with those of other versions."""
+
+    name: str
+    line: str
+    tables: EndTables
+    budget: Budget
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, tables: EndTables, budget: Budget) -> WantedAdjacency:
+        """Name the adjacency by digests of the graph and of the three tables, with and without their versions.
+
+        The version of a table is that since which its rows and their ends are the same.
+        """
+        identities = []
+        for key in (tables.edges.key, tables.source.key, tables.target.key):
+            entry = snapshot.manifest.tables[key]
+            since = max(entry.members, entry.column_version("src"), entry.column_version("dst"))
+            identities.append(list(_identity(snapshot, entry, since)))
+        line = canonical_digest([each[:-1] for each in identities])
+        return cls(canonical_digest(identities), line, tables, budget)
+
+
 def _identity(snapshot: Snapshot, entry: TableEntry, version: int) -> tuple[Hashable, ...]:
     """Return an identity of this version of a table that is unique on any disk or service."""
     place = snapshot.folder.dataset(entry.path)
     endpoint = (place.options or {}).get("aws_endpoint", "")
     return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, version)
-
-
-def adjacency_name(snapshot: Snapshot, edge: str, source: str, target: str) -> str:
-    """Return the name of an adjacency: a digest of the graph and of its three tables.
-
-    Each table is named by the version since which its rows and their ends are the same.
-    """
-    tables = []
-    for key in (edge, source, target):
-        entry = snapshot.manifest.tables[key]
-        since = max(entry.members, *map(entry.column_version, ("src", "dst")))
-        tables.append(list(_identity(snapshot, entry, since)))
-    return canonical_digest(tables)

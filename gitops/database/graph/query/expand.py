@@ -28,8 +28,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.adjacency import Adjacency
-from gitops.database.graph.query.cache import ReadCache, adjacency_name
+from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.options import Budget, QueryOptions, Strategy
+from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency
 from gitops.database.graph.query.plan import HopOp, Trace
 from gitops.database.graph.query.tables import PushedFilter, ReadTable, look_up, spread
 from gitops.database.graph.search import Memo
@@ -89,26 +90,18 @@ class Neighbours(ABC):
 class StoredNeighbours(Neighbours):
     """Neighbours from an adjacency."""
 
-    adjacency: Adjacency
+    adjacency: Adjacency | OverlaidAdjacency
 
     def has_any(self, nodes: np.ndarray) -> np.ndarray | None:
         """See `Neighbours`."""
         found = np.zeros(len(nodes), bool)
         for out in (True, False):
             if self.direction in (Direction.BOTH, Direction.OUT if out else Direction.IN):
-                half = self.adjacency.out if out else self.adjacency.into
-                near = self.adjacency.sources if out else self.adjacency.targets
-                positions = near.positions(nodes)
-                found |= half.offsets[positions + 1] > half.offsets[positions]
+                found |= self.adjacency.has_any(nodes, out=out)
         return found
 
     def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
-        adjacency = self.adjacency
-        half = adjacency.out if out else adjacency.into
-        near, far = (adjacency.sources, adjacency.targets) if out else (adjacency.targets, adjacency.sources)
-        origins, places = half.steps(near.positions(nodes))
-        self.budget.need(places.nbytes * 4, "the neighbours of a step")
-        return EdgeSteps(origins, far.row_ids(half.nodes[places]), half.edges[places])
+        return EdgeSteps(*self.adjacency.steps(nodes, out=out, budget=self.budget))
 
 
 @dataclass(slots=True)
@@ -299,22 +292,21 @@ class QueryTables:
         """Return the strategy that finds the neighbours of `count` start nodes."""
         edges, near, far = self.table(hop.edge), self.table(hop.near_table), self.table(hop.far_table)
         ends = (far, near) if hop.direction is Direction.IN else (near, far)
-        name = adjacency_name(self._snapshot, hop.edge, ends[0].key, ends[1].key)
+        wanted = WantedAdjacency.of(self._snapshot, EndTables(edges, *ends), self._budget)
         strategy = self._options.strategy
         if strategy is Strategy.AUTO:
-            strategy = self._cheapest(hop, edges, near, far, name, count)
+            strategy = self._cheapest(hop, wanted, near, far, count)
         self._trace.note(hop, "strategy", strategy.value)
         if strategy is Strategy.CSR:
-            adjacency = self._cache.adjacency(name, edges, ends, self._budget, self._options.cache_dir)
+            adjacency = self._cache.adjacency(wanted, self._options.cache_dir)
             return StoredNeighbours(hop.direction, self._budget, adjacency)
         return ProbedNeighbours(hop.direction, self._budget, edges, ends, whole=strategy is Strategy.SCAN)
 
-    def _cheapest(
-        self, hop: HopOp, edges: ReadTable, near: ReadTable, far: ReadTable, name: str, count: int
-    ) -> Strategy:
-        """Return the strategy that costs least; `name` is that of the adjacency."""
+    def _cheapest(self, hop: HopOp, wanted: WantedAdjacency, near: ReadTable, far: ReadTable, count: int) -> Strategy:
+        """Return the strategy that costs least; `wanted` is the adjacency."""
+        edges = wanted.tables.edges
         # A process that keeps its cache opens a file once.
-        if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
+        if self._cache.stored(wanted, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
         degree = max(1.0, edges.rows / max(1, near.rows))
         steps, asked = hop.steps, count * sum(degree**step for step in range(1, min(hop.steps, _DEEP) + 1))
@@ -324,17 +316,14 @@ class QueryTables:
             return Strategy.CSR
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]
         if asked < _FEW and (edges.rows <= _SMALL or columns <= edges.indexed):
-            ends = (far, near) if hop.direction is Direction.IN else (near, far)
-            return Strategy.CSR if self._has_built(name, edges, ends, building, asking) else Strategy.INDEX
-        if self._cache.stored(name, self._options.cache_dir) is not None:
+            return Strategy.CSR if self._has_built(wanted, building, asking) else Strategy.INDEX
+        if self._cache.stored(wanted, self._options.cache_dir) is not None:
             return Strategy.CSR
         if edges.rows > _MOST_EDGES or (steps == 1 and not self._keeps):
             return Strategy.SCAN
         return Strategy.CSR
 
-    def _has_built(
-        self, name: str, edges: ReadTable, ends: tuple[ReadTable, ReadTable], building: int, asking: float
-    ) -> bool:
+    def _has_built(self, wanted: WantedAdjacency, building: int, asking: float) -> bool:
         """Return whether an adjacency is in memory now; it is built once requests have cost as much as building it.
 
         Not if the limits of the query are too close, because a query that works without an adjacency must not fail
@@ -342,12 +331,12 @@ class QueryTables:
         """
         if not self._shared or building > min(_MOST_AHEAD, self._budget.left_s * _AHEAD_IN_S):
             return False
-        paid: list[float] = self._cache.value(("asked", name), lambda: [0.0])
+        paid: list[float] = self._cache.value(("asked", wanted.name), lambda: [0.0])
         paid[0] += asking
         if paid[0] < building:
             return False
         try:
-            self._cache.adjacency(name, edges, ends, self._budget, self._options.cache_dir)
+            self._cache.adjacency(wanted, self._options.cache_dir)
         except GitopsError as error:
             if error.code is not Code.QUERY_MEMORY_EXCEEDED:
                 raise

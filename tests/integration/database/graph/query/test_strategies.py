@@ -20,8 +20,9 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.query import ReadCache, Strategy, adjacency, expand, plan, run, tables
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, NodeNumbering
-from gitops.database.graph.query.cache import adjacency_name
+from gitops.database.graph.query.cache import WantedAdjacency
 from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.overlay import EndTables
 from gitops.database.graph.query.tables import ReadTable, ResidentColumns, RowOrder, SortedTexts
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
@@ -265,8 +266,14 @@ def graph_of_adjacency(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def kept_adjacency(graph_of_adjacency: str) -> Adjacency:
     snapshot, cache = open_snapshot(graph_of_adjacency), ReadCache()
+    found = cache.adjacency(wanted(snapshot, cache), None)
+    assert isinstance(found, Adjacency)
+    return found
+
+
+def wanted(snapshot: Snapshot, cache: ReadCache) -> WantedAdjacency:
     node, edge = cache.table(snapshot, "node:Town"), cache.table(snapshot, "edge:Road")
-    return cache.adjacency(adjacency_name(snapshot, edge.key, node.key, node.key), edge, (node, node), FREE, None)
+    return WantedAdjacency.of(snapshot, EndTables(edge, node, node), FREE)
 
 
 def pairs(adjacency: Adjacency, *, out: bool = True) -> list[tuple[int, int]]:
@@ -535,6 +542,38 @@ def test_lists_vectors_and_blobs_are_never_kept(kind: pa.DataType) -> None:
     assert set(shelf) == {"_rowid", "y"}
     kept.measure({"x": pa.nulls(3, kind)}, 3)
     assert not kept.worth({"x": kind}, 10**6)
+
+
+POINTS = b"node Point { key: String @key  place: Vector(2)? }"
+NEAR = "query q($v: Vector(2)) { match { $p: Point } return { $p.key } order { nearest($p.place, $v) } limit 3 }"
+NEAR_SOME = NEAR.replace("$p: Point", '$p: Point $p.key >= "p22"')
+POINT_BYTES = 51 * (2 * 4 + 16)
+
+
+@pytest.mark.parametrize(
+    ("requests", "cache_bytes", "query_bytes", "kept"),
+    [
+        (1, 2**30, None, False),
+        (2, 2 * POINT_BYTES, None, True),
+        (2, 2 * POINT_BYTES - 2, None, False),
+        (2, 2**30, POINT_BYTES, False),
+        (2, 2**30, 2**20, True),
+    ],
+)
+def test_vectors_stay_in_memory_from_the_second_request_on(
+    tmp_path: Path, requests: int, cache_bytes: int, query_bytes: int | None, kept: bool
+) -> None:
+    root = create(str(tmp_path / "g.omni"), POINTS)
+    put(root, [{"type": "Point", "data": {"key": f"p{n}", "place": [n % 10, n // 10]}} for n in range(50)])
+    put(root, [{"type": "Point", "data": {"key": "p60"}}, {"type": "Point", "data": {"key": "p33", "place": [9, 9]}}])
+    opened, cache, given = open_snapshot(root), ReadCache(cache_bytes), {"v": [3, 2.75]}
+    for _ in range(requests):
+        assert values(ask(opened, NEAR, given, cache=cache, memory_bytes=query_bytes)) == ["p23", "p32", "p34"]
+    # A query without memory finds only what is there.
+    assert (cache.table(opened, "node:Point").vectors("place", Budget(None, 0)) is not None) is kept
+    assert values(ask(opened, NEAR_SOME, given, cache=cache)) == ["p23", "p32", "p34"]
+    put(root, [{"type": "Point", "data": {"key": "p23", "place": [0, 0]}}])
+    assert values(ask(root, NEAR_SOME, given, cache=cache)) == ["p32", "p34", "p22"]
 
 
 CELLS = st.lists(

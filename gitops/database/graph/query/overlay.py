@@ -1,0 +1,213 @@
+"""An adjacency brought to another version of its tables: what came is added, and what went is left out.
+
+Only the differences are read. Two versions of a table share the fragments that have the same files, and of these only
+the deletions are compared. The rows of all other fragments came or went.
+
+A node that is rewritten goes and comes, with the same id. Its edges stay where they are, under its new row id.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.database.graph.query.adjacency import Adjacency
+from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.tables import ReadTable, TableRows, spread
+
+_SHARE, _LEAST = 100, 1_000
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class EndTables:
+    """The tables of an adjacency at one version: its edges, and the nodes at both ends."""
+
+    edges: ReadTable
+    source: ReadTable
+    target: ReadTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """Nodes of one type since the first version: `first` row ids that are now `now`, and row ids of new nodes.
+
+    `now` and `born` are ascending. A row id may be used again for another node.
+    """
+
+    first: np.ndarray
+    now: np.ndarray
+    born: np.ndarray
+
+    def to_first(self, row_ids: np.ndarray) -> np.ndarray:
+        """Return the first row ids of nodes, -1 for new ones."""
+        return np.where(np.isin(row_ids, self.born), -1, _replaced(row_ids, self.now, self.first))
+
+    def to_now(self, row_ids: np.ndarray) -> np.ndarray:
+        """Return the row ids that nodes have now."""
+        order = np.argsort(self.first)
+        return _replaced(row_ids, self.first[order], self.now[order])
+
+    def after(self, change: _Change) -> _Nodes:
+        """Return the nodes after a change."""
+        first = self.to_first(change.moved_from)
+        kept = ~np.isin(self.now, np.concatenate([change.moved_from, change.died]))
+        old = first >= 0
+        born = np.concatenate([self.born[~np.isin(self.born, change.left)], change.moved_to[~old], change.born])
+        firsts = np.concatenate([self.first[kept], first[old]])
+        now = np.concatenate([self.now[kept], change.moved_to[old]])
+        order = np.argsort(now)
+        order = order[firsts[order] != now[order]]
+        return _Nodes(firsts[order], now[order], np.sort(born))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What happened to nodes, by row id: `moved_from` became `moved_to`, others `died` or were `born`."""
+
+    moved_from: np.ndarray
+    moved_to: np.ndarray
+    died: np.ndarray
+    born: np.ndarray
+
+    @classmethod
+    def of(cls, gone: TableRows, come: TableRows) -> _Change:
+        """Compare rows that went with rows that came; those with one id are one node."""
+        came = dict(zip(come.columns["id"].to_pylist(), come.ids.tolist(), strict=True))
+        pairs = [(row, came.pop(name, -1)) for name, row in zip(gone.columns["id"].to_pylist(), gone.ids, strict=True)]
+        both = np.array(pairs, np.int64).reshape(-1, 2)
+        moved = both[:, 1] >= 0
+        return cls(both[moved, 0], both[moved, 1], both[~moved, 0], np.array(sorted(came.values()), np.int64))
+
+    @property
+    def left(self) -> np.ndarray:
+        """Row ids that are no longer used for the same node."""
+        return np.concatenate([self.moved_from, self.died])
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaidAdjacency:
+    """A first adjacency, and the differences to it: row ids of its edges that are gone, and other edges.
+
+    The others are columns of source, target and edge, by their row ids.
+    """
+
+    first: Adjacency
+    sources: _Nodes
+    targets: _Nodes
+    gone: np.ndarray
+    others: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory usage in bytes."""
+        arrays = (self.gone, self.others, *(each for n in (self.sources, self.targets) for each in (n.first, n.born)))
+        return self.first.nbytes + 2 * sum(array.nbytes for array in arrays)
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return self.first.edges - len(self.gone) + len(self.others)
+
+    @property
+    def changes(self) -> int:
+        """Number of differences."""
+        return len(self.gone) + len(self.others) + sum(len(n.now) + len(n.born) for n in (self.sources, self.targets))
+
+    def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Adjacency`."""
+        near, far = (self.sources, self.targets) if out else (self.targets, self.sources)
+        first = near.to_first(nodes)
+        known = np.flatnonzero(first >= 0)
+        origins, ends, edges = self.first.steps(first[known], out=out, budget=budget)
+        kept = ~np.isin(edges, self.gone)
+        own, places, other_ends = self._others(nodes, out=out)
+        return (
+            np.concatenate([known[origins[kept]], own]),
+            np.concatenate([far.to_now(ends[kept]), other_ends]),
+            np.concatenate([edges[kept].astype(np.int64), self.others[places, 2]]),
+        )
+
+    def has_any(self, nodes: np.ndarray, *, out: bool) -> np.ndarray:
+        """See `Adjacency`."""
+        first = (self.sources if out else self.targets).to_first(nodes)
+        known = np.flatnonzero(first >= 0)
+        found = np.zeros(len(nodes), bool)
+        found[known] = self.first.has_any(first[known], out=out, gone=self.gone)
+        found[self._others(nodes, out=out)[0]] = True
+        return found
+
+    def _others(self, nodes: np.ndarray, *, out: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the other edges of nodes: index of the node, place of the edge, row id of its far end."""
+        near, far = (0, 1) if out else (1, 0)
+        order = np.argsort(self.others[:, near], kind="stable")
+        owners = self.others[order, near]
+        starts = np.searchsorted(owners, nodes)
+        runs, at = spread(starts, np.searchsorted(owners, nodes, side="right") - starts)
+        places = order[at]
+        return runs, places, self.others[places, far]
+
+
+def bring(
+    adjacency: Adjacency | OverlaidAdjacency, before: EndTables, after: EndTables, budget: Budget
+) -> OverlaidAdjacency | None:
+    """Return the adjacency of `before` with the differences that `after` has.
+
+    None if there are too many of them, or if they can't be read. Raises as `Budget.check`.
+    """
+    try:
+        return _bring(adjacency, before, after, budget)
+    except GitopsError as error:
+        # The files of an earlier version may have been removed.
+        if error.code is not Code.QUERY_FAILED:
+            raise
+        return None
+
+
+def _bring(
+    adjacency: Adjacency | OverlaidAdjacency, before: EndTables, after: EndTables, budget: Budget
+) -> OverlaidAdjacency | None:
+    if isinstance(adjacency, Adjacency):
+        unchanged = _Nodes(_NONE, _NONE, _NONE)
+        adjacency = OverlaidAdjacency(adjacency, unchanged, unchanged, _NONE, _NONE.reshape(0, 3))
+    most = max(_LEAST, adjacency.first.edges // _SHARE)
+    changes: list[_Change] = []
+    for old, new in ((before.source, after.source), (before.target, after.target)):
+        if changes and new is after.source:
+            changes.append(changes[0])
+            continue
+        rows = new.difference(old, ["id"], most, budget)
+        if rows is None:
+            return None
+        changes.append(_Change.of(*rows))
+    edges = after.edges.difference(before.edges, ["src", "dst"], most, budget)
+    if edges is None:
+        return None
+    gone, come = edges
+    others = adjacency.others[~np.isin(adjacency.others[:, 2], gone.ids)]
+    lost = [adjacency.gone, gone.ids[~np.isin(gone.ids, adjacency.others[:, 2])]]
+    for at, (known, change) in enumerate(zip((adjacency.sources, adjacency.targets), changes, strict=True)):
+        died = known.to_first(change.died)
+        lost.append(adjacency.first.steps(died[died >= 0], out=at == 0, budget=budget)[2].astype(np.int64))
+        others = others[~np.isin(others[:, at], change.died)]
+        order = np.argsort(change.moved_from)
+        others[:, at] = _replaced(others[:, at], change.moved_from[order], change.moved_to[order])
+    if len(come.ids):
+        sources = after.source.locate(come.columns["src"], budget)
+        targets = after.target.locate(come.columns["dst"], budget)
+        others = np.concatenate([others, np.column_stack([sources, targets, come.ids])])
+    source, target = adjacency.sources.after(changes[0]), adjacency.targets.after(changes[1])
+    made = OverlaidAdjacency(adjacency.first, source, target, np.unique(np.concatenate(lost)), others)
+    # Edges without both ends are in the table and not in the adjacency: then it is not known which ones are missing.
+    whole = made.edges == after.edges.rows and not bool(np.any(others < 0))
+    return made if whole and made.changes <= most else None
+
+
+def _replaced(values: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return the values, of which those in the ascending `old` are replaced by their counterparts in `new`."""
+    if not len(old):
+        return values
+    at = np.minimum(np.searchsorted(old, values), len(old) - 1)
+    return np.where(old[at] == values, new[at], values)
