@@ -32,8 +32,9 @@ import pyarrow as pa
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph.query.bindings import look_up, spread
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.tables import ReadTable, TableRows, look_up, spread
+from gitops.database.graph.query.tables import ReadTable, TableRows
 
 MAX_EDGES = 2**31 - 1
 _BATCH = 2_000_000

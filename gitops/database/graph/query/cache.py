@@ -61,7 +61,11 @@ class ReadCache:
         def opened() -> tuple[ReadTable, int]:
             kept = ResidentColumns(get, put, entry.rows, self._column, self._max // 2)
             residents = kept if self._column else None
-            return ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents), _TABLE_BYTES
+            newest = self._find(("newest table", key, *identity[:-1]))
+            previous = None if newest is None else newest[0].remembers
+            table = ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents, previous)
+            self._add(("newest table", key, *identity[:-1]), table, _TABLE_BYTES)
+            return table, _TABLE_BYTES
 
         table: ReadTable = self._keep(("table", key, *identity), opened)
         return table

@@ -23,17 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.core.dataclass import dataclass
+from gitops.database.graph.query.bindings import Bindings, Groups, ascending, distinct
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.plan import Condition, ConditionSide, ConstantCell, selectivity
-from gitops.database.graph.query.tables import (
-    Bindings,
-    Groups,
-    PushedFilter,
-    ReadTable,
-    TableRows,
-    ascending,
-    distinct,
-)
+from gitops.database.graph.query.tables import PushedFilter, ReadTable, TableRows
 from gitops.database.graph.values import COMPARE, FLIPPED
 from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.query.typed import PropertyValue, TextMatch

@@ -28,11 +28,12 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.adjacency import Adjacency
+from gitops.database.graph.query.bindings import look_up, spread
 from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.options import Budget, QueryOptions, Strategy
 from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency
 from gitops.database.graph.query.plan import HopOp, Trace
-from gitops.database.graph.query.tables import PushedFilter, ReadTable, look_up, spread
+from gitops.database.graph.query.tables import PushedFilter, ReadTable
 from gitops.database.graph.search import Memo
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.language.query.typed import Direction

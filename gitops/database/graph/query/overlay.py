@@ -14,10 +14,10 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.adjacency import Adjacency
+from gitops.database.graph.query.bindings import spread
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.tables import ReadTable, TableRows, spread
+from gitops.database.graph.query.tables import ReadTable, TableRows
 
-_SHARE, _LEAST = 100, 1_000
 _NONE = np.empty(0, np.int64)
 
 
@@ -172,17 +172,16 @@ def _bring(
     if isinstance(adjacency, Adjacency):
         unchanged = _Nodes(_NONE, _NONE, _NONE)
         adjacency = OverlaidAdjacency(adjacency, unchanged, unchanged, _NONE, _NONE.reshape(0, 3))
-    most = max(_LEAST, adjacency.first.edges // _SHARE)
     changes: list[_Change] = []
     for old, new in ((before.source, after.source), (before.target, after.target)):
         if changes and new is after.source:
             changes.append(changes[0])
             continue
-        rows = new.difference(old, ["id"], most, budget)
+        rows = new.difference(old, budget)
         if rows is None:
             return None
         changes.append(_Change.of(*rows))
-    edges = after.edges.difference(before.edges, ["src", "dst"], most, budget)
+    edges = after.edges.difference(before.edges, budget)
     if edges is None:
         return None
     gone, come = edges
@@ -202,7 +201,7 @@ def _bring(
     made = OverlaidAdjacency(adjacency.first, source, target, np.unique(np.concatenate(lost)), others)
     # Edges without both ends are in the table and not in the adjacency: then it is not known which ones are missing.
     whole = made.edges == after.edges.rows and not bool(np.any(others < 0))
-    return made if whole and made.changes <= most else None
+    return made if whole and made.changes <= after.edges.most_changes else None
 
 
 def _replaced(values: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:

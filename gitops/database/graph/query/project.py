@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph.query.bindings import Bindings, Groups
 from gitops.database.graph.query.exact import ColumnReader
 from gitops.database.graph.query.plan import ConstantCell, Constants
 from gitops.database.graph.query.searching import QuerySearch
-from gitops.database.graph.query.tables import Bindings, Groups
 from gitops.database.graph.tables import arrow_field
 from gitops.database.language.query import AggregateFunction
 from gitops.database.language.query.typed import (

@@ -13,11 +13,11 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.embedding import Embedder
+from gitops.database.graph.query.bindings import Bindings
+from gitops.database.graph.query.bindings import distinct as once
 from gitops.database.graph.query.expand import QueryTables
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.plan import Constants
-from gitops.database.graph.query.tables import Bindings
-from gitops.database.graph.query.tables import distinct as once
 from gitops.database.graph.search import TextColumn, VectorColumn
 from gitops.database.language.query import TextFunction
 from gitops.database.language.query.typed import FusedRank, NearestRank, PropertyValue, TextMatch, TextRank, TypedExpr

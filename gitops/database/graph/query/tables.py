@@ -5,9 +5,8 @@ versions, and ids are dense enough to index arrays with. They are int64 everywhe
 
 A column stays in memory between queries once reading single cells has cost about as much as reading the whole column. A
 version of a table never changes, so a cached column equals the stored column. It is in the caller's cache, counted in
-bytes, and evicted when the cache is full. Results never depend on any of this.
-
-During execution, rows have a column of stable row ids for each variable, all of the same length. Rows may be equal.
+bytes, and evicted when the cache is full. A new version of a table uses the cached columns of the version before, if
+few rows differ. Results never depend on any of this.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import contextlib
 import math
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ from lance.fragment import LanceFragment
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph.query.bindings import Groups, look_up
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.tables import DRIVER_ERRORS, driver_message, service_failure
@@ -42,54 +42,6 @@ _SORT = 15
 _EAGER = 4
 _ROW_IDS = "_rowid"
 _SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """`firsts` is the first row of each group, in ascending order; `of_row` is the group of each row."""
-
-    firsts: np.ndarray
-    of_row: np.ndarray
-
-    @classmethod
-    def of(cls, column: pa.Array) -> Groups:
-        """Group equal cells: nulls together, and 0.0 with -0.0."""
-        if pa.types.is_nested(column.type):
-            seen: dict[Any, int] = {}
-            cells = (None if cell is None else tuple(cell) for cell in column.to_pylist())
-            return cls._of_codes(np.array([seen.setdefault(cell, len(seen)) for cell in cells], np.int64), len(seen))
-        # Adding zero makes 0.0 of -0.0.
-        plain = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
-        encoded = plain.dictionary_encode("encode")
-        return cls._of_codes(np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary))
-
-    @classmethod
-    def of_numbers(cls, columns: Sequence[np.ndarray], count: int) -> Groups:
-        """Group `count` rows that have equal numbers in each of these columns."""
-        firsts, which = distinct_rows(columns, count)
-        if ascending(firsts):
-            return cls(firsts, which)
-        order = np.argsort(firsts)
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        return cls(firsts[order], places[which])
-
-    @classmethod
-    def _of_codes(cls, codes: np.ndarray, size: int) -> Groups:
-        """Return groups whose numbers, in the order in which they are first seen, are these."""
-        firsts = np.empty(size, np.int64)
-        firsts[codes[::-1]] = np.arange(len(codes))[::-1]
-        return cls(firsts, codes)
-
-    @property
-    def count(self) -> int:
-        """Number of groups."""
-        return len(self.firsts)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory usage in bytes."""
-        return int(self.firsts.nbytes + self.of_row.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +195,8 @@ _ROW_ID = "_rowid"
 _NO_ROWS = np.empty(0, np.int64)
 _PROBE = 1000
 _MOST = 16
+# What is few among the rows of a table: a share of all, or some.
+_SHARE, _LEAST = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,17 +246,93 @@ class TableRows:
         return TableRows(self.ids[mask], {name: column.filter(chosen) for name, column in self.columns.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class OtherVersion:
+    """Another version of a table, with columns in memory: row ids of its rows that are `gone`, and the rows that `came`.
+
+    A row that was rewritten under its row id is both. The rows that came have the columns that can be found here.
+    """
+
+    table: ReadTable
+    gone: np.ndarray
+    came: TableRows
+
+    def then(self, gone: TableRows, came: TableRows) -> OtherVersion:
+        """Return the differences to a version that differs from this one."""
+        lost = self.gone if not len(gone.ids) else np.union1d(self.gone, np.setdiff1d(gone.ids, self.came.ids))
+        left = self.came.keep(~np.isin(self.came.ids, gone.ids))
+        ids = np.concatenate([left.ids, came.ids])
+        order = np.argsort(ids)
+        columns = {
+            name: _joined([left.columns[name], came.columns[name]]).take(pa.array(order))
+            for name in left.columns.keys() & came.columns.keys()
+        }
+        return OtherVersion(self.table, lost, TableRows(ids[order], columns))
+
+    def find(self, name: str, text: str) -> np.ndarray | None:
+        """Return the row ids with a text in a column, ascending; None if the column is not in memory."""
+        texts = self.table.sorted_texts(name)
+        if texts is None or name not in self.came.columns:
+            return None
+        found = texts.find(text)
+        fresh = np.asarray(pc.fill_null(pc.equal(self.came.columns[name], text), False))
+        return np.sort(np.concatenate([found[~np.isin(found, self.gone)], self.came.ids[fresh]]))
+
+    def take(self, row_ids: np.ndarray, columns: Sequence[str]) -> dict[str, pa.Array] | None:
+        """Return the columns of rows; None if they are not in memory, or if a row is gone."""
+        kept = self.table.held(columns)
+        fresh = np.isin(row_ids, self.came.ids)
+        known = row_ids[~fresh]
+        if kept is None or not self.came.columns.keys() >= set(columns) or bool(np.any(np.isin(known, self.gone))):
+            return None
+        at = pa.array(self.table.positions(kept.ids, known))
+        found = {name: kept.columns[name].take(at) for name in columns}
+        if len(known) == len(row_ids):
+            return found
+        others = pa.array(np.searchsorted(self.came.ids, row_ids[fresh]))
+        places = np.empty(len(row_ids), np.int64)
+        places[np.concatenate([np.flatnonzero(~fresh), np.flatnonzero(fresh)])] = np.arange(len(row_ids))
+        return {
+            name: _joined([cells, self.came.columns[name].take(others)]).take(pa.array(places))
+            for name, cells in found.items()
+        }
+
+    def whole(self, columns: Sequence[str]) -> TableRows | None:
+        """Return all rows, by row id; None if the columns are not in memory."""
+        kept = self.table.held(columns)
+        if kept is None or not self.came.columns.keys() >= set(columns):
+            return None
+        left = kept.keep(~np.isin(kept.ids, self.gone))
+        ids = np.concatenate([left.ids, self.came.ids])
+        order = np.argsort(ids)
+        joined = {name: _joined([left.columns[name], self.came.columns[name]]) for name in columns}
+        return TableRows(ids[order], {name: cells.take(pa.array(order)) for name, cells in joined.items()})
+
+
 class ReadTable:
     """A dataset at the version that a manifest names. Safe to share between threads."""
 
-    def __init__(self, key: str, dataset: LanceDataset, rows: int, residents: ResidentColumns | None = None) -> None:
+    def __init__(
+        self,
+        key: str,
+        dataset: LanceDataset,
+        rows: int,
+        residents: ResidentColumns | None = None,
+        previous: ReadTable | None = None,
+    ) -> None:
         """Open the table.
 
         `key` is the manifest's (`node:T`, `edge:E`); `rows` is the manifest's count, only for estimates.
 
-        `residents` caches frequently used columns; without it none is cached.
+        `residents` caches frequently used columns; without it none is cached. Columns that another version, `previous`,
+        has in memory are used for the rows that both have.
         """
         self._residents = residents
+        self._previous = previous
+        self.other: OtherVersion | None = None
+        self._differences: dict[int, tuple[TableRows, TableRows] | None] = {}
+        self.most_changes = max(_LEAST, rows // _SHARE)
+        """Up to so many rows that came or went, the memory of another version is used."""
         self.key = key
         self.dataset = dataset
         self.rows = rows
@@ -312,6 +342,11 @@ class ReadTable:
         """Whether the driver takes filters for this table: it needs to understand the types of all columns for any of them.
 
         The form in which filters travel (Substrait, as of pylance 14) cannot express some items of lists."""
+
+    @cached_property
+    def fields(self) -> Mapping[str, int]:
+        """The driver's number of each column: a column that was dropped and declared again has another one."""
+        return {field.name(): field.id() for field in self.dataset.lance_schema.fields()}
 
     @cached_property
     def indexed(self) -> frozenset[str]:
@@ -377,7 +412,9 @@ class ReadTable:
         """Return all rows, by row id."""
         found = self.held(columns)
         if found is None:
-            found = self.collect(columns, self.scan(columns, budget), budget)
+            other = self._other_version(budget)
+            found = None if other is None else other.whole(columns)
+            found = found or self.collect(columns, self.scan(columns, budget), budget)
             if self._residents is not None:
                 self._residents.keep(found.ids, dict(found.columns))
         return found
@@ -408,7 +445,7 @@ class ReadTable:
             if unknown:
                 few = next(self.scan([], budget), None)
                 if few is not None:
-                    self._fetch(few.ids[:_PROBE], unknown, budget)
+                    self.fetch(few.ids[:_PROBE], unknown, budget)
             small = all(map(residents.small, columns)) and budget.affords(2 * residents.size(columns))
             return self.whole(columns, budget) if small else None
         except GitopsError as error:
@@ -418,6 +455,37 @@ class ReadTable:
             residents.forbid(columns)
             return None
 
+    @property
+    def remembers(self) -> ReadTable | None:
+        """Return the version whose columns in memory a later one can use: this one, or the one before."""
+        return self if self.other is not None or self.held(()) is not None else self._previous
+
+    def _other_version(self, budget: Budget) -> OtherVersion | None:
+        """Return the other version whose columns in memory are used, if it differs in few rows."""
+        previous, self._previous = self._previous, None
+        if previous is None:
+            return self.other
+        try:
+            rows = self.difference(previous, budget)
+        except GitopsError as error:
+            # The files of the other version may have been removed.
+            if error.code is not Code.QUERY_FAILED:
+                raise
+            rows = None
+        if rows is not None:
+            none = TableRows(_NO_ROWS, {name: cells.slice(0, 0) for name, cells in rows[1].columns.items()})
+            other = (previous.other or OtherVersion(previous, _NO_ROWS, none)).then(*rows)
+            self.other = other if len(other.gone) + len(other.came.ids) <= self.most_changes else None
+        return self.other
+
+    def recalls(self, name: str) -> bool:
+        """Return whether a column is in memory here, or in another version and the differences to it."""
+        return self.held((name,)) is not None or (self.other is not None and name in self.other.came.columns)
+
+    def sorted_texts(self, name: str) -> SortedTexts | None:
+        """Return a column sorted by its texts, if it is in memory."""
+        return None if self._residents is None else self._residents.texts(name)
+
     def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
         """Return the ascending row ids with a text in a column, if that column is in memory.
 
@@ -426,6 +494,10 @@ class ReadTable:
         if self._residents is None:
             return None
         texts = self._residents.texts(name)
+        other = self._other_version(budget) if texts is None else None
+        found = None if other is None else other.find(name, text)
+        if found is not None:
+            return found
         if texts is None and self._residents.worth_sorting(name):
             rows = self._load(self._residents, [name], budget)
             if rows is not None:
@@ -458,14 +530,18 @@ class ReadTable:
         """
         if not len(row_ids):
             return {name: pa.array([], self.types[name]) for name in columns}
+        other = self._other_version(budget) if self.held(columns) is None else None
+        found = None if other is None else other.take(row_ids, columns)
+        if found is not None:
+            return found
         many = len(row_ids) > _PROBE and len(row_ids) * _MOST > self.rows
         kept = self.whole(columns, budget) if many else self.settles(columns, len(row_ids), budget)
         if kept is not None:
-            at = pa.array(self._positions(kept.ids, row_ids))
+            at = pa.array(self.positions(kept.ids, row_ids))
             return {name: kept.columns[name].take(at) for name in columns}
-        return self._fetch(row_ids, columns, budget)
+        return self.fetch(row_ids, columns, budget)
 
-    def _fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
+    def fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
         """Read the columns of rows from the driver, and record how large their cells are."""
         budget.check()
         with self._reading():
@@ -499,14 +575,23 @@ class ReadTable:
         placed: np.ndarray = found[look_up(ids, distinct)]
         return placed
 
-    def difference(
-        self, before: ReadTable, columns: Sequence[str], most: int, budget: Budget
-    ) -> tuple[TableRows, TableRows] | None:
+    def difference(self, before: ReadTable, budget: Budget) -> tuple[TableRows, TableRows] | None:
         """Return the rows of another version of this table that are gone, and the rows that came.
 
-        Fragments with the same files have the same rows, except for deletions. None for more than `most` rows. Raises
-        GitopsError `query_failed`; as `Budget.check`.
+        With their ids and ends, and the columns that the other version has in memory. Fragments with the same files
+        have the same rows, except for deletions. None if columns or many rows differ. Raises GitopsError `query_failed`; as
+        `Budget.check`.
         """
+        version = before.dataset.version
+        if version not in self._differences:
+            self._differences[version] = self._compare(before, budget)
+        return self._differences[version]
+
+    def _compare(self, before: ReadTable, budget: Budget) -> tuple[TableRows, TableRows] | None:
+        if before.fields != self.fields:
+            return None
+        heads = ("id", "src", "dst") if self.key.startswith("edge:") else ("id",)
+        names = [name for name in self.types if name in heads or before.recalls(name)]
         with self._reading():
             old, new = (
                 {
@@ -518,8 +603,8 @@ class ReadTable:
             gone, come = [old[key] for key in old if key not in new], [new[key] for key in new if key not in old]
             pairs = [(part, new[key]) for key, part in old.items() if key in new]
             pairs = [pair for pair in pairs if len({_deletion_path(part) for part in pair}) > 1]
-            rows = sum(part.metadata.num_rows for part in (*gone, *come))
-            if rows + sum(abs(one.num_deletions - other.num_deletions) for one, other in pairs) > most:
+            changed = sum(part.metadata.num_rows for part in (*gone, *come))
+            if changed + sum(abs(one.num_deletions - other.num_deletions) for one, other in pairs) > self.most_changes:
                 return None
             deleted, restored = [_NO_ROWS], [_NO_ROWS]
             for one, other in pairs:
@@ -527,8 +612,10 @@ class ReadTable:
                 first, last = _deletions(before.dataset, one), _deletions(self.dataset, other)
                 deleted.append(base + np.setdiff1d(last, first))
                 restored.append(base + np.setdiff1d(first, last))
-        parts = (before._rows_at(columns, gone, np.concatenate(deleted), budget),)
-        return *parts, self._rows_at(columns, come, np.concatenate(restored), budget)
+        return (
+            before._rows_at(heads, gone, np.concatenate(deleted), budget),
+            self._rows_at(names, come, np.concatenate(restored), budget),
+        )
 
     def _rows_at(
         self, columns: Sequence[str], fragments: Sequence[LanceFragment], addresses: np.ndarray, budget: Budget
@@ -547,7 +634,10 @@ class ReadTable:
         with self._reading():
             return self.collect(columns, read(), budget, sort=False)
 
-    def _positions(self, order: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
+    def positions(self, order: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
+        """Return where row ids are among all row ids of this table. Raises GitopsError `query_failed`."""
+        if not len(row_ids):
+            return row_ids
         if len(order) and order[-1] == len(order) - 1 and 0 <= row_ids.min() <= row_ids.max() < len(order):
             return row_ids
         at = np.searchsorted(order, row_ids)
@@ -590,132 +680,5 @@ def _deletions(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray:
     return np.setdiff1d(np.arange(fragment.physical_rows), np.asarray(left).astype(np.int64) & 0xFFFFFFFF)
 
 
-def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
-    """Return the position of each value in an array of distinct values, -1 for a missing one."""
-    found: np.ndarray = np.asarray(pc.fill_null(pc.index_in(values, value_set=among), -1)).astype(np.int64)
-    return found
-
-
 def _joined(pieces: Sequence[pa.Array]) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-
-
-_SPARSE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Bindings:
-    """`count` rows; with no variable there are still rows, which a product multiplies."""
-
-    count: int
-    columns: Mapping[str, np.ndarray]
-
-    @classmethod
-    def unit(cls) -> Bindings:
-        """Return one row that binds nothing, the start of a match."""
-        return cls(1, {})
-
-    @property
-    def nbytes(self) -> int:
-        """Memory usage of the columns in bytes."""
-        return sum(column.nbytes for column in self.columns.values())
-
-    def take(self, rows: np.ndarray) -> Bindings:
-        """Return the rows at these positions, in that order, each as often as it is named."""
-        return Bindings(len(rows), {name: column[rows] for name, column in self.columns.items()})
-
-    def keep(self, mask: np.ndarray) -> Bindings:
-        """Return the rows for which the mask is true."""
-        kept = int(np.count_nonzero(mask))
-        if kept == self.count:
-            return self
-        return Bindings(kept, {name: column[mask] for name, column in self.columns.items()})
-
-    def head(self, count: int) -> Bindings:
-        """Return the first rows."""
-        return self if count >= self.count else self.slice(0, count)
-
-    def slice(self, start: int, stop: int) -> Bindings:
-        """Return the rows from `start` to before `stop`."""
-        columns = {name: column[start:stop] for name, column in self.columns.items()}
-        return Bindings(max(0, min(stop, self.count) - start), columns)
-
-    def bind(self, name: str, column: np.ndarray) -> Bindings:
-        """Return the same rows with one variable more."""
-        return Bindings(self.count, {**self.columns, name: column})
-
-    def only(self, names: Iterable[str]) -> Bindings:
-        """Return the same rows with these variables."""
-        return Bindings(self.count, {name: self.columns[name] for name in names})
-
-    def product(self, other: Bindings) -> Bindings:
-        """Combine every row with every row of the other, the left one varying slowest."""
-        columns = {name: np.repeat(column, other.count) for name, column in self.columns.items()}
-        columns.update({name: np.tile(column, self.count) for name, column in other.columns.items()})
-        return Bindings(self.count * other.count, columns)
-
-
-def ascending(values: np.ndarray) -> bool:
-    """Return whether each value is greater than the one before."""
-    return bool(np.all(values[:-1] < values[1:]))
-
-
-def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct values, ascending, and where each value is among them."""
-    if ascending(values):
-        return values, np.arange(len(values))
-    return np.unique(values, return_inverse=True)
-
-
-def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Expand runs of start and length: the number of the run and the position of every element."""
-    runs = np.repeat(np.arange(len(counts)), counts)
-    if not len(runs):
-        return runs, runs
-    before = np.cumsum(counts) - counts
-    return runs, np.arange(len(runs)) + np.repeat(starts - before, counts)
-
-
-def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of every pair of equal values, the left ones ascending, then the right ones.
-
-    A null equals nothing.
-    """
-    distinct = pc.unique(right.drop_null())
-    of_right = look_up(right, distinct)
-    order = np.argsort(of_right, kind="stable")
-    order = order[np.count_nonzero(of_right < 0) :]
-    counts = np.bincount(of_right[of_right >= 0], minlength=len(distinct))
-    starts = np.cumsum(counts) - counts
-    of_left = look_up(left, distinct)
-    hit = np.flatnonzero(of_left >= 0)
-    runs, places = spread(starts[of_left[hit]], counts[of_left[hit]])
-    return hit[runs], order[places]
-
-
-def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first of each set of equal rows, and for each row the index of its representative."""
-    if len(columns) == 1 and ascending(columns[0]):
-        return np.arange(count), np.arange(count)
-    which, size = np.zeros(count, np.int64), min(count, 1)
-    for column in columns:
-        codes, width = _dense(column)
-        which, size = (codes, width) if size <= 1 else _dense(which * width + codes)
-    firsts = np.empty(size, np.int64)
-    firsts[which[::-1]] = np.arange(count)[::-1]
-    return firsts, which
-
-
-def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return equal numbers for equal values, from 0 without gaps, and their count; without sorting if possible."""
-    if not len(values):
-        return values.astype(np.int64), 0
-    low = int(values.min())
-    span = int(values.max()) - low + 1
-    if span > _SPARSE * len(values):
-        distinct, codes = np.unique(values, return_inverse=True)
-        return codes, len(distinct)
-    present = np.zeros(span, bool)
-    present[values - low] = True
-    numbers = np.cumsum(present) - 1
-    return numbers[values - low], int(numbers[-1]) + 1

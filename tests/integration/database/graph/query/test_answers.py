@@ -29,6 +29,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.query import ReadCache, Strategy
+from gitops.database.graph.query.bindings import Groups, distinct_rows, equal_pairs
 from gitops.database.graph.query.exact import (
     MOST_PUSHED,
     NEVER,
@@ -41,7 +42,7 @@ from gitops.database.graph.query.exact import (
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.plan import Condition, ConstantCell
 from gitops.database.graph.query.project import aggregate, first_rows, group, ranks
-from gitops.database.graph.query.tables import Groups, PushedFilter, ReadTable, distinct_rows, equal_pairs
+from gitops.database.graph.query.tables import PushedFilter, ReadTable
 from gitops.database.graph.search import TextColumn
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
 from gitops.database.graph.tables import open_table

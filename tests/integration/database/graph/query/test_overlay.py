@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.query import ReadCache
@@ -21,7 +22,7 @@ from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from gitops.database.language.query import check_query, parse_queries
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
-from tests.support.query_graphs import CLOCK, NOW, create, put, road, town
+from tests.support.query_graphs import CLOCK, NOW, ask, create, put, road, town, values
 
 FREE = Budget(None, None)
 SCHEMA = b"""
@@ -75,6 +76,20 @@ def equal_to_built(root: str, cache: ReadCache, version: int | None = None) -> l
     return brought
 
 
+QUESTIONS = [
+    'query q() { match { $a: Town { key: "t7" } } return { $a.size, $a.name } }',
+    'query q() { match { $a: Town { name: "again" } } return { $a.key, $a.size } }',
+    'query q() { match { $a: Town { key: "t3" } $a road{1,3} $b } return { $b.key, $b.name, $b.size } }',
+    "query q() { match { $a: Town $a shore $b not { $a road $a } } return { $a.key, $b.key } }",
+    "query q() { match { $a: Town } return { $a.name, count($a) as n, max($a.size) as m } }",
+    "query q() { match { $a: Town } return { $a.key } order { $a.size desc } limit 5 }",
+]
+
+
+def answers(root: str, cache: ReadCache | None) -> list[object]:
+    return [values(ask(root, text, cache=cache)) for text in QUESTIONS]
+
+
 def mutate(root: str, text: str, ids: int) -> None:
     checked = check_query(parse_queries(f"query q() {{ {text} }}".encode())[0], open_snapshot(root).schema().catalog)
     Mutator(CLOCK, SequentialIds(ids)).run(root, checked, None, MutationOptions(now=NOW))
@@ -97,15 +112,30 @@ def test_what_is_brought_equals_what_is_built(tmp_path: Path, seed: int) -> None
         np.random.default_rng(seed),
         count(200_000, 1_000),
     )
+    for _ in range(8):
+        answers(root, cache)
     equal_to_built(root, cache)
-    brought = []
+    brought, recalled = [], []
     for _ in range(8):
         a, b = random.integers(0, 30, 2).tolist()
         put(root, [town(f"t{b}", name="again")], start=next(ids), mode=LoadMode.MERGE)
         mutate(root, str(random.choice(CHANGES)).format(a=a, b=b, n=next(ids)), next(ids))
         brought += equal_to_built(root, cache)
+        assert answers(root, cache) == answers(root, None)
+        recalled.append(cache.table(open_snapshot(root), "node:Town").other is not None)
+    assert all(recalled)
     # Also back to what it was, through the differences of all versions at once.
     brought += equal_to_built(root, cache, version=3)
     assert np.mean(brought) > 0.9
     optimize_tables(root, WriteContext(CLOCK, SequentialIds(next(ids))), OptimizeOptions(fragments=1, scalar_rows=1))
     equal_to_built(root, cache)
+
+
+def test_a_property_that_is_declared_again_is_not_remembered(tmp_path: Path) -> None:
+    root, cache = filled(str(tmp_path / "g.omni")), ReadCache()
+    text = 'query q() { match { $a: Town { key: "t7" } } return { $a.size } }'
+    for _ in range(8):
+        assert values(ask(root, text, cache=cache)) == [7]
+    for source in (SCHEMA.replace(b"size: I32?", b""), SCHEMA):
+        LanceEngine(CLOCK, SequentialIds(900_000)).prepare_migration(root, source, actor=None).publish()
+    assert values(ask(root, text, cache=cache)) == [None]

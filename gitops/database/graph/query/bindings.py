@@ -1,0 +1,186 @@
+"""Rows during execution: a column of stable row ids for each variable, all of the same length. Rows may be equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.core.dataclass import dataclass
+
+_SPARSE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """`count` rows; with no variable there are still rows, which a product multiplies."""
+
+    count: int
+    columns: Mapping[str, np.ndarray]
+
+    @classmethod
+    def unit(cls) -> Bindings:
+        """Return one row that binds nothing, the start of a match."""
+        return cls(1, {})
+
+    @property
+    def nbytes(self) -> int:
+        """Memory usage of the columns in bytes."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def take(self, rows: np.ndarray) -> Bindings:
+        """Return the rows at these positions, in that order, each as often as it is named."""
+        return Bindings(len(rows), {name: column[rows] for name, column in self.columns.items()})
+
+    def keep(self, mask: np.ndarray) -> Bindings:
+        """Return the rows for which the mask is true."""
+        kept = int(np.count_nonzero(mask))
+        if kept == self.count:
+            return self
+        return Bindings(kept, {name: column[mask] for name, column in self.columns.items()})
+
+    def head(self, count: int) -> Bindings:
+        """Return the first rows."""
+        return self if count >= self.count else self.slice(0, count)
+
+    def slice(self, start: int, stop: int) -> Bindings:
+        """Return the rows from `start` to before `stop`."""
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
+        return Bindings(max(0, min(stop, self.count) - start), columns)
+
+    def bind(self, name: str, column: np.ndarray) -> Bindings:
+        """Return the same rows with one variable more."""
+        return Bindings(self.count, {**self.columns, name: column})
+
+    def only(self, names: Iterable[str]) -> Bindings:
+        """Return the same rows with these variables."""
+        return Bindings(self.count, {name: self.columns[name] for name in names})
+
+    def product(self, other: Bindings) -> Bindings:
+        """Combine every row with every row of the other, the left one varying slowest."""
+        columns = {name: np.repeat(column, other.count) for name, column in self.columns.items()}
+        columns.update({name: np.tile(column, self.count) for name, column in other.columns.items()})
+        return Bindings(self.count * other.count, columns)
+
+
+def ascending(values: np.ndarray) -> bool:
+    """Return whether each value is greater than the one before."""
+    return bool(np.all(values[:-1] < values[1:]))
+
+
+def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct values, ascending, and where each value is among them."""
+    if ascending(values):
+        return values, np.arange(len(values))
+    return np.unique(values, return_inverse=True)
+
+
+def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Expand runs of start and length: the number of the run and the position of every element."""
+    runs = np.repeat(np.arange(len(counts)), counts)
+    if not len(runs):
+        return runs, runs
+    before = np.cumsum(counts) - counts
+    return runs, np.arange(len(runs)) + np.repeat(starts - before, counts)
+
+
+def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of every pair of equal values, the left ones ascending, then the right ones.
+
+    A null equals nothing.
+    """
+    distinct = pc.unique(right.drop_null())
+    of_right = look_up(right, distinct)
+    order = np.argsort(of_right, kind="stable")
+    order = order[np.count_nonzero(of_right < 0) :]
+    counts = np.bincount(of_right[of_right >= 0], minlength=len(distinct))
+    starts = np.cumsum(counts) - counts
+    of_left = look_up(left, distinct)
+    hit = np.flatnonzero(of_left >= 0)
+    runs, places = spread(starts[of_left[hit]], counts[of_left[hit]])
+    return hit[runs], order[places]
+
+
+def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first of each set of equal rows, and for each row the index of its representative."""
+    if len(columns) == 1 and ascending(columns[0]):
+        return np.arange(count), np.arange(count)
+    which, size = np.zeros(count, np.int64), min(count, 1)
+    for column in columns:
+        codes, width = _dense(column)
+        which, size = (codes, width) if size <= 1 else _dense(which * width + codes)
+    firsts = np.empty(size, np.int64)
+    firsts[which[::-1]] = np.arange(count)[::-1]
+    return firsts, which
+
+
+def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return equal numbers for equal values, from 0 without gaps, and their count; without sorting if possible."""
+    if not len(values):
+        return values.astype(np.int64), 0
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > _SPARSE * len(values):
+        distinct, codes = np.unique(values, return_inverse=True)
+        return codes, len(distinct)
+    present = np.zeros(span, bool)
+    present[values - low] = True
+    numbers = np.cumsum(present) - 1
+    return numbers[values - low], int(numbers[-1]) + 1
+
+
+def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
+    """Return the position of each value in an array of distinct values, -1 for a missing one."""
+    found: np.ndarray = np.asarray(pc.fill_null(pc.index_in(values, value_set=among), -1)).astype(np.int64)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`firsts` is the first row of each group, in ascending order; `of_row` is the group of each row."""
+
+    firsts: np.ndarray
+    of_row: np.ndarray
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Groups:
+        """Group equal cells: nulls together, and 0.0 with -0.0."""
+        if pa.types.is_nested(column.type):
+            seen: dict[Any, int] = {}
+            cells = (None if cell is None else tuple(cell) for cell in column.to_pylist())
+            return cls._of_codes(np.array([seen.setdefault(cell, len(seen)) for cell in cells], np.int64), len(seen))
+        # Adding zero makes 0.0 of -0.0.
+        plain = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
+        encoded = plain.dictionary_encode("encode")
+        return cls._of_codes(np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary))
+
+    @classmethod
+    def of_numbers(cls, columns: Sequence[np.ndarray], count: int) -> Groups:
+        """Group `count` rows that have equal numbers in each of these columns."""
+        firsts, which = distinct_rows(columns, count)
+        if ascending(firsts):
+            return cls(firsts, which)
+        order = np.argsort(firsts)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return cls(firsts[order], places[which])
+
+    @classmethod
+    def _of_codes(cls, codes: np.ndarray, size: int) -> Groups:
+        """Return groups whose numbers, in the order in which they are first seen, are these."""
+        firsts = np.empty(size, np.int64)
+        firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+        return cls(firsts, codes)
+
+    @property
+    def count(self) -> int:
+        """Number of groups."""
+        return len(self.firsts)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory usage in bytes."""
+        return int(self.firsts.nbytes + self.of_row.nbytes)
