@@ -9,6 +9,7 @@ A node that is rewritten goes and comes, with the same id. Its edges stay where 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -194,9 +195,12 @@ def _bring(
         order = np.argsort(change.moved_from)
         others[:, at] = _replaced(others[:, at], change.moved_from[order], change.moved_to[order])
     if len(come.ids):
-        sources = after.source.locate(come.columns["src"], budget)
-        targets = after.target.locate(come.columns["dst"], budget)
-        others = np.concatenate([others, np.column_stack([sources, targets, come.ids])])
+        ends = come.columns["src"], come.columns["dst"]
+        if after.source is after.target:
+            places = after.source.locate(pa.concat_arrays(ends), budget).reshape(2, -1)
+        else:
+            places = np.stack([after.source.locate(ends[0], budget), after.target.locate(ends[1], budget)])
+        others = np.concatenate([others, np.column_stack([*places, come.ids])])
     source, target = adjacency.sources.after(changes[0]), adjacency.targets.after(changes[1])
     made = OverlaidAdjacency(adjacency.first, source, target, np.unique(np.concatenate(lost)), others)
     # Edges without both ends are in the table and not in the adjacency: then it is not known which ones are missing.
