@@ -70,18 +70,18 @@ class ReadCache:
         table: ReadTable = self._keep(("table", key, *identity), opened)
         return table
 
-    def adjacency(self, wanted: WantedAdjacency, folder: Path | None) -> Adjacency | OverlaidAdjacency:
+    def adjacency(self, wanted: WantedAdjacency, budget: Budget, folder: Path | None) -> Adjacency | OverlaidAdjacency:
         """Return an adjacency: from this cache, from its file, brought from another version, or newly built and cached.
 
         Raises as `build_adjacency`.
         """
-        found = self.stored(wanted, folder)
+        found = self.stored(wanted, budget, folder)
         if found is not None:
             return found
 
         def made() -> tuple[Adjacency, int]:
             tables = wanted.tables
-            built = build_adjacency(tables.edges, tables.source, tables.target, wanted.budget)
+            built = build_adjacency(tables.edges, tables.source, tables.target, budget)
             if folder is not None:
                 AdjacencyFolder(folder).write(wanted.name, built)
             return built, built.nbytes
@@ -90,26 +90,28 @@ class ReadCache:
         self._add(("newest adjacency", wanted.line), wanted, 3 * _TABLE_BYTES)
         return adjacency
 
-    def stored(self, wanted: WantedAdjacency, folder: Path | None) -> Adjacency | OverlaidAdjacency | None:
+    def stored(
+        self, wanted: WantedAdjacency, budget: Budget, folder: Path | None
+    ) -> Adjacency | OverlaidAdjacency | None:
         """Return an adjacency if it need not be built."""
         held = self._find(("adjacency", wanted.name))
         if held is not None:
             kept: Adjacency | OverlaidAdjacency = held[0]
             return kept
         found = None if folder is None else AdjacencyFolder(folder).read(wanted.name)
-        made = self._brought(wanted) if found is None else found
+        made = self._brought(wanted, budget) if found is None else found
         if made is not None:
             self._add(("adjacency", wanted.name), made, made.nbytes)
             self._add(("newest adjacency", wanted.line), wanted, 3 * _TABLE_BYTES)
         return made
 
-    def _brought(self, wanted: WantedAdjacency) -> OverlaidAdjacency | None:
+    def _brought(self, wanted: WantedAdjacency, budget: Budget) -> OverlaidAdjacency | None:
         """Return the adjacency that was used last, brought to the wanted version, in whose place it is cached."""
         newest = self._find(("newest adjacency", wanted.line))
         held = None if newest is None else self._find(("adjacency", newest[0].name))
         if newest is None or held is None:
             return None
-        made = bring(held[0], newest[0].tables, wanted.tables, wanted.budget)
+        made = bring(held[0], newest[0].tables, wanted.tables, budget)
         self._drop(("newest adjacency", wanted.line))
         if made is not None:
             # Both have the same first adjacency.
@@ -174,10 +176,9 @@ class WantedAdjacency:
     name: str
     line: str
     tables: EndTables
-    budget: Budget
 
     @classmethod
-    def of(cls, snapshot: Snapshot, tables: EndTables, budget: Budget) -> WantedAdjacency:
+    def of(cls, snapshot: Snapshot, tables: EndTables) -> WantedAdjacency:
         """Name the adjacency by digests of the graph and of the three tables, with and without their versions.
 
         The version of a table is that since which its rows and their ends are the same.
@@ -188,7 +189,7 @@ class WantedAdjacency:
             since = max(entry.members, entry.column_version("src"), entry.column_version("dst"))
             identities.append(list(_identity(snapshot, entry, since)))
         line = canonical_digest([each[:-1] for each in identities])
-        return cls(canonical_digest(identities), line, tables, budget)
+        return cls(canonical_digest(identities), line, tables)
 
 
 def _identity(snapshot: Snapshot, entry: TableEntry, version: int) -> tuple[Hashable, ...]:

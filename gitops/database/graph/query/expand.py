@@ -293,13 +293,13 @@ class QueryTables:
         """Return the strategy that finds the neighbours of `count` start nodes."""
         edges, near, far = self.table(hop.edge), self.table(hop.near_table), self.table(hop.far_table)
         ends = (far, near) if hop.direction is Direction.IN else (near, far)
-        wanted = WantedAdjacency.of(self._snapshot, EndTables(edges, *ends), self._budget)
+        wanted = WantedAdjacency.of(self._snapshot, EndTables(edges, *ends))
         strategy = self._options.strategy
         if strategy is Strategy.AUTO:
             strategy = self._cheapest(hop, wanted, near, far, count)
         self._trace.note(hop, "strategy", strategy.value)
         if strategy is Strategy.CSR:
-            adjacency = self._cache.adjacency(wanted, self._options.cache_dir)
+            adjacency = self._cache.adjacency(wanted, self._budget, self._options.cache_dir)
             return StoredNeighbours(hop.direction, self._budget, adjacency)
         return ProbedNeighbours(hop.direction, self._budget, edges, ends, whole=strategy is Strategy.SCAN)
 
@@ -307,7 +307,7 @@ class QueryTables:
         """Return the strategy that costs least; `wanted` is the adjacency."""
         edges = wanted.tables.edges
         # A process that keeps its cache opens a file once.
-        if self._cache.stored(wanted, self._options.cache_dir if self._shared else None) is not None:
+        if self._cache.stored(wanted, self._budget, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
         degree = max(1.0, edges.rows / max(1, near.rows))
         steps, asked = hop.steps, count * sum(degree**step for step in range(1, min(hop.steps, _DEEP) + 1))
@@ -318,7 +318,7 @@ class QueryTables:
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]
         if asked < _FEW and (edges.rows <= _SMALL or columns <= edges.indexed):
             return Strategy.CSR if self._has_built(wanted, building, asking) else Strategy.INDEX
-        if self._cache.stored(wanted, self._options.cache_dir) is not None:
+        if self._cache.stored(wanted, self._budget, self._options.cache_dir) is not None:
             return Strategy.CSR
         if edges.rows > _MOST_EDGES or (steps == 1 and not self._keeps):
             return Strategy.SCAN
@@ -337,7 +337,7 @@ class QueryTables:
         if paid[0] < building:
             return False
         try:
-            self._cache.adjacency(wanted, self._options.cache_dir)
+            self._cache.adjacency(wanted, self._budget, self._options.cache_dir)
         except GitopsError as error:
             if error.code is not Code.QUERY_MEMORY_EXCEEDED:
                 raise

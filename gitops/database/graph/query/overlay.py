@@ -161,8 +161,8 @@ def bring(
     try:
         return _bring(adjacency, before, after, budget)
     except GitopsError as error:
-        # The files of an earlier version may have been removed.
-        if error.code is not Code.QUERY_FAILED:
+        # The files of the other version may have been removed, or the memory of the query may be too small.
+        if error.code not in (Code.QUERY_FAILED, Code.QUERY_MEMORY_EXCEEDED):
             raise
         return None
 

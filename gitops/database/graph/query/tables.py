@@ -468,8 +468,8 @@ class ReadTable:
         try:
             rows = self.difference(previous, budget)
         except GitopsError as error:
-            # The files of the other version may have been removed.
-            if error.code is not Code.QUERY_FAILED:
+            # The files of the other version may have been removed, or the memory of the query may be too small.
+            if error.code not in (Code.QUERY_FAILED, Code.QUERY_MEMORY_EXCEEDED):
                 raise
             rows = None
         if rows is not None:

@@ -50,7 +50,7 @@ def wanted(snapshot: Snapshot, edge: str, cache: ReadCache) -> WantedAdjacency:
     edges, source, target = (
         cache.table(snapshot, f"{key}") for key in (f"edge:{edge}", "node:Town", f"node:{EDGES[edge]}")
     )
-    return WantedAdjacency.of(snapshot, EndTables(edges, source, target), FREE)
+    return WantedAdjacency.of(snapshot, EndTables(edges, source, target))
 
 
 def described(adjacency: Adjacency | OverlaidAdjacency, tables: EndTables) -> list[object]:
@@ -69,10 +69,10 @@ def equal_to_built(root: str, cache: ReadCache, version: int | None = None) -> l
     brought = []
     for edge in EDGES:
         each = wanted(open_snapshot(root, ReadTarget(version=version)), edge, cache)
-        found, tables = cache.stored(each, None), each.tables
+        found, tables = cache.stored(each, FREE, None), each.tables
         brought.append(isinstance(found, OverlaidAdjacency))
         built = build_adjacency(tables.edges, tables.source, tables.target, FREE)
-        assert described(cache.adjacency(each, None), tables) == described(built, tables)
+        assert described(cache.adjacency(each, FREE, None), tables) == described(built, tables)
     return brought
 
 

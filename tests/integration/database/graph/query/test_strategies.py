@@ -266,14 +266,14 @@ def graph_of_adjacency(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def kept_adjacency(graph_of_adjacency: str) -> Adjacency:
     snapshot, cache = open_snapshot(graph_of_adjacency), ReadCache()
-    found = cache.adjacency(wanted(snapshot, cache), None)
+    found = cache.adjacency(wanted(snapshot, cache), FREE, None)
     assert isinstance(found, Adjacency)
     return found
 
 
 def wanted(snapshot: Snapshot, cache: ReadCache) -> WantedAdjacency:
     node, edge = cache.table(snapshot, "node:Town"), cache.table(snapshot, "edge:Road")
-    return WantedAdjacency.of(snapshot, EndTables(edge, node, node), FREE)
+    return WantedAdjacency.of(snapshot, EndTables(edge, node, node))
 
 
 def pairs(adjacency: Adjacency, *, out: bool = True) -> list[tuple[int, int]]:
