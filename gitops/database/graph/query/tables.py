@@ -193,6 +193,8 @@ def _plain(kind: pa.DataType) -> bool:
 
 _ROW_ID = "_rowid"
 _NO_ROWS = np.empty(0, np.int64)
+# The form of a file of few deletions: a column of offsets.
+_LIST = "array"
 _PROBE = 1000
 _MOST = 16
 # What is few among the rows of a table: a share of all, or some.
@@ -672,7 +674,7 @@ def _deletions(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray:
     file, path = fragment.metadata.deletion_file, _deletion_path(fragment)
     if file is None or path is None:
         return _NO_ROWS
-    if file.file_type == "array" and file.base_id is None and "://" not in dataset.uri:
+    if file.file_type == _LIST and file.base_id is None and "://" not in dataset.uri:
         with pa.OSFile(str(Path(dataset.uri) / path)) as opened:
             return np.asarray(pa.ipc.open_file(opened).read_all().column(0)).astype(np.int64)
     # The driver reads all forms and places, but returns only the rows that are left.
