@@ -350,12 +350,13 @@ def _sum_integers(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) 
     quotients: np.ndarray = signed / np.maximum(divisors, 1)
     if exact.all():
         return quotients
-    sums = dict.fromkeys(np.flatnonzero(~exact).tolist(), 0)
     large = ~exact[of_row]
-    for at, value in zip(of_row[large].tolist(), values[large].tolist(), strict=True):
-        sums[at] += value
-    for at, total in sums.items():
-        quotients[at] = total / int(divisors[at])
+    wide = values[large].astype(np.uint64 if values.dtype == np.uint64 else np.int64)
+    low, high = np.zeros(len(divisors), np.int64), np.zeros(len(divisors), np.int64)
+    np.add.at(low, of_row[large], (wide & wide.dtype.type(2**32 - 1)).astype(np.int64))
+    np.add.at(high, of_row[large], (wide >> wide.dtype.type(32)).astype(np.int64))
+    for at in np.flatnonzero(~exact).tolist():
+        quotients[at] = ((int(high[at]) << 32) + int(low[at])) / int(divisors[at])
     return quotients
 
 
