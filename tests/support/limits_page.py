@@ -7,7 +7,7 @@ from gitops.database.language.query.limits import LIMITS
 from tests.support.pages import read_page, write_page
 
 PAGE = "languages/queries.md"
-HEAD = "| what | at most | code |\n|---|---|---|\n"
+HEAD = "| item | at most | code |\n|---|---|---|\n"
 
 
 def limits_page() -> str:

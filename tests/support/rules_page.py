@@ -9,11 +9,11 @@ PAGE = "language-rules.md"
 _HEAD = """\
 # Rules of the languages
 
-What the compilers of schemas (`.pg`) and stored queries (`.gq`) refuse, and what a migration does not do. Every problem comes
-with its file, line and column. Of a schema all problems are reported in one run, of each query the first. The labels are
-the codes of `gitops lint`. Grammar failures of query text have none.
+This page lists everything that the schema (`.pg`) and query (`.gq`) compilers reject, and the migrations that aren't
+supported. Every problem is reported with its file, line and column. One run reports all problems of a schema, but only the
+first problem of each query. The labels are the codes of `gitops lint`. Grammar errors in queries don't have a label.
 
-This page is made from the registry in `gitops/database/language/rules.py` by `make docs`.
+This page is generated from the registry in `gitops/database/language/rules.py` by `make docs`.
 """
 _SECTIONS = {
     "Schemas": (RuleStage.PARSE, RuleStage.CATALOG),
@@ -33,7 +33,7 @@ def _section(title: str, found: tuple[RuleStage, ...]) -> str:
     rows = [
         f"| `{rule.label}` | {rule.found} | {cell(rule.refuses)} |" for rule in RULES.values() if rule.found in found
     ]
-    return "\n".join([f"## {title}", "", "| rule | found | refuses |", "|---|---|---|", *rows, ""])
+    return "\n".join([f"## {title}", "", "| rule | found by | what is rejected |", "|---|---|---|", *rows, ""])
 
 
 if __name__ == "__main__":

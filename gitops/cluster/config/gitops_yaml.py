@@ -139,7 +139,7 @@ _BY_GATE = keyed(choice(*GateName), _PEOPLE)
 _NUMBERS: KnownForm[Mapping[str, int]] = KnownForm(
     _BY_GATE,
     shape=lambda: schema_of(_BY_GATE),
-    below={gate: Row(_PEOPLE, f"How many people have to approve {gate.covers}, {{bounds}}.") for gate in GateName},
+    below={gate: Row(_PEOPLE, f"How many people must approve {gate.covers}, {{bounds}}.") for gate in GateName},
 )
 
 
@@ -187,10 +187,10 @@ class ClusterRule:
 
     name: str = rule(
         _NAME,
-        "The name of the cluster: letters, digits, `_` and `-`. It is part of the name of the ledger branch.",
+        "The cluster's name: letters, digits, `_` and `-`. It is part of the ledger branch's name.",
         more="The first character is a letter or `_`.",
     )
-    path: str = rule(_FOLDER, "The cluster folder; `.` is the root of the repository.")
+    path: str = rule(_FOLDER, "The cluster folder; `.` is the repository root.")
     branch: str = rule(
         _TARGET,
         "The branch that the cluster follows.",
@@ -199,17 +199,17 @@ class ClusterRule:
     )
     environment: str = rule(
         _NAME,
-        "What the cluster is for. Approvals are bound to it.",
+        "The purpose of the cluster. Approvals are bound to it.",
         default="production",
-        more="It is a name like that of a cluster.",
+        more="It has the same form as a cluster name.",
     )
     renamed_from: str | None = rule(
         optional(_NAME),
-        "The name that the cluster had before: it continues that ledger with its graphs.",
+        "The cluster's previous name. The cluster continues that ledger and its graphs.",
         default=None,
         more=(
-            "Without it, a new name is a new cluster, and the old one is taken out; the plan of that names the "
-            "key where the new one has the folder or the storage of the old one."
+            "Without it, a new name means a new cluster, and the old one is removed. If the new cluster has the "
+            "old one's folder or storage, the plan mentions this key."
         ),
         unset="none",
     )
@@ -226,14 +226,14 @@ class LedgerRule:
 
     store: LedgerStore = rule(
         choice(*get_args(LedgerStore)),
-        "`branch`: signed commits on `gitops/ledger/<cluster>`. `directory`: a folder beside the graphs.",
+        "`branch`: signed commits on `gitops/ledger/<cluster>`. `directory`: a folder next to the graphs.",
         default="branch",
         trusted=Trusted("the ledger is kept in a", any_other, "ledger_store"),
-        more="The folder is `__cluster/` of the storage root, without signed approvals.",
+        more="The folder is `__cluster/` in the storage root. It has no signed approvals.",
     )
     signers: tuple[str, ...] = rule(
         listed(_PRINCIPAL),
-        "The principals whose keys sign ledger entries. They cannot approve.",
+        "The principals whose keys sign ledger entries. They can't approve changes.",
         default=(),
         trusted=Trusted("signs ledger entries", more, "ledger_signers"),
         more="A ledger branch needs at least one with a key that is not revoked.",
@@ -269,14 +269,14 @@ class ApprovalRule:
     )
     approvers: tuple[str, ...] = rule(
         listed(_PRINCIPAL),
-        "The principals who may approve.",
+        "The principals who can approve changes.",
         default=(),
         trusted=Trusted("approver", more),
-        unset="everybody with a key but ledger signers",
+        unset="everyone with a key except ledger signers",
     )
     required: int = rule(
         _PEOPLE,
-        "How many different people have to approve one change, {bounds}, unless a gate sets another number.",
+        "How many different people must approve a change, {bounds}, unless a gate sets a different number.",
         default=1,
         trusted=Trusted("people needed", less),
         more="At least this many approvers must have a key.",
@@ -286,19 +286,19 @@ class ApprovalRule:
         "How long an approval is valid, such as `7d`, `12h` or `30m`.",
         default=timedelta(days=7),
         trusted=Trusted("an approval lasts", more),
-        more="A number from 1 to 99999 with `d`, `h` or `m`.",
+        more="Write a number from 1 to 99999 with `d`, `h` or `m`.",
     )
     accounts: Mapping[str, str] = rule(
         keyed(_ACCOUNT, _PRINCIPAL, "The principal that owns this account."),
         "Which principal owns a forge account: `github:583231: ada@brain.example`.",
         default={},
         trusted=Trusted("account", any_other),
-        more="The number is the forge's id of the account, which it never reuses.",
+        more="The number is the account's id on the forge, which is never reused.",
         unset="none",
     )
     via_forge: tuple[Literal["reversible", "irreversible"], ...] = rule(
         listed(choice("reversible", "irreversible")),
-        "For which kinds of change a review on the forge counts as an approval.",
+        "The kinds of change for which a review on the forge counts as an approval.",
         default=("reversible",),
         trusted=Trusted("a review on the forge counts for", more),
         more=(
@@ -315,11 +315,11 @@ class ApprovalRule:
     )
     break_glass: tuple[str, ...] = rule(
         listed(_PRINCIPAL),
-        "The principals who may approve alone in an emergency.",
+        "The principals who can approve alone in an emergency.",
         default=(),
         trusted=Trusted("may approve alone in an emergency", more),
         more=(
-            "An [emergency](approvals.md#emergencies) never opens keys and rules, and a second person has to "
+            "An [emergency](approvals.md#emergencies) can't change keys and rules, and a second person must "
             "countersign it before the next apply."
         ),
         unset="none",
@@ -330,21 +330,21 @@ class ApprovalRule:
         default=(),
         trusted=Trusted("needs an approval, too", less),
         more=(
-            "`lossy`: a migration that removes types or properties of a graph that holds rows, or may hold some: "
-            "a plan without access to the graph cannot know; or a strategy with "
+            "`lossy` covers a migration that removes types or properties from a graph that has rows, or might have "
+            "some because the plan can't access it. It also covers a strategy with "
             "[`drop_first`](strategy-reference.md#a-compute-cluster-that-may-have-one-replica). A "
-            "[review](approvals.md#reviews-on-a-forge) counts for it. A mapping names "
-            "[gates](gates.md), such as `{irreversible: 2, lossy: 1}`; what it does not name asks for "
+            "[review](approvals.md#reviews-on-a-forge) counts for it. A mapping sets numbers for "
+            "[gates](gates.md), such as `{irreversible: 2, lossy: 1}`; all other gates require the number in "
             "`required`."
         ),
         unset="none; `[lossy]` in new repositories",
     )
     environments: Mapping[str, Mapping[str, int]] = rule(
         keyed(_NAME, _NUMBERS, "How many people each gate requires in this environment of `clusters`."),
-        "The numbers of people for an environment, which override those of `gates`.",
+        "The numbers of people for an environment, which override the numbers in `gates`.",
         default={},
         trusted=Trusted("people needed at gate", less, "numbers"),
-        more="`production: {lossy: 2}` gates `lossy` in that environment, also where `gates` does not list it.",
+        more="`production: {lossy: 2}` gates `lossy` in that environment, even if `gates` doesn't list it.",
         unset="none",
     )
     widening: tuple[str, ...] = rule(
@@ -360,12 +360,12 @@ class ApprovalRule:
     )
     max_deletes: int | None = rule(
         optional(whole(0, 10_000)),
-        "How many resources of any kind one merge may delete, {bounds}; with more, each delete needs an approval.",
+        "How many resources of any kind a merge can delete, {bounds}. If it deletes more, each delete needs approval.",
         default=None,
         trusted=Trusted("resources that a merge deletes without approvals", more),
         more=(
-            "Nothing is deleted before [all deletes are approved](gates.md#many-deletes). A "
-            "[review](approvals.md#reviews-on-a-forge) counts for those that a later plan can undo."
+            "The merge doesn't delete anything until [all deletes are approved](gates.md#many-deletes). A "
+            "[review](approvals.md#reviews-on-a-forge) counts for deletes that a later plan can undo."
         ),
         unset="no limit",
     )
@@ -375,20 +375,20 @@ class ApprovalRule:
             {
                 "percent": Row(
                     whole(0, 1000),
-                    "As a percentage of the rows that the approver saw, {bounds}; it also limits replaced rows.",
+                    "The percentage of the rows that the approver saw, {bounds}; it also limits replaced rows.",
                 ),
                 "rows": Row(
                     whole(0, 10**12),
-                    "As a number of rows, for growth only. With 0, only the percentage counts.",
+                    "The number of rows, for growth only. With 0, only the percentage counts.",
                     more="With 1000, an approval for 5 rows covers 1,005.",
                     unset="1000; 0 in new repositories",
                 ),
             },
         ),
-        "How many more rows than the approver saw an approval of a data change covers.",
+        "How much a graph can grow before its approval no longer counts.",
         default=DataGrowth(),
         trusted=Trusted("an approval covers growth of", _grows),
-        more=("[The larger of the two](approval-verification.md#data) counts. A graph that was empty must stay empty."),
+        more=("[The larger of the two](approval-verification.md#data) counts. An empty graph must stay empty."),
     )
 
     def numbers(self) -> dict[str, int]:
@@ -420,31 +420,27 @@ class ApplyRule:
         default=None,
         unset="1; 16 if the data is in a bucket",
     )
-    fail_fast: bool = rule(truth, "Whether an apply starts no more changes after the first failure.", default=False)
+    fail_fast: bool = rule(truth, "Whether an apply stops starting changes after the first failure.", default=False)
     node_timeout: timedelta = rule(
         _DURATION,
         "How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration.",
         default=timedelta(minutes=10),
-        more="Migrations and graph deletes, which cannot be rolled back, have [no limit](bot.md#interrupts).",
+        more="Migrations and graph deletes have [no limit](bot.md#interrupts), because they can't be rolled back.",
     )
     atomicity: Atomicity = rule(
         choice(*get_args(Atomicity)),
         "Whether a merge is applied completely or not at all (`atomic`), or as far as possible (`best_effort`).",
         default="atomic",
         more=(
-            "[Whole or not at all](atomic-merges.md) means that the bot takes back what was "
-            "prepared when a change of the merge fails. `gitops apply` applies what can land, unless it is called "
-            "with `--atomic`."
+            "With [`atomic`](atomic-merges.md), the bot rolls back the prepared changes if a change of the merge "
+            "fails. `gitops apply` applies as much as possible unless you pass `--atomic`."
         ),
     )
     queue: Queue = rule(
         choice(*get_args(Queue)),
-        "Whether waiting merges are applied one by one (`one_per_merge`), or all at once.",
+        "Whether waiting merges are applied one by one (`one_per_merge`) or all together (`coalesce`).",
         default="one_per_merge",
-        more=(
-            "One by one, in [the queue](changesets.md#the-queue), each merge has its own changeset; `coalesce` "
-            "applies all at once."
-        ),
+        more=("With `one_per_merge`, each merge in [the queue](changesets.md#the-queue) gets its own changeset."),
     )
     on_failure: OnFailure = rule(
         choice(*get_args(OnFailure)),
@@ -460,17 +456,17 @@ class ApplyRule:
         default="warn",
         trusted=Trusted("while drift is open, a merge has to", lambda _, after: after == "warn"),
         more=(
-            "`block` applies nothing until the [drift](drift.md#merges-while-drift-is-open) is settled. It needs a ledger "
-            "branch, and a change of it needs an approval."
+            "With `block`, merges wait until the [drift](drift.md#merges-while-drift-is-open) is settled. It needs a ledger "
+            "branch, and changing this rule needs an approval."
         ),
     )
     drain_grace: timedelta = rule(
         derived(wait),
-        "How long an atomic apply keeps data that left the cluster, such as `30s` or `5m`.",
+        "How long an atomic apply keeps removed data, such as `30s` or `5m`.",
         default=timedelta(0),
         more=(
-            "At most `999m`. The job waits so long, and keeps the lock; less where all "
-            "[servers](query-server.md#who-serves-what) have let go of them."
+            "At most `999m`. The job waits that long and keeps the lock, or less if all "
+            "[servers](query-server.md#who-serves-what) have stopped using the data."
         ),
     )
 
@@ -489,15 +485,15 @@ class ForgeRule:
         default=None,
         trusted=Trusted("forge", any_other, "forge_kind"),
         more="The kinds are `github`, `gitlab`, `gitea`, and `local` for a bare repository.",
-        unset="that of the CI job, else `local`",
+        unset="the CI job's forge, otherwise `local`",
     )
     project: str | None = rule(
         optional(_PROJECT),
-        "The forge's name of the repository, such as `brain/clusters`.",
+        "The repository's name on the forge, such as `brain/clusters`.",
         default=None,
         trusted=Trusted("project on the forge", any_other, "forge_project"),
         more="A CI job that sets its own project overrides this.",
-        unset="the path in the address of the remote",
+        unset="the path in the remote's address",
     )
     commands: Commands = rule(
         choice(*get_args(Commands)),
@@ -507,7 +503,7 @@ class ForgeRule:
             "permission for commands in comments",
             lambda before, after: less(*map(get_args(Commands).index, (before, after))),
         ),
-        more="It is `write`, `maintain` or `admin`.",
+        more="Use `write`, `maintain` or `admin`.",
     )
     checks: bool = rule(truth, "Whether problems are shown as a check with annotations.", default=True)
     deployments: bool = rule(truth, "Whether applies are shown as deployments.", default=True)
@@ -519,9 +515,9 @@ class ForgeRule:
     )
     templates: str | None = rule(
         optional(_PATH),
-        "The folder with this repository's own templates of comments.",
+        "The folder with this repository's own comment templates.",
         default=None,
-        more="See [templates of comments](comments.md).",
+        more="See [your own templates](comments.md#your-own-templates).",
         unset="none",
     )
 
@@ -533,17 +529,17 @@ class BotConfig:
     version: int = rule(_VERSION, f"The version of this file: `{VERSION}`.")
     repository: str | None = rule(
         optional(_LINE),
-        "A stable id of the repository, one line. Approvals are bound to it.",
+        "A stable id for the repository, on one line. Approvals are bound to it.",
         default=None,
         trusted=Trusted("repository", any_other),
-        more="Set it: copies of a repository have the same root commit.",
+        more="Set it, because copies of a repository have the same root commit.",
         unset="the root commit",
     )
     clusters: tuple[ClusterRule, ...] = rule(
         listed(mapping(ClusterRule)),
-        "The clusters of the repository: a list of mappings with `name` and `path`.",
+        "The repository's clusters: a list of mappings with `name` and `path`.",
         default=(),
-        more="Their names differ in more than case.",
+        more="Their names must differ in more than case.",
         unset="none",
     )
     ledger: LedgerRule = rule(
@@ -553,13 +549,13 @@ class BotConfig:
         mapping(ApprovalRule),
         "Who can approve changes.",
         default=ApprovalRule(),
-        more="All irreversible changes need an approval, and those of `gates`, `widening` and `max_deletes`.",
+        more="All irreversible changes need an approval, and so do changes that meet `gates`, `widening` or `max_deletes`.",
     )
     apply: ApplyRule = rule(mapping(ApplyRule), "How merges are applied.", default=ApplyRule())
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
     oidc: OidcRule = rule(
         OIDC_FORM,
-        "Which identity providers' tokens the query server and the bot API accept, besides their own.",
+        "Which identity providers' tokens the query server and the bot API accept in addition to their own.",
         default=OidcRule(),
     )
 

@@ -149,27 +149,27 @@ _RULES = _some(
             {
                 "actor": Row(
                     _TEMPLATE,
-                    "Who the holder of the token is in policies and logs; a claim in braces is filled in.",
-                    more="Such as `{sub}` or `github:{repository}`. It has at most one claim.",
+                    "The token holder's name in policies and logs. A claim in braces is replaced by its value.",
+                    more="For example, `{sub}` or `github:{repository}`. It can contain one claim.",
                 ),
                 "require": Row(
                     _REQUIRE,
-                    "The claims that a token must have, each with its value or a list of values.",
-                    more="Values are compared exactly. A claim that is a list must have one of them.",
+                    "The claims that a token must have, each with one value or a list of values.",
+                    more="Values are compared exactly. If a claim is a list, it must contain one of them.",
                     unset="none",
                 ),
                 "groups": Row(
                     listed(_TEMPLATE),
-                    "The groups of the holder, which policies name as `group:NAME`.",
-                    more='A claim in braces that is a list makes a group of each of its values: `["{groups}"]`.',
+                    "The token holder's groups, which policies refer to as `group:NAME`.",
+                    more='A claim in braces that is a list adds a group for each of its values: `["{groups}"]`.',
                     unset="none",
                 ),
                 "grants": Row(
                     _some(listed(choice(*Grant)), len(Grant)),
-                    "What the token is for: `query`, `bot_read` and `bot_write`.",
+                    "The uses that the token permits: `query`, `bot_read` and `bot_write`.",
                     more=(
                         "`query` is the [query server](query-server.md), where policies decide; the others are for "
-                        "[programs](server-reference.md#programs) that ask the bot."
+                        "[programs](server-reference.md#programs) that use the bot API."
                     ),
                 ),
             },
@@ -184,13 +184,13 @@ _ISSUER = mapping(
     {
         "issuer": Row(
             text(_is_issuer, "is not the address of an issuer: https://HOST/PATH, or http:// on this machine"),
-            "The identity provider, exactly as the claim `iss` of its tokens has it.",
+            "The identity provider, exactly as in the claim `iss` of its tokens.",
         ),
         "audience": Row(_AUDIENCE, "The value that the claim `aud` must have, or a list of values."),
-        "rules": Row(_RULES, "Who the holder of a token is, by its claims; the first rule that fits decides."),
+        "rules": Row(_RULES, "Rules that map a token's claims to an actor. The first rule that matches applies."),
         "algorithms": Row(
             _some(listed(choice(*ALGORITHMS)), len(ALGORITHMS)),
-            "The algorithms with which tokens may be signed.",
+            "The signature algorithms that tokens can use.",
             more=f"They are {', '.join(f'`{each}`' for each in ALGORITHMS)}.",
         ),
         "jwks": Row(
@@ -199,7 +199,7 @@ _ISSUER = mapping(
             unset="`jwks_uri` of its discovery document",
         ),
         "clock_tolerance": Row(
-            derived(_tolerance), "How far the clock of the issuer may differ, such as `30s`.", more="At most `5m`."
+            derived(_tolerance), "How far the issuer's clock can differ, such as `30s`.", more="At most `5m`."
         ),
     },
 )
@@ -214,7 +214,7 @@ class OidcRule:
         "The identity providers whose tokens the servers accept: a list of mappings.",
         default=(),
         trusted=Trusted("identity provider", any_other),
-        more="See [tokens of an identity provider](oidc.md).",
+        more="See [identity provider tokens](oidc.md).",
         unset="none",
     )
 

@@ -49,14 +49,14 @@ _EXPORT = Need(PolicyAction.EXPORT, Place.BRANCH)
 _CHANGE = Need(PolicyAction.CHANGE, Place.BRANCH)
 _INVOKE = Need(PolicyAction.INVOKE_QUERY, Place.QUERY)
 _LOAD = (
-    Need(PolicyAction.BRANCH_CREATE, Place.BRANCH, "if `from` makes it"),
+    Need(PolicyAction.BRANCH_CREATE, Place.BRANCH, "if `from` creates it"),
     _CHANGE,
 )
 _ASK = (
     Need(PolicyAction.READ, Place.BRANCH, "without `snapshot`"),
     Need(PolicyAction.READ, Place.COMMIT, "with `snapshot`"),
 )
-_FEED = (_READ, Need(PolicyAction.READ, Place.INHERITED, "if it begins before the branch was made"))
+_FEED = (_READ, Need(PolicyAction.READ, Place.INHERITED, "if it begins before the branch was created"))
 _RUN = (
     _INVOKE,
     Need(PolicyAction.READ, Place.BRANCH, "if the query reads"),

@@ -37,21 +37,21 @@ _LOAD = "split it, or load the rows from a file: gitops graph load GRAPH FILE"
 
 LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
-        "bytes": Limit(MAX_SOURCE_BYTES, Stage.PARSE, shown="bytes of a text, all its queries together"),
-        "levels": Limit(64, Stage.PARSE, shown="levels of blocks, calls and lists in each other"),
-        "characters": Limit(255, Stage.PARSE, shown="characters of a name"),
-        "digits": Limit(MAX_NUMBER_DIGITS, Stage.PARSE, shown="characters of a number"),
-        "steps": Limit(2**32 - 1, Stage.PARSE, shown="a bound of a hop"),
+        "bytes": Limit(MAX_SOURCE_BYTES, Stage.PARSE, shown="bytes in a query file"),
+        "levels": Limit(64, Stage.PARSE, shown="nesting depth of blocks, calls and lists"),
+        "characters": Limit(255, Stage.PARSE, shown="characters in a name"),
+        "digits": Limit(MAX_NUMBER_DIGITS, Stage.PARSE, shown="characters in a number"),
+        "steps": Limit(2**32 - 1, Stage.PARSE, shown="a hop bound"),
         "rows": Limit(2**64 - 1, Stage.PARSE, shown="`limit`"),
         "parameters": Limit(1000, fix=_LOAD),
-        "statements": Limit(1000, fix=_LOAD, shown="statements of a mutation"),
+        "statements": Limit(1000, fix=_LOAD, shown="statements in a mutation"),
         "bindings of node types": Limit(64),
         "hops": Limit(64),
-        "conditions": Limit(256, shown="conditions, those in braces and text searches included"),
+        "conditions": Limit(256, shown="conditions, including those in braces and text searches"),
         "`not` blocks": Limit(64),
-        "return items": Limit(1000, shown="return items, aggregates included"),
+        "return items": Limit(1000, shown="return items, including aggregates"),
         "order items": Limit(64, fix="order by fewer items"),
-        "items": Limit(10_000, fix="use a parameter", shown="items of a list literal"),
+        "items": Limit(10_000, fix="use a parameter", shown="items in a list literal"),
     }
 )
 """The limits of a query by what they are about, as messages say it."""
