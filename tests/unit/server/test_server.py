@@ -136,8 +136,8 @@ def test_numbers_of_the_page_are_those_of_the_code() -> None:
     address, retry = ListenAddress("h", 1), RetryPolicy()
     told = (
         f"A connection lasts {address.connection_s:.0f} seconds at most",
-        f"there are {address.max_connections} at once",
-        f"request has {http._HEAD_BYTES // 1024} KiB",
+        f"at most {address.max_connections} are open at once",
+        f"Request headers are limited to {http._HEAD_BYTES // 1024} KiB",
         f"a body above {ServerSettings(address, {}, ()).max_body_bytes // 2**20} MiB",
         f"random secret of {serve._SHORTEST} characters or more",
         f"after {retry.first.seconds}, 20, 40 … seconds, at most {retry.longest.seconds // 60} minutes",
