@@ -166,7 +166,7 @@ def test_numbers_of_the_prose_are_those_of_the_code():
         (options.deleted_share, "a fifth of deleted rows"),
         ((options.scalar_rows, options.text_rows, options.vector_rows), "from 1,000 rows"),
         (Retention().grace, "the grace period of one hour"),
-        (plan._BETTER, "at most a twentieth of the first one's nodes"),
+        (plan._BETTER, "less than a twentieth of the first one's nodes"),
         ((search._K1, search._B), "with k1 = 1.2 and b = 0.75"),
         (searching._FUSION_K, "1 / (60 + rank)"),
         ((search._PROBES, search._REFINE), "100 probes, 20-fold refined"),
