@@ -406,7 +406,7 @@ def test_every_page_is_reached_from_the_overview():
         ("README.md", f"{MAX_SOURCE_BYTES // 2**20} MiB"),
         ("schema.md", str(schemas.MAX_VECTOR_DIMENSION)),
         ("schema.md", str(schemas.MAX_CARDINALITY)),
-        ("schema.md", f"are reported | {MAX_PROBLEMS} "),
+        ("schema.md", f"reported problems | {MAX_PROBLEMS} "),
         ("schema.md", f"a number | {MAX_NUMBER_DIGITS} characters"),
         ("schema.md", f"a pattern | {pattern.MAX_PATTERN} characters, repeats of {pattern.MAX_REPEAT}"),
         ("schema.md", f"groups {pattern.MAX_GROUPS} deep"),
