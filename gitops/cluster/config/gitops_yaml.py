@@ -423,9 +423,9 @@ class ApplyRule:
     fail_fast: bool = rule(truth, "Whether an apply stops starting changes after the first failure.", default=False)
     node_timeout: timedelta = rule(
         _DURATION,
-        "How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration.",
+        "How long an apply waits for one change, such as `10m` or `1h`; it doesn't apply to migrations.",
         default=timedelta(minutes=10),
-        more="Migrations and graph deletes have [no limit](bot.md#interrupts), because they can't be rolled back.",
+        more="Graph deletes have [no limit](bot.md#interrupts) either, because neither can be rolled back.",
     )
     atomicity: Atomicity = rule(
         choice(*get_args(Atomicity)),
