@@ -1,1 +1,1 @@
-"""The command line: arguments to requests, and the only place that builds real adapters."""
+"""The command line. It turns arguments into requests, and is the only place that builds real adapters."""

@@ -1,13 +1,13 @@
 """`approve`, `revoke` and `countersign`: show the subjects of the signatures, ask for confirmation, and sign.
 
-1. On a terminal the command shows the subject and asks. The signed digest is that of the shown subject.
+1. On a terminal, the command shows the subject and asks. It signs the digest of the subject that it showed.
 2. Without a terminal the command must identify the subject: the plan by its digest (`--plan`), an approval by its
    commit (`--commit`). Otherwise it only shows the subject, with the command that signs it.
-3. On a terminal, an identified subject is shown and confirmed too, because the command may have been copied from a text
-   that others edited; `--yes` skips the question.
-4. `approve` takes several changes, also of several clusters: all are shown, confirmed once, signed one by one, and
-   pushed together. Changes found by `--all` are never signed unseen: that needs a terminal, or the command that it
-   prints.
+3. On a terminal, an identified subject must also be confirmed, because the command may have been copied from a text
+   that others can edit; `--yes` skips the question.
+4. `approve` takes several changes, which can belong to different clusters. All are shown, confirmed once, signed one by
+   one, and pushed together. `--all` never signs changes that were not reviewed. It needs a terminal, or prints the
+   command that signs the changes that it found.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from gitops.repository.wiring.local import LocalRepository
 
 NOT_RECORDED = 3
-"""The exit code of a revocation that counts, and that no entry of the ledger records yet."""
+"""Exit code for a valid revocation that is not recorded in a ledger entry yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A change selected by the command as `word`: the address, optionally after its cluster and a slash."""
+    """A change selected by the argument `word`: an address, optionally after a cluster and a slash."""
 
     word: str
     cluster: str
     change: ChosenChange
 
     def shown(self, about: ApprovalSubject) -> _Chosen:
-        """Bind the change to the shown state; values given in the command are kept."""
+        """Bind the change to the state that was shown. Values given on the command line take precedence."""
         change, planned = self.change, about.plan.change(about.address)
         seen = None if planned is None or planned.seen is None else planned.seen.rows
         rows = seen if change.rows is None else change.rows
@@ -108,7 +108,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         chosen = [each.shown(subject) for each, subject in zip(chosen, about, strict=True)]
         if not _confirmed(options, seen, _approve_words(chosen, about, options), named=named, others=others):
             return shared.FAILED if _on_terminal(options) else shared.USAGE
-        # A person took their time: what is signed is planned on what the remote has now.
+        # The user may have taken a while to confirm, so the plan to sign is made from the current state of the remote.
         local.relist()
     signed = sign_approvals([each.change for each in chosen], emergency=options.reason)
     return _show_outcomes(_with_remedies(signed, chosen, options), options, others)
@@ -157,7 +157,7 @@ def _choose_cluster(options: argparse.Namespace) -> None:
 
 
 def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]:
-    """Return the changes that the command names, with the plans and rows that it binds them to."""
+    """Return the changes given on the command line, with the plans and row counts that the command binds them to."""
     found: dict[tuple[str, Address], _Chosen] = {}
     known = {rule.name for rule in local.clusters()}
     for word in options.resources:
@@ -184,9 +184,9 @@ def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]
 
 
 def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
-    """Return the changes of all clusters that the person may approve, and the reasons for the rest.
+    """Return the changes of all clusters that the person may approve, and the reasons why others are left out.
 
-    None if a cluster has errors.
+    Returns None if a cluster has errors.
     """
     from gitops.cluster.approving.approve import missing_approvals
     from gitops.repository.wiring.repository import read_public_key
@@ -211,9 +211,9 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
         missing = missing_approvals(_workspace(options, local, rule), public_key)
 
         def name(address: Address, cluster: str = rule.name) -> str:
-            """Return the name of a resource for a command.
+            """Return a resource's name for use in a command.
 
-            It includes the cluster if there are several and the name is not that of the cluster itself.
+            The name includes the cluster if there are several clusters, unless the resource is the cluster itself.
             """
             alone = len(rules) == 1 or (not rules_of(address).in_folder and address.name == cluster)
             return address if alone else f"{cluster}/{address}"
@@ -228,7 +228,7 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
 
 
 def _public_key(local: LocalRepository) -> str | None:
-    """Return the public key for signing, if it can be read without signing."""
+    """Return the public key for signing, if it can be read without signing anything."""
     from gitops.repository.wiring.repository import read_public_key
 
     with suppress(GitopsError):
@@ -249,7 +249,7 @@ def _workspace(options: argparse.Namespace, local: LocalRepository, rule: Cluste
 
 
 def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str, str]:
-    """Map each of these names to the value of an option: `NAME=VALUE`, or `VALUE` for a single name.
+    """Map each name to its value of an option: `NAME=VALUE`, or `VALUE` if there is a single name.
 
     Raises UsageError `usage_error`.
     """
@@ -265,7 +265,7 @@ def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str,
 
 
 def _approve_words(chosen: list[_Chosen], about: list[ApprovalSubject], options: argparse.Namespace) -> list[str]:
-    """Return the command that signs the shown subjects: each change by name with its rows, and each cluster's plan."""
+    """Return the command that signs the shown subjects, with the rows of each change and the plan of each cluster."""
     words = ["approve", *(each.word for each in chosen)]
     words += [] if options.reason is None else ["--break-glass", "--reason", options.reason]
     for each in chosen:
@@ -284,7 +284,10 @@ def _show_outcomes(
     options: argparse.Namespace,
     others: tuple[Diagnostic, ...] = (),
 ) -> int:
-    """Print each approval, and why `others` were left out; one alone as every command prints it."""
+    """Print each approval and the reasons why `others` were left out.
+
+    A single outcome is printed like that of any command.
+    """
     if len(outcomes) == 1 and not others:
         return shared.show(outcomes[0], options)
     ok = all(each.ok for each in outcomes)
@@ -337,7 +340,7 @@ def _for_others(problems: Iterable[Diagnostic], options: argparse.Namespace, clu
 
 
 def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool = False, verbose: bool = False) -> str:
-    """Return the description of each change; a plan shared by several changes is shown once, below the last one."""
+    """Describe each change. A plan that several changes share is shown once, below the last of them."""
     subjects = [each.about if isinstance(each, ApproveOutcome) and each.approval is None else None for each in outcomes]
     texts = []
     for at, (each, subject) in enumerate(zip(outcomes, subjects, strict=True)):
@@ -359,12 +362,12 @@ def _left_out(others: tuple[Diagnostic, ...], options: argparse.Namespace) -> st
 
 
 def revoke(options: argparse.Namespace) -> DecisionOutcome | int:
-    """`gitops revoke`."""
+    """`gitops revoke`: withdraw an approval."""
     return _decide(options, DecisionKind.REVOKE)
 
 
 def countersign(options: argparse.Namespace) -> DecisionOutcome | int:
-    """`gitops countersign`."""
+    """`gitops countersign`: sign a recorded change after the fact."""
     return _decide(options, DecisionKind.COUNTERSIGN)
 
 
@@ -410,11 +413,10 @@ def _confirmed(
     named: bool,
     others: tuple[Diagnostic, ...] = (),
 ) -> bool:
-    """Show the subject `seen`, and return whether the user confirms all of it.
+    """Show the subjects `seen`, and return whether the user confirms all of them.
 
-    `named` means that the command identified it.
-
-    Without a terminal, the command that identifies it is shown: `words` after `gitops`.
+    `named` means that the command line identified them. Without a terminal, print the command that identifies them:
+    `gitops` followed by `words`.
     """
     if not _on_terminal(options):
         *first, last = seen
@@ -422,7 +424,7 @@ def _confirmed(
         command = shlex.join(["gitops", *words])
         path = "" if first else words[1]
         problems.add(Code.APPROVAL_NOT_CONFIRMED, path, f"to sign what is shown above, run: {command}")
-        # An approver sees what the signature covers, with --quiet too.
+        # Approvers always see what the signature covers, even with --quiet.
         options.quiet = False
         _show_outcomes([*first, replace(last, diagnostics=tuple(problems))], options, others)
         return False

@@ -1,4 +1,4 @@
-"""`gitops log`, `gitops audit` and `gitops ledger repair`: show the entries of a ledger branch, verify and repair them."""
+"""`gitops log`, `gitops audit` and `gitops ledger repair`: show, verify and repair the entries of a ledger branch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MAX_FILE = 1 << 30
 
 
 def log(options: argparse.Namespace) -> int:
-    """`gitops log`. Exit code 1 if a shown entry does not verify, or if the ledger was rewound."""
+    """`gitops log`. Exits 1 if a shown entry cannot be verified, or if the ledger was rewound."""
     local = _open_branch_ledgers(options)
     rule = local.rule(options.cluster, options.config)
     head = _head(local, rule)
@@ -80,7 +80,7 @@ def log(options: argparse.Namespace) -> int:
 
 
 def audit(options: argparse.Namespace) -> int:
-    """`gitops audit`. Exit code 1 for findings, 2 for options that do not go together."""
+    """`gitops audit`. Exits 1 if there are findings, and 2 if options contradict each other."""
     form = options.format or ("json" if options.json else "text")
     begins = options.since is not None or options.pin is not None or options.witness
     problem = ""
@@ -120,7 +120,10 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
-    """Return the repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
+    """Return the repository of the command.
+
+    Raises UsageError for a ledger in a folder, because it has no entries.
+    """
     try:
         return repository_of(options) or shared.open_repository(options, offline=True)
     except UsageError as error:
@@ -150,7 +153,7 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
 
     since, text = None, options.since
     if text is not None:
-        # The number of an entry, its commit, or a prefix of that.
+        # An entry number, a commit id, or a prefix of one.
         chain = entry_ids(local.git, head)
         found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
         if text.isascii() and text.isdigit() and 1 <= int(text) <= len(chain):
@@ -192,7 +195,7 @@ def _run(local: LocalRepository, rule: ClusterRule, head: str, scope: AuditScope
 def _head(local: LocalRepository, rule: ClusterRule) -> str:
     """Return the head of the ledger branch.
 
-    Raises IntegrityError `ledger_diverged` if it is gone, otherwise `ledger_missing`.
+    Raises IntegrityError `ledger_diverged` if the branch was deleted, otherwise `ledger_missing`.
     """
     heads = local.heads(rule)
     known = heads.known()
@@ -204,7 +207,7 @@ def _head(local: LocalRepository, rule: ClusterRule) -> str:
 
 
 def _local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesses:
-    """Return the heads that the clone saw before, and all approvals and decisions that it has."""
+    """Return the ledger heads that this clone saw earlier, and all approvals and decisions that it contains."""
     heads = local.heads(rule)
     known = heads.known()
     seen = {heads.seen_ref: known.seen, "the note beside the refs": known.note, heads.ref: known.branch}
@@ -214,7 +217,7 @@ def _local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesse
 
 
 def _check_seen(local: LocalRepository, rule: ClusterRule, head: str) -> None:
-    """Raise IntegrityError `ledger_diverged` if a head that was seen here is not an entry of the ledger any more."""
+    """Raise IntegrityError `ledger_diverged` if the ledger no longer contains a head that this clone saw earlier."""
     entries = LedgerEntries(local.git, head)
     _check_fetched(local, rule, head)
     for where, commit in _local_witnesses(local, rule).seen.items():
@@ -224,7 +227,7 @@ def _check_seen(local: LocalRepository, rule: ClusterRule, head: str) -> None:
 
 
 def _check_fetched(local: LocalRepository, rule: ClusterRule, head: str) -> None:
-    """Raise GitopsError `ledger_behind` if newer entries were seen here than this clone ever fetched."""
+    """Raise GitopsError `ledger_behind` if this clone once saw newer entries than the ones it has fetched."""
     remote, repository, heads = local.remote, local.git, local.heads(rule)
     seen = heads.known().seen
     if not isinstance(remote, TrackingRemote) or seen in (None, head) or repository.resolve(seen) is None:
@@ -237,7 +240,7 @@ def _check_fetched(local: LocalRepository, rule: ClusterRule, head: str) -> None
 
 
 def _copies(local: LocalRepository, rule: ClusterRule, names: list[str]) -> dict[str, str]:
-    """Return the heads that other copies have, and have seen; fetches them.
+    """Fetch the ledger from other copies, and return the heads that they have now and had earlier.
 
     Raises RemoteError, GitopsError `witness_unproven`.
     """
@@ -258,10 +261,9 @@ def _copies(local: LocalRepository, rule: ClusterRule, names: list[str]) -> dict
 
 
 def _accept(local: LocalRepository, rule: ClusterRule, head: str, wanted: str) -> AuditReport:
-    """Verify the ledger without earlier knowledge, then replace the remembered head with its head.
+    """Verify the ledger without relying on remembered heads, then remember its current head.
 
-    Raises UsageError if `wanted` is not the full id of the head, because operators have to check which head they
-    accept.
+    Raises UsageError if `wanted` is not the full id of that head, because operators must check which head they accept.
     """
     if wanted != head:
         raise UsageError(Code.USAGE_ERROR, f"--accept requires the full id of the head, which is {head}")
@@ -285,9 +287,10 @@ def _accept(local: LocalRepository, rule: ClusterRule, head: str, wanted: str) -
 
 
 def _statement_writer(local: LocalRepository, folder: str | None, *, sign: bool) -> Callable[[VerifiedEntry], None]:
-    """A function that writes the statement of a verified entry: signed or not, into a folder or on standard output.
+    """Return a function that writes the statement of a verified entry, into a folder or to standard output.
 
-    Raises UsageError `signing_key_missing`, OSError; the function raises GitopsError `signing_failed`, OSError.
+    With `sign`, the statement is signed. Raises UsageError `signing_key_missing` and OSError; the returned function
+    raises GitopsError `signing_failed` and OSError.
     """
     key = local.git.signing_key() if sign else None
     if sign and key is None:
@@ -315,7 +318,10 @@ def _statement_writer(local: LocalRepository, folder: str | None, *, sign: bool)
 
 
 def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Namespace) -> int:
-    """Print whether each envelope of a file (one, or one on each line) is good; exit code 1 if any is not."""
+    """Print for each envelope in a file whether it is valid. The file contains one envelope, or one per line.
+
+    Returns exit code 1 if any envelope is invalid.
+    """
     entries = LedgerEntries(local.git, head)
     trust, newest = entry_trust(local.git, head), read_verified_entry(local.git, head).entry
     now = ledger_time(local.clock.now(), newest)
@@ -350,7 +356,7 @@ def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Names
 
 
 def _envelopes(data: bytes) -> list[bytes]:
-    """Return the envelopes of a file, which is one envelope or has one on each line."""
+    """Split a file into its envelopes: a single envelope, or one per line."""
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2:  # noqa: PLR2004 - more than one
         return lines
@@ -362,7 +368,7 @@ def _envelopes(data: bytes) -> list[bytes]:
 
 
 def _file_bytes(path: str) -> bytes:
-    """Return a file that the operator named. Raises UsageError `source_missing`, `source_too_large`."""
+    """Read a file given on the command line. Raises UsageError `source_missing`, `source_too_large`."""
     place = Path(path)
     if not place.is_file():
         raise UsageError(Code.SOURCE_MISSING, f"{path} does not exist", path=path)
@@ -372,7 +378,7 @@ def _file_bytes(path: str) -> bytes:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Replace a file in one step, so that no reader sees half of it. Raises OSError."""
+    """Replace a file atomically, so that readers never see a partial file. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(data)
@@ -381,15 +387,16 @@ def _write_whole(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-# -- `gitops ledger repair`: back to the newest good entry -------------------------------------------------------------
+# -- `gitops ledger repair`: back to the newest valid entry ------------------------------------------------------------
 
 _GONE = "none"
 
 
 def repair(options: argparse.Namespace) -> int:
-    """Show the damage with the command that repairs it (exit code 1), or repair it where both ids are given.
+    """Repair the ledger if both ids are given. Otherwise show the damage and the command that repairs it, and exit 1.
 
-    Raises UsageError `usage_error`, `actor_required`, GitopsError `ledger_repair_refused`, and as the ledger does.
+    Raises UsageError `usage_error` and `actor_required`, GitopsError `ledger_repair_refused`, and the errors of the
+    ledger.
     """
     if (options.old is None) != (options.new is None):
         fix = "to see the damage and the command that repairs it: gitops ledger repair"
@@ -429,7 +436,7 @@ def repair(options: argparse.Namespace) -> int:
 
 
 def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> None:
-    """Return the problem, and the command that repairs it."""
+    """Print the damage and the command that repairs it."""
     if damage is None:
         if options.json:
             shared.show_form({"ok": True, "cluster": cluster, "problems": []})

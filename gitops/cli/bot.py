@@ -1,7 +1,8 @@
-"""`gitops bot`: handles one event of a forge in one run, as a step of a CI job.
+"""`gitops bot`: handles one forge event per run, as a step of a CI job.
 
-Every verb can be repeated; existing objects are not created again. Without a token, `plan` and `verify` neither query
-the forge nor write to it: they plan from git and the ledger, and print. The other verbs fail.
+Every verb can be repeated safely, because objects that exist are not created again. Without a token, `plan` and
+`verify` don't access the forge; they use only git and the ledger, and print their results. The other verbs fail without
+a token.
 """
 
 from __future__ import annotations
@@ -52,16 +53,19 @@ if TYPE_CHECKING:
     from gitops.forge.client import Traffic
 
 _MAX_EVENT = 32 * 1024 * 1024
-# Without a token the authors of a change are unknown, and nothing may be carried out on a guess.
+# Without a token, the authors of a change are unknown, and the bot must not apply anything based on a guess.
 _NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep", "tick"})
 _WRITE_LEDGER = frozenset({"command", "apply", "sweep", "tick"})
 _ANONYMOUS = Person("gitops", "gitops@localhost")
 _MAX_SUMMARY = 1024 * 1024
-"""Bytes of the summary of one step: https://docs.github.com/en/actions/reference/limits."""
+"""Maximum size of one step's summary in bytes: https://docs.github.com/en/actions/reference/limits."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """`gitops bot plan`, `command`, `apply`, `verify`, `drift`, `sweep` and `tick`: print each line as it is logged."""
+    """`gitops bot plan`, `command`, `apply`, `verify`, `drift`, `sweep` and `tick`.
+
+    Prints each line when it is logged.
+    """
     with heeding_signals() as cancel:
         return _run(options, cancel)
 
@@ -78,7 +82,7 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
 
     def log(line: LogLine) -> None:
         lines.append(line)
-        # It begins with a fixed word, so that no text in it is a workflow command to the runner of the job.
+        # Each line begins with a fixed word, so that the CI runner never takes its text for a workflow command.
         if not options.json and not (options.quiet and line.result is RunResult.DONE):
             say_now(f"gitops: {redact(line.text)}")
 
@@ -119,7 +123,7 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
 
 
 def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -> Event:
-    """Return the event of the run: from a file, from the CI job, or else started by hand.
+    """Return the event that this run handles: from a file, from the CI job, or one for a manual start.
 
     Raises UsageError `usage_error`.
     """
@@ -160,7 +164,7 @@ def _bot(
     event: Event,
     reports: list[ClusterReport],
 ) -> tuple[Bot, Traffic | None]:
-    """The bot of this run, which adds its reports to `reports`, and the counter of its calls of the forge, if it makes any.
+    """Build the bot of this run, which appends its reports to `reports`, and the counter of its forge calls, if any.
 
     Raises GitopsError if the repository or the forge cannot be used.
     """
@@ -182,14 +186,14 @@ def _bot(
         forge = SilentForge(_request_of_job(environ, found.kind, event, local.default_ref))
     else:
         forge, traffic = open_forge(found, time.sleep, local.clock)
-    # Entries of the ledger need a real name and key; kept plans may carry any name.
+    # Ledger entries need a real name and key; stored plans can have any name.
     person = local.git.person() if verb in _WRITE_LEDGER else local.git.person_or_none() or _ANONYMOUS
     bot = bot_of(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
     return bot, traffic
 
 
 def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default_ref: str) -> tuple[ChangeRequest, ...]:
-    """Return the request of a job without a token: its number and head from the event, its target from the job."""
+    """Return the change request of a job without a token: number and head from the event, target from the job."""
     if not isinstance(event, RequestEvent):
         return ()
     row = FORGES[kind]
@@ -212,14 +216,14 @@ def _request_of_job(environ: Mapping[str, str], kind: str, event: Event, default
 def _write_outputs(
     environ: Mapping[str, str], result: RunResult, reports: Sequence[ClusterReport], redact: Callable[[str], str]
 ) -> None:
-    """Write the summary page and the outputs of a CI job, to the files that the runner specifies.
+    """Write the summary page and the outputs of a CI job to the files that the runner specifies.
 
-    Gitea and Forgejo set the same variables as GitHub. A value is framed by a random delimiter, so that no text in it
-    can end it and begin a new one. Raises OSError for a file that cannot be written. Source:
+    Gitea and Forgejo set the same variables as GitHub. A value is enclosed in a random delimiter, so that text in a
+    value cannot end it and start another one. Raises OSError for a file that cannot be written. Source:
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#multiline-strings
     """
     if environ.get("GITHUB_STEP_SUMMARY") and reports:
-        # Reports that do not fit are left out as a whole, and counted in a last line.
+        # Reports that don't fit are omitted completely; a last line gives their number.
         parts: list[str] = []
         room = _MAX_SUMMARY - 1024
         for report in reports:

@@ -77,9 +77,9 @@ def list_all(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """`gitops changeset show`. With `--exit-code`, the exit code is the outcome of the changeset, as for `watch`.
+    """`gitops changeset show`. With `--exit-code`, the exit code is the changeset's outcome, as for `watch`.
 
-    The files of a ledger count, regardless of its commit messages; a contradicting message is reported.
+    The ledger files are authoritative, not the commit messages; a message that contradicts them is reported.
     """
     wanted, problems = _wanted(options, latest=options.latest), Diagnostics()
     runs: dict[str, RunRecord] = {}
@@ -123,7 +123,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) -> int:
-    """`gitops changeset watch`. Problems are printed on standard error, so that each line of the output is an item."""
+    """`gitops changeset watch`. Problems are printed on standard error, so that every line of output is an item."""
     wanted = _wanted(options)
 
     def emit(item: StreamItem) -> None:
@@ -153,7 +153,7 @@ def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) 
 
 
 def usual_pacing() -> changesets.Pacing:
-    """Return the default pacing of a command."""
+    """Return the default polling intervals of a command."""
     return changesets.Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
 
 
@@ -179,7 +179,7 @@ def fail(options: argparse.Namespace) -> int:
 
 
 def retry(options: argparse.Namespace) -> int:
-    """`gitops changeset retry`: an apply whose changeset is the next attempt. Raises ConflictError `changeset_state_invalid`."""
+    """`gitops changeset retry`: apply again, as the next attempt. Raises ConflictError `changeset_state_invalid`."""
     _check_key(options.key)
     ledger = (opened := _open(options, writes=True)).ledger
     (record,) = changesets.find_changesets(ledger, changesets.WatchedChangeset(options.key))
@@ -212,7 +212,7 @@ def retry(options: argparse.Namespace) -> int:
 
 
 def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems: Diagnostics) -> dict[str, RunRecord]:
-    """Return the runs of these changesets by key; with a `file`, draw the only one there. Raises UsageError."""
+    """Return the runs of these changesets by key. With `file`, draw the only run there. Raises UsageError."""
     if file and len(records) > 1:
         detail = f"--gantt {file}: {len(records)} changesets were found, but a chart shows only one"
         fix = "select one by its key; to list the keys: gitops changeset list --all"
@@ -249,7 +249,7 @@ def _time_over(wanted: changesets.WatchedChangeset, exists: bool, opened: _Opene
 
 
 def _waits_for_approvals(wanted: changesets.WatchedChangeset, opened: _OpenedLedger) -> GitopsError | None:
-    """Return the approvals that a merge without a changeset waits for, if any."""
+    """Return the error for a merge that has no changeset because it waits for approvals; otherwise None."""
     commit = wanted.commit or ""
     if not commit or not (waiting := opened.waiting(commit)):
         return None
@@ -268,7 +268,10 @@ def _code_of(error: GitopsError) -> int:
 
 
 def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.WatchedChangeset:
-    """Return the selected changeset. Raises UsageError for none, and for a text that is not a key."""
+    """Return the selected changeset.
+
+    Raises UsageError if none is selected, or if the argument is not a changeset key.
+    """
     if options.key is not None:
         _check_key(options.key)
     elif options.commit is None and not latest:
@@ -278,9 +281,9 @@ def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.
 
 
 def _commit(options: argparse.Namespace) -> str:
-    """Return the whole id of `--commit`, which a clone need not have.
+    """Return the full id of `--commit`. The commit may be missing from this clone.
 
-    Raises UsageError for a name that means no commit here.
+    Raises UsageError for a name that does not resolve to a commit here.
     """
     given: str = options.commit
     local = None if is_object_id(given) else repository_of(options)
@@ -305,9 +308,11 @@ def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _OpenedLedger:
-    """A cluster and its ledger. `moved_on` returns whether its branch has other cluster content than a commit.
+    """A cluster and its ledger.
 
-    `idle` is as in `WatchRules`: for a folder the lock decides, and behind a branch a job may start later. `waiting`
+    `moved_on` returns whether the cluster content on its branch differs from that of a commit.
+
+    `idle` is as in `WatchRules`: for a folder, the lock decides; for a branch, a job can still start later. `waiting`
     returns the changes of a merge that wait for approvals.
     """
 

@@ -1,4 +1,4 @@
-"""The workspaces of the commands on one cluster, in a cluster folder or on a branch ledger; and `plan`."""
+"""`plan` and the other commands on one cluster, with their workspaces in a cluster folder or on a branch ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITHOUT_EFFECTS = {
     "wait_serving": "waits for servers to serve the applied revision, but a dry run applies nothing",
 }
 _NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
-"""The exit codes of an apply that went well, where servers do not follow."""
+"""Exit codes of an apply that succeeded but whose result the servers don't serve."""
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def to_read(options: argparse.Namespace) -> tuple[Workspace]:
-    """Return the workspace on a branch ledger if one governs the cluster, otherwise on the folder."""
+    """Return the workspace on a branch ledger if the cluster has one, otherwise on the folder."""
     local = repository_of(options)
     if local is None:
         return (folder_of(options, None),)
@@ -45,7 +45,10 @@ def to_read(options: argparse.Namespace) -> tuple[Workspace]:
 
 
 def to_write(options: argparse.Namespace) -> tuple[Workspace]:
-    """Return the same with the actor that a ledger entry needs. Raises UsageError `actor_required`."""
+    """Return the same workspace as `to_read`, plus the actor that ledger entries require.
+
+    Raises UsageError `actor_required`.
+    """
     actor, local = actor_of(options), repository_of(options)
     if local is None:
         return (folder_of(options, actor),)
@@ -62,7 +65,7 @@ def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
 
 
 def validate(options: argparse.Namespace) -> ValidateOutcome:
-    """`gitops validate`: a cluster folder, and `gitops.yaml` of the checkout around it."""
+    """`gitops validate`: check a cluster folder, and the `gitops.yaml` of the repository that contains it."""
     from gitops.cluster.config.checkout import check_rules
     from gitops.cluster.config.folder import FolderTree
     from gitops.cluster.session.validate import validate as run
@@ -88,7 +91,7 @@ def plan(options: argparse.Namespace) -> int:
     if outcome.strategies is not None:
         from gitops.compute.ticks.what_if import Reach, with_what_if
 
-        # A change request is of others: it does not say where this machine connects to.
+        # Other people write a change request, so it must not choose the hosts that this machine connects to.
         outcome = with_what_if(workspace, outcome, Reach.DECLARED if options.request is None else Reach.APPLIED)
     code = _show_plan(outcome, options)
     waiting = outcome.plan is not None and bool(outcome.plan.changes)
@@ -127,7 +130,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> VerbOutcome | int:
-    """`gitops status`: one cluster, or all of a repository that has several, one line each."""
+    """`gitops status`: one cluster in detail, or all clusters of a repository with one line each."""
     from gitops.cluster.session.status import status as run
 
     local = repository_of(options)
@@ -153,7 +156,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
 
 
 def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
-    """Return the status of a cluster, with `serving` as there.
+    """Return the status of a cluster; `serving` as in `status`.
 
     An unreadable ledger is a problem of this cluster only.
     """
@@ -172,9 +175,8 @@ def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = Fals
 def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
     """`gitops apply`.
 
-    On a ledger branch, an approved location change of the cluster comes first; if it fails, the run ends.
-
-    `again` is a failed changeset, of which this is the next attempt.
+    On a ledger branch, an approved location change of the cluster comes first; if it fails, the run ends. `again` is a
+    failed changeset to retry.
     """
     from gitops.cli.progress import heeding_signals, watching
 
@@ -234,7 +236,7 @@ def _applied(
 
 
 def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
-    """Return the workspace with the run options of the command line; the rest comes from `gitops.yaml`."""
+    """Return the workspace with run options from the command line; the others come from `gitops.yaml`."""
     return replace(
         workspace,
         workers=options.parallel or workspace.workers,
@@ -247,7 +249,7 @@ def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
 
 
 def import_cluster(options: argparse.Namespace) -> VerbOutcome:
-    """`gitops import`. Raises UsageError `usage_error` for a folder with `--adopt`."""
+    """`gitops import`. Raises UsageError `usage_error` if `--adopt` is used with a folder."""
     from gitops.cluster.apply.refresh import import_cluster as run
 
     actor, local = actor_of(options), repository_of(options)
@@ -268,9 +270,9 @@ def planning_workspace(options: argparse.Namespace) -> Workspace:
 
 
 def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
-    """Return the workspace to plan, and whether `approve` with the same options is about the same plan.
+    """Return the workspace to plan, and whether `approve` with the same options would refer to the same plan.
 
-    A change request is planned for the run by which the bot will apply it.
+    A change request is planned in the same way as the bot will apply it.
     """
     local = repository_of(options)
     if local is None:

@@ -1,4 +1,4 @@
-"""`gitops completion` and `gitops manual`: scripts for shells and a manual page, made from the table of commands."""
+"""`gitops completion` and `gitops manual`: generate shell scripts and a manual page from the table of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gitops.cli.commands.cluster import HELP
 from gitops.cli.main import EVERYWHERE
 from gitops.cli.shared import OK, say
 
-# Behind `help` come the same words as without it.
+# `help` is followed by the same words as the command line without it.
 _PATHS = tuple(each for each in COMMANDS if each is not HELP)
 _ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
 _BASH = """\
@@ -49,7 +49,7 @@ end
 
 
 def completion(options: argparse.Namespace) -> int:
-    """`gitops completion`. File names are completed where nothing else fits."""
+    """`gitops completion`. The scripts complete file names if nothing else matches."""
     say({"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[options.shell]())
     return OK
 
@@ -60,7 +60,7 @@ def zsh_script() -> str:
 
 
 def bash_script() -> str:
-    """Return the script for bash, where an option with any value is followed by the names of files."""
+    """Return the bash script. Options that accept any value are followed by file names."""
     everywhere = [name for each in EVERYWHERE for name in each.names]
     paths, values, files, words = [], [], ['" --as"'], []
     words.append(_case("", [command.name for command in COMMANDS] + everywhere + ["--help", "--version"]))
@@ -93,7 +93,7 @@ def fish_script() -> str:
 
 
 def _offers(path: str, commands: Iterable[Command]) -> list[str]:
-    """Return the commands below a path; files do not fit there."""
+    """Return the commands below a path, where file names would make no sense."""
     at = _quoted(f"__gitops_at {path}")
     return [f"complete -c gitops -n {at} -f -a {each.name} -d {_quoted(each.summary)}" for each in commands]
 
@@ -116,7 +116,7 @@ def _options(path: str, arguments: Iterable[Argument]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as one word of fish."""
+    """Quote a text as one fish word."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -170,5 +170,5 @@ def _entry(label: str, meaning: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """Return text on one line without roff meaning; control characters count only at the beginning of a line."""
+    """Return text on one line, escaped for roff. Control characters have a meaning only at the start of a line."""
     return f"\\&{text}".replace("\\", "\\e").replace("\\e&", "\\&", 1).replace("-", "\\-").replace("'", "\\(aq")

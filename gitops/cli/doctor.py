@@ -33,7 +33,10 @@ _RELEASE = "gitops doctor --release FOLDER --builder OWNER/NAME"
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """`gitops doctor`. Exits 1 for errors, with `--strict` for warnings too, with `--attack` if an attack was not stopped."""
+    """`gitops doctor`.
+
+    Exits 1 for errors, with `--strict` also for warnings, and with `--attack` if an attack succeeded.
+    """
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks", fix="gitops doctor --attack --only NAME")
     if (options.release is None) != (options.builder is None) or (options.trusted_root and not options.release):
@@ -65,7 +68,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _release(local: LocalRepository, options: argparse.Namespace) -> Iterator[DoctorFinding]:
-    """Return the checks of the installed files of jobs against the files of a release."""
+    """Compare the files that jobs install with the files of a release."""
     from gitops.doctor.provenance import release_findings
 
     head = local.head_of(local.default_ref)

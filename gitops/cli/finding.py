@@ -1,6 +1,8 @@
-"""Selects the clusters of a command, by one rule for all commands. The options are `CLUSTER` and `FOLDER` of the table.
+"""Selects the clusters of a command, by the same rules for all commands.
 
-1. `--config DIR` is the folder of one cluster, and `--cluster NAME` is one of gitops.yaml.
+The options are `CLUSTER` and `FOLDER` in the table.
+
+1. `--config DIR` is the folder of one cluster, and `--cluster NAME` is a cluster in gitops.yaml.
 2. Without them, the clusters of gitops.yaml are selected: a read-only command runs for each, and any other command
    needs `--cluster` if there are several. A command on commits and ledgers uses gitops.yaml of the target branch, a
    command on files uses the checkout.
@@ -39,7 +41,7 @@ _OF_OTHERS = re.compile(r"\bask\b[^;]*\Z|\bon (?:the|that|a) (?:server|machine)\
 def for_each(command: Command, options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
     """Run a command for each selected cluster and return the first nonzero exit code.
 
-    With several clusters, each report has the cluster's name above it, and JSON documents are combined into one.
+    With several clusters, each report starts with the cluster's name, and all JSON documents are combined into one.
     """
     chosen = _selected(options) if _reads_all(command, options) else {}
     if len(chosen) < 2:  # noqa: PLR2004 - several
@@ -61,9 +63,9 @@ def for_each(command: Command, options: argparse.Namespace, run: Callable[[argpa
 
 
 def complete(options: argparse.Namespace, text: str) -> str:
-    """Complete the commands in a text with `--cluster` or `--config`, so that they select the same cluster.
+    """Add `--cluster` or `--config` to the commands in a text, so that they select the same cluster.
 
-    Commands for the same reader also select the same repository.
+    Commands for the same reader also get options that select the same repository.
     """
     given = {name: value for name in _SELECTING[:-1] if (value := getattr(options, name, None)) not in (None, ".")}
     if not given or "gitops " not in text:
@@ -106,7 +108,7 @@ def _command(words: Sequence[str]) -> tuple[Sequence[str], frozenset[str]]:
 
 
 def _reads_all(command: Command, options: argparse.Namespace) -> bool:
-    """Return whether a command runs for all clusters: it only reads, and no option selects a single one."""
+    """Return whether a command runs for all clusters: it only reads, and none of its options selects a single cluster."""
     if options.config is not None or options.cluster is not None:
         return False
     reads = command.reads if isinstance(command.reads, bool) else any(getattr(options, name) for name in command.reads)
@@ -118,7 +120,7 @@ def _reads_all(command: Command, options: argparse.Namespace) -> bool:
 
 
 def _selected(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
-    """Return the options for each cluster by its name, none for that of the current folder."""
+    """Return the options for each cluster, by cluster name. Empty if the current folder is selected."""
     local = repository_of(options) if hasattr(options, "repo") else None
     if local is not None:
         return {rule.name: _with(options, cluster=rule.name) for rule in local.clusters()}
@@ -131,9 +133,10 @@ def _with(options: argparse.Namespace, **changed: object) -> argparse.Namespace:
 
 
 def repository_of(options: argparse.Namespace) -> LocalRepository | None:
-    """The repository that governs the cluster: selected by an option, or by the `gitops.yaml` of the repository around it.
+    """Return the repository that governs the cluster.
 
-    It is opened once for a command. Raises UsageError, GitopsError.
+    An option selects it, or it is the repository around the current folder if that has a `gitops.yaml`. A command opens
+    it only once. Raises UsageError, GitopsError.
     """
     if not hasattr(options, "opened"):
         options.opened = _governing(options)
@@ -157,7 +160,7 @@ def _governing(options: argparse.Namespace) -> LocalRepository | None:
 
 
 def foreign_forge(local: LocalRepository) -> str | None:
-    """The kind of forge that has the change requests of a repository, None if they are in refs of its repository."""
+    """Return the kind of forge that hosts a repository's change requests; None if they are refs in the repository."""
     from gitops.repository.wiring.forge import LOCAL
 
     kind = local.config().forge.kind
@@ -165,12 +168,12 @@ def foreign_forge(local: LocalRepository) -> str | None:
 
 
 def own_repository(options: argparse.Namespace, what: str = "change requests") -> LocalRepository:
-    """Return the repository that keeps its requests and issues in refs.
+    """Return the repository, which must keep its requests and issues in refs.
 
     Raises UsageError `usage_error` if they are on a forge.
     """
     local, kind = open_repository(options), None
-    with suppress(GitopsError):  # without rules they can only be here
+    with suppress(GitopsError):  # without rules, they can only be refs
         kind = foreign_forge(local)
     if kind is not None:
         fix = f"use the web pages or the program of {kind}"
@@ -184,7 +187,7 @@ def is_bare(folder: str) -> bool:
 
 
 def keeps_branch_ledgers(repository: Repository) -> bool:
-    """Return whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
+    """Return True if ledgers are branches, according to `gitops.yaml` or to the rules in force of a branch ledger."""
     config = repository.config()
     if config.ledger.store == "branch":
         return True
@@ -193,9 +196,9 @@ def keeps_branch_ledgers(repository: Repository) -> bool:
 
 
 def declared_folders() -> dict[str, str]:
-    """The cluster folders that `gitops.yaml` of the checkout lists, by the names of the clusters, from the current folder.
+    """Return the cluster folders listed in the checkout's `gitops.yaml`, by cluster name, relative to the current folder.
 
-    None in a cluster folder that it does not list. Raises BotConfigError for a file that is not valid.
+    Returns None in a cluster folder that it does not list. Raises BotConfigError for an invalid file.
     """
     root = checkout(".")
     if root is None:
@@ -210,11 +213,11 @@ def declared_folders() -> dict[str, str]:
 def cluster_folder(options: argparse.Namespace) -> str:
     """Return the single cluster folder of a command. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
 
-    In a bare repository the files are on branches: the error `cluster_config_read_error` mentions the options that read
-    those, or a clone.
+    In a bare repository the files are only on branches, so the error `cluster_config_read_error` suggests options that
+    read from branches, or a clone.
     """
     folder: str = _chosen_folder(options) or "."
-    # A log of SARIF has this problem as a result.
+    # A SARIF log contains this problem as a result.
     if not os.path.isdir(folder) and getattr(options, "format", None) != "sarif":  # noqa: PTH112
         why = "is a file" if os.path.lexists(folder) else "does not exist"
         detail = f"the folder {folder} {why}"
@@ -242,7 +245,7 @@ def cluster_folder(options: argparse.Namespace) -> str:
 
 
 def _near(folder: str) -> str | None:
-    """Return the cluster folder with a similar name beside a folder that does not exist."""
+    """Return the cluster folder with a similar name next to a folder that does not exist."""
     from gitops.database.language.suggest import did_you_mean
 
     above, _, name = folder.rstrip("/").rpartition("/")
@@ -255,9 +258,9 @@ def _near(folder: str) -> str | None:
 
 
 def _chosen_folder(options: argparse.Namespace) -> str | None:
-    """Return the folder of `--config`, of `--cluster`, of the named files, or of the only cluster.
+    """Return the folder given by `--config`, by `--cluster` or by the file arguments, or that of the only cluster.
 
-    None is the current one.
+    None means the current folder.
     """
     name: str | None = options.cluster
     if options.config is not None:
@@ -280,7 +283,7 @@ def _chosen_folder(options: argparse.Namespace) -> str | None:
 
 
 def read_spelling(options: argparse.Namespace) -> None:
-    """Treat a path given to `--cluster` as the value of `--config`, as earlier releases of some commands did.
+    """Treat a path given to `--cluster` as the value of `--config`, as some commands did in earlier releases.
 
     A name has neither a slash nor a dot, so this is never ambiguous.
     """
@@ -295,6 +298,6 @@ def read_spelling(options: argparse.Namespace) -> None:
 
 
 def selecting_words(options: argparse.Namespace) -> list[str]:
-    """Return the options of a command line that select its plan."""
+    """Return the command-line options that select the same plan."""
     given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
     return [word for name, value in given if value is not None for word in (name, str(value))]

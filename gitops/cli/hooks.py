@@ -66,7 +66,7 @@ _STATES = {
 
 
 def status(options: argparse.Namespace) -> int:
-    """`gitops hook status`: exits 1 unless git runs every hook of this program."""
+    """`gitops hook status`. Exits 1 if git does not run all hooks of this program."""
     from gitops.repository.wiring.repository import hook_status
 
     found = hook_status(options.repo)
@@ -128,7 +128,10 @@ def _pre_receive(_: list[str]) -> int:
 
 
 def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
-    """Record who pushes, outside of the quarantine. A missing record refuses no push, but leaves authors unknown."""
+    """Record who pushes, outside of the quarantine.
+
+    If that fails, the push is still accepted, but its authors are unknown.
+    """
     from gitops.cluster.approvals.pushes import identity_of
     from gitops.repository.guard import MOST_COMMITS, brought_by_people, is_governed, record_of, record_push
     from gitops.repository.wiring.git import default_ref
@@ -139,13 +142,13 @@ def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
         return
     certificate = None
     try:
-        # The value of git says whether the nonce is its own; whether the signature counts is decided when it is used.
+        # Git's value shows whether it issued the nonce; the signature is checked when it is used.
         if os.environ.get("GIT_PUSH_CERT_NONCE_STATUS") in _OWN_NONCE:
             certificate = push.blob(os.environ.get("GIT_PUSH_CERT", ""))
         key, account = identity_of(os.environ, _login())
         clock = SystemClock()
         record = record_of(moved, clock, certificate=certificate, key=key, account=account)
-        # What a refused push left behind is not reachable, so this is asked for again at the next one.
+        # Objects of a refused push are unreachable, so the next push counts them as new again.
         commits = push.new_commits([update.new for update in moved], most=MOST_COMMITS)
         record_push(push.git, record, commits, push.git.person(), push.git.signing_key(), clock)
     except (GitopsError, OSError, ValueError) as error:
@@ -153,12 +156,12 @@ def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
 
 
 def _login() -> str:
-    """Return sshd's information about the pusher's login, if any. Raises OSError, ValueError."""
+    """Return sshd's information about the pusher's login, if available. Raises OSError, ValueError."""
     return Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8") if os.environ.get("SSH_USER_AUTH") else ""
 
 
 def _pusher(local: LocalRepository) -> str | None:
-    """Return the person whose key logged in, by the keys of the target branch, otherwise the account from the server."""
+    """Return the person whose key was used to log in, by the target branch's keys; otherwise the account from the server."""
     from gitops.cluster.approvals.origins import person_of_key
     from gitops.cluster.approvals.pushes import identity_of
     from gitops.cluster.config.trust_root import trust_root
@@ -176,7 +179,7 @@ def _pusher(local: LocalRepository) -> str | None:
 
 
 def _post_receive(_: list[str]) -> int:
-    """Plan, apply and report. The push is already accepted and git ignores the exit code, so a problem is only printed.
+    """Plan, apply and report. The push is already accepted and git ignores the exit code, so problems are only printed.
 
     Hooks can be installed for many repositories at once; in a repository without gitops they do nothing.
     """
@@ -199,7 +202,7 @@ def _post_receive(_: list[str]) -> int:
     bot = local.git.person()
     actor = local.git.setting("gitops.actor") or bot.email
     pusher = _pusher(local)
-    # Lines reach the pusher while the work goes on, and it goes on if the pusher hangs up.
+    # The pusher sees lines while the work is running, and the work continues if the pusher disconnects.
     write = lasting(sys.stdout)
     patience = {"true": timedelta(), "false": timedelta.max}.get(local.git.setting("gitops.progress") or "", PATIENCE)
     progress = LineLog(lambda line: write(f"gitops: {line}"), patience)
@@ -215,9 +218,9 @@ def _post_receive(_: list[str]) -> int:
 
 
 def _pre_commit(_: list[str]) -> int:
-    """Check `gitops.yaml` and its clusters as they are staged, or the one cluster at the root.
+    """Check the staged `gitops.yaml` and its clusters, or the single cluster at the root.
 
-    If git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
+    If git config `gitops.formatCheck` is true, the files must also be in canonical layout.
     """
     from gitops.cluster.config.checkout import check_rules
     from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
@@ -234,7 +237,7 @@ def _pre_commit(_: list[str]) -> int:
     if len(rules):
         complain("\n".join(diagnostic_lines(rules, folder=from_here("."))))
     if content is not None:
-        # Rules that cannot be read name no folder.
+        # Without readable rules, the cluster folders are unknown.
         with contextlib.suppress(GitopsError):
             folders = [rule.path for rule in parse_bot_config(content).clusters]
     elif repository.read(tree, "cluster.yaml") is not None:
@@ -264,7 +267,10 @@ def _pre_commit(_: list[str]) -> int:
 
 
 def _commit_msg(rest: list[str]) -> int:
-    """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot recognises its commits by it."""
+    """Refuse a handwritten message that looks like that of a ledger entry or an approval.
+
+    The bot recognises its own commits by their messages.
+    """
     from gitops.cluster.approvals.documents import read_decision, read_statement
     from gitops.cluster.ledger.trailers import parse_trailers
 
@@ -290,7 +296,7 @@ def _commit_msg(rest: list[str]) -> int:
 
 
 def _pre_push(rest: list[str]) -> int:
-    """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
+    """Plan the clusters of every pushed branch against the ledger. Errors refuse the push."""
     from gitops.cluster.plan.plan import plan
     from gitops.render.text import diagnostic_lines
     from gitops.render.words import count
@@ -305,7 +311,7 @@ def _pre_push(rest: list[str]) -> int:
         local = LocalRepository(".", rest[0] if rest and "/" not in rest[0] else None)
         config = local.config()
     except GitopsError:
-        # The remote has no configuration: it does not use gitops, or not yet.
+        # The remote has no configuration, so it does not use gitops, or not yet.
         return OK
     failed = False
     for commit in pushed:
@@ -328,7 +334,10 @@ def _pre_push(rest: list[str]) -> int:
 
 
 def _git_dir() -> str:
-    """Return the repository that a server hook runs in: git sets GIT_DIR, relative to the folder it starts the hook in."""
+    """Return the repository that a server hook runs in.
+
+    Git sets GIT_DIR relative to the folder in which the hook starts.
+    """
     return os.path.abspath(os.environ.get("GIT_DIR", "."))  # noqa: PTH100 - links stay as they are
 
 
@@ -338,15 +347,15 @@ def _shown(line: bytes) -> str:
 
 
 def _lines(count: int) -> Iterator[list[str]]:
-    """Lines of `count` fields from git: `old new ref` for hooks of a server, `local-ref new ref old` for pre-push.
+    """Yield lines of `count` fields from git: `old new ref` for server hooks, `local-ref new ref old` for pre-push.
 
-    A line that cannot be read refuses the push, since its ref could not be checked.
+    A line that cannot be parsed refuses the push, because its ref cannot be checked.
     """
     for number, line in enumerate(sys.stdin.buffer):
         if number >= _MAX_REFS:
             raise GitopsError(Code.PUSH_REFUSED, f"more than {_MAX_REFS} refs in one push")
         try:
-            # Only the first field, a revision as a person typed it, may have blanks.
+            # Only the first field, which is a revision as the user typed it, can contain blanks.
             fields = line.decode().removesuffix("\n").rsplit(" ", count - 1)
         except UnicodeDecodeError as error:
             raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref is not UTF-8: {_shown(line)}") from error

@@ -1,7 +1,7 @@
-"""`gitops init`: collects the values, writes the files, prints the remaining steps.
+"""`gitops init`: collects the values, writes the files and prints the remaining steps.
 
-It asks for missing values on a terminal, and otherwise derives them from the repository. If one is still missing, the
-command fails before it writes a file.
+On a terminal it asks for missing values; otherwise it derives them from the repository. If a value is still missing,
+the command fails before it writes any file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Ask = Callable[[str, str | None], str | None]
 
 
 def init(options: argparse.Namespace) -> int:
-    """`gitops init`. Exits 1 if an existing file differs, or if keys and rules are not consistent."""
+    """`gitops init`. Exits 1 if an existing file differs, or if keys and rules contradict each other."""
     checkout = open_checkout(options.folder)
     options.dry_run = options.dry_run or options.diff
     if options.upgrade:
@@ -103,10 +103,10 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
 def _proposed_rules(
     options: argparse.Namespace, checkout: Checkout, problems: Diagnostics
 ) -> tuple[list[str], dict[str, object] | None]:
-    """Propose the rule of new repositories that this one lacks, as a change request.
+    """Propose the approval rule of new repositories as a change request, if this repository lacks it.
 
-    Returns lines about it, and their JSON form. `gitops.yaml` in the work tree is not changed, because the rules of a
-    repository change only by review.
+    Returns lines about the request, and their JSON form. The `gitops.yaml` in the work tree doesn't change, because a
+    repository's rules change only by review.
     """
     from gitops.cli.requests import propose
     from gitops.repository.proposals import strict_rules
@@ -137,7 +137,7 @@ _RULES_BRANCH = "upgrade-approval-rules"
 
 
 def _wheel(options: argparse.Namespace) -> Wheel:
-    """Return the wheel that jobs install: a release's, or one packed from the running installation."""
+    """Return the wheel that jobs install, either from a release or packed from the running installation."""
     return released(options.wheel) if options.wheel else running_wheel()
 
 
@@ -149,7 +149,7 @@ def _finish(
     lines: list[str],
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> int:
-    """Write the files, and show files, problems and remaining steps after `lines`."""
+    """Write the files, then show `lines`, the files, the problems and the remaining steps."""
     problems = Diagnostics(outcome.diagnostics)
     made: list[str] = [] if options.dry_run else list(_write(checkout.root, outcome, problems))
     if options.json:
@@ -195,14 +195,14 @@ def _write(root: str, outcome: InitOutcome, problems: Diagnostics) -> Iterator[s
 
 
 def _ask(question: str, default: str | None) -> str | None:
-    """Ask on the terminal; an empty answer selects the default."""
+    """Ask a question on the terminal. An empty answer selects the default."""
     answer = input(f"{question}{f' [{default}]' if default else ''}: ").strip()
     return answer or default
 
 
 def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitRequest:
     """Collect all values. Raises UsageError `usage_error`, GitopsError `init_key_missing`, `init_key_refused`."""
-    # The address of origin shows the kind of forge for well-known hosts; a folder of this machine has hooks.
+    # The address of origin reveals the kind of forge for well-known hosts; a local folder uses hooks.
     known = ForgeKind.HOOKS if checkout.server is not None else _HOSTS.get(checkout.host or "")
     forge = options.forge or ask("Where are change requests: github, gitlab, gitea or hooks", known)
     if forge not in [str(kind) for kind in ForgeKind]:
@@ -239,9 +239,9 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         try:
             return list_files(checkout.root, folder)
         except GitopsError:
-            return []  # a file or a link; what has to be read later says why it cannot
+            return []  # It exists as a file or a link; the code that reads it later reports why it can't.
 
-    # github.com, or GitHub Enterprise Cloud. An alias of ssh, such as `work`, has no dot.
+    # github.com or GitHub Enterprise Cloud. An ssh alias such as `work` doesn't contain a dot.
     on_cloud = re.fullmatch(r"[^.]*|(ssh\.)?github\.com|.*\.ghe\.com", checkout.host or "", re.DOTALL) is not None
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(
@@ -263,7 +263,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
 
 
 def _passing_key() -> PublicKey:
-    """Return the public half of a temporary key, in place of the key that a real run would create."""
+    """Return the public half of a temporary key, which stands for the key that a real run would create."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/key"
         make_key(path, "gitops")
@@ -271,9 +271,9 @@ def _passing_key() -> PublicKey:
 
 
 def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:
-    """Configure git to sign the commits and pushes of this clone, so that their author is known. Return lines about it.
+    """Configure git to sign the commits and pushes of this clone, so that their author is known.
 
-    The user's settings are kept, including a different program for signatures.
+    Returns lines about the settings. Existing user settings are kept, including a different signing program.
     """
     if checkout.git.config("gpg.format") not in (None, "ssh"):
         return ["kept gpg.format: only commits that are signed with SSH keys show the bot who wrote them"]
@@ -290,7 +290,7 @@ def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:
 
 
 def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
-    """Create the bot's key on request. Returns whether a key was created. Raises GitopsError `init_key_refused`."""
+    """Create the bot's key if requested, and return whether it was created. Raises GitopsError `init_key_refused`."""
     if options.bot_key and options.new_bot_key:
         raise UsageError(
             Code.USAGE_ERROR, "--bot-key names an existing key, --new-bot-key creates one: use one of them"

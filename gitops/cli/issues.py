@@ -1,4 +1,4 @@
-"""Commands on the issues of a bare repository, in which the bot reports what no change request can express."""
+"""Commands on the issues of a bare repository. The bot reports problems there that don't belong to a change request."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ def issue_show(options: argparse.Namespace) -> int:
 
 
 def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: StatusOutcome) -> StatusOutcome:
-    """The status of a cluster, which is not in sync while an issue or a request of the bot about its drift is open."""
+    """Return a cluster's status, which is not in sync while the bot has an open issue or request about its drift."""
     problems, report = Diagnostics(), drift_ref(rule.name)
     try:
         found = [issue for issue in local.forge().all_issues() if issue.open]
-        # The branch of a report stays when its request is closed, so there are few to look at, and mostly none.
+        # The report's branch remains after its request is closed. Usually there is no such branch, and no request to
+        # look for.
         asked = (
             () if local.head_of(report) is None else local.forge().requests(state=RequestState.OPEN, target=rule.ref)
         )
@@ -84,7 +85,7 @@ def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: Stat
 
 
 def _issues(options: argparse.Namespace) -> tuple[Issue, ...]:
-    """Return the issues by number. Raises UsageError if they are on a forge."""
+    """Return the issues by number. Raises UsageError if the repository's issues are on a forge."""
     return own_repository(options, "issues").forge().all_issues()
 
 

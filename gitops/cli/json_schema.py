@@ -1,4 +1,4 @@
-"""`gitops json-schema`: the JSON Schema of a file that people write, for their editor."""
+"""`gitops json-schema`: prints the JSON Schema of a handwritten file, for use in an editor."""
 
 from __future__ import annotations
 

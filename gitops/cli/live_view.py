@@ -1,6 +1,6 @@
-"""A live view of a run on a terminal: running nodes, waiting nodes and their locks, and totals.
+"""A live view of a run on a terminal: running nodes, waiting nodes with their locks, and totals.
 
-Removed when the run ends.
+The view is removed when the run ends.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from gitops.cluster.model.plan import RunEvent
 from gitops.render.progress import RunProgress, RunView
 from gitops.repository.wiring.system import SystemClock
 
-_REDRAWN = 8  # a second
+_REDRAWN = 8  # times per second
 _BAR = 24
 
 
 class LiveView:
-    """An observer of runs. Lines about failures and interrupts stay on the terminal; with `all_lines` those about all changes."""
+    """Observer that draws running applies. Lines about failures and interrupts remain on the terminal.
+
+    With `all_lines`, the lines about all changes remain too.
+    """
 
     def __init__(self, stream: TextIO, *, colour: bool, all_lines: bool) -> None:
-        """Create the view, which draws nothing before a run begins. `stream` is a terminal."""
+        """Create the view. It draws nothing until a run begins. `stream` is a terminal."""
         self._console = Console(
             file=stream, force_terminal=True, no_color=not colour, highlight=False, markup=False, emoji=False
         )
@@ -34,7 +37,7 @@ class LiveView:
         self._live: Live | None = None
 
     def __call__(self, event: RunEvent) -> None:
-        """Show the next event. A closed terminal does not end an apply."""
+        """Show the next event. An apply continues even if the terminal is closed."""
         with suppress(OSError):
             if event.type == "apply_started":
                 self._progress = RunProgress(event)
@@ -58,13 +61,13 @@ class LiveView:
                 self._console.print(Text(line, style="" if good else "red"), soft_wrap=True)
 
     def close(self) -> None:
-        """Remove the view, and give the cursor back."""
+        """Remove the view and restore the cursor."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def _render(self) -> RenderableType:
-        """Return the view at this moment; called by the thread that redraws it."""
+        """Return the current view; called by the thread that redraws it."""
         view: RunView = self._view
         first, *rest = view.lines(self._clock.now())
         done = "red" if view.ended["failed"] else "green"

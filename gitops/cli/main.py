@@ -1,6 +1,6 @@
 """The `gitops` command: parse the arguments, then import only what the chosen command needs.
 
-The parser is built from the table of commands; for an unknown word, it suggests a known one.
+The parser is built from the table of commands and suggests a similar word for an unknown one.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _SAID = 300
-_INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
+_INTERRUPTED = 130  # like a shell: 128 plus the signal number
 
 
 def entry() -> None:
-    """Console entry point. Output that cannot be written is a failure too."""
+    """Console entry point. Fails if the output cannot be written."""
     _have_streams()
     if sys.getfilesystemencoding() != "utf-8":
-        # Names in git are UTF-8, and a person who pushes may hand their own locale on to the hooks of a server. The interpreter
-        # starts again in UTF-8 mode, before anything is read.
+        # Names in git are UTF-8, but a person who pushes can pass a different locale to the hooks of a server. So the
+        # interpreter restarts in UTF-8 mode before it reads anything.
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
     _encode_everything()
     code = main()
     try:
-        # The language server has closed its output by now.
+        # The language server has already closed its output.
         if not sys.stdout.closed:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -48,16 +48,17 @@ def entry() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     if code >= _INTERRUPTED:
-        # A thread that the run does not wait for may be at work, and the end of the interpreter would break it in the middle.
+        # A background thread may still be running, and interpreter shutdown would interrupt it.
         sys.stderr.flush()
         os._exit(code)
-    # The interpreter ends with collections that look at every object that is left: after hours in an editor, for seconds.
+    # At shutdown, the garbage collector would visit every remaining object. After hours in an editor, that takes
+    # seconds.
     gc.freeze()
     sys.exit(code)
 
 
 def _encode_everything() -> None:
-    """Replace characters missing in the output's encoding with their JSON escapes, instead of failing."""
+    """Print characters that the output encoding lacks as JSON escapes instead of failing."""
 
     def escaped(error: UnicodeError) -> tuple[str, int]:
         import json
@@ -94,10 +95,10 @@ def clusterctl() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 ok, 1 any error, 2 usage, 130 and 143 after SIGINT and SIGTERM."""
-    # A command is short and keeps most of what it allocates: collections only cost time, 20 ms for what is imported alone.
+    """Run one command and return its exit code: 0 success, 1 error, 2 wrong usage, 130 and 143 after SIGINT and SIGTERM."""
+    # A command is short and keeps most of its objects, so collections only take time: 20 ms for the imports alone.
     gc.set_threshold(400_000, 20, 20)
-    # Importing Lance imports numpy, whose linear algebra then starts a thread for each core; nothing here multiplies matrices.
+    # Lance imports numpy, whose linear algebra library then starts a thread per core. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
     command: Command | None = options.command
@@ -117,11 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answered(options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
-    """Return the exit code of a command, or of the problem that ended it."""
+    """Run a command and return its exit code, or that of the problem that ended it."""
     try:
         return run(options)
     except BrokenPipeError:
-        # The reader closed its end (`gitops log | head`).
+        # The reader closed its end of the pipe (`gitops log | head`).
         sys.stderr.close()
         return 0
     except KeyboardInterrupt as interrupt:
@@ -132,8 +133,8 @@ def _answered(options: argparse.Namespace, run: Callable[[argparse.Namespace], i
 
         as_json = getattr(options, "json", False)
         if isinstance(error, OSError):
-            # Adapters report their own failures; what arrives here is a temporary file or an output that takes no more, or
-            # what a driver raised, which has no number. The end of its text may quote an answer of a service.
+            # Adapters report their own failures. This catches temporary files or output that cannot be written, and
+            # driver errors without an error number. The end of their text can quote the response of a service.
             as_json = as_json and (error.filename is not None or error.errno is None)
             place = error.filename or ("an output or a temporary file" if error.errno else "the storage")
             said = system_reason(error, place).partition("<")[0].partition("\n")[0]
@@ -157,7 +158,7 @@ def _carry_out(command: Command, options: argparse.Namespace) -> int:
 
 
 def _load(name: str) -> Any:
-    """Return the function `module:function`."""
+    """Import the function given as `module:function`."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
 
@@ -170,21 +171,21 @@ EVERYWHERE = (
     flag("--quiet", "print only problems and the output that you asked for", short="-q"),
     flag("--verbose", "print more: remedies for warnings, all changes of an entry, each change of a run", short="-v"),
 )
-"""The options of every command, before or after its name."""
+"""Options that every command accepts, before or after its name."""
 
 _MORE = "gitops --help shows the options of every command: --as, --no-color, -q, -v"
-# Its exit code 2 means changes, so a wrong command line has another one.
+# With this option, exit code 2 means that there are changes, so a wrong command line needs a different code.
 _OWN_CODES = "--detailed-exitcode"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests the probably intended word."""
+    """Argument parser that suggests a similar word for an unknown one."""
 
     usage_code = 2
     knows_all = True
 
     def error(self, message: str) -> NoReturn:
-        """Exit with the problem and the usage."""
+        """Exit after printing the problem and the usage."""
         found = re.match(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)\Z", message, re.DOTALL)
         if found is not None:
             known = re.findall(r"[\w-]+", found[3])
@@ -197,16 +198,16 @@ class Parser(argparse.ArgumentParser):
 
 
 class _WholeNeededError(Exception):
-    """Raised if the parser of some commands cannot print its own help or error."""
+    """Raised when the partial parser would have to print help or an error."""
 
 
 class _PartialParser(Parser):
-    """A parser for only the commands in a command line. Help and errors require the parser of all commands."""
+    """A parser for only the commands in the command line. Help and errors need the parser of all commands."""
 
     knows_all = False
 
     def error(self, message: str) -> NoReturn:
-        """Delegate the problem to the complete parser."""
+        """Delegate the error to the complete parser."""
         raise _WholeNeededError(message)
 
     def print_help(self, file: Any = None) -> NoReturn:  # noqa: ARG002 - as in the class above
@@ -228,7 +229,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         parser = build_parser(words)
         options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "query", rest) is None:
-        # Older releases of argparse take an optional positional for absent when options stand before it.
+        # Older releases of argparse ignore an optional positional argument if options precede it.
         options.query, rest = rest[0], []
     if rest:
         chosen: Command | None = options.command
@@ -246,7 +247,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    """Suggest the probably intended words, otherwise all of them."""
+    """Suggest known words that are similar, otherwise list all of them."""
     from gitops.database.language.suggest import did_you_mean
 
     near = did_you_mean(word, known)
@@ -262,7 +263,7 @@ def show_help(options: argparse.Namespace) -> int:
 
 
 def build_parser(words: Collection[str] | None = None) -> Parser:
-    """Build the parser. With the `words` of a command line, commands that are not among them get no arguments."""
+    """Build the parser. With the `words` of a command line, only the commands among them get arguments."""
     return _build(Parser, words)
 
 
@@ -299,7 +300,7 @@ def _add_commands(
             parser.add_argument(*each.names, **{**each.settings, **hidden})
         _add_arguments(parser, command.entries)
         if command.handler:
-            # An unknown option is found when the parser of the command is done, and is reported with the usage of the command.
+            # Unknown options are found after the command's parser has run, and are reported with that command's usage.
             parser.set_defaults(command=command, prog=parser.prog, usage=parser.format_usage())
         if command.commands:
             _add_commands(parser, command.commands, words)

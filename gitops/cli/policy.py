@@ -1,4 +1,4 @@
-"""`gitops policy`: declared and recorded access policies of a cluster, and checks of policy files."""
+"""`gitops policy`: shows declared and recorded access policies of a cluster, and checks policy files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from gitops.repository.wiring.git import open_commit_tree, open_git
 
 
 def diff(options: argparse.Namespace) -> int:
-    """`gitops policy diff`: exit code 1 if a class of `--fail-on` is gained, or if a policy cannot be read."""
+    """`gitops policy diff`: exit code 1 if access of a class in `--fail-on` is gained, or if a policy cannot be read."""
     named = [] if options.fail_on is None else options.fail_on.split(",")
     classes = [_known(name.strip(), AccessClass, "class") for name in named]
     action = (
@@ -64,7 +64,7 @@ def diff(options: argparse.Namespace) -> int:
         detail = "--to and --request cannot be combined: both select the later state"
         raise UsageError(Code.USAGE_ERROR, detail, fix="leave one of them out")
     problems = Diagnostics()
-    # The ledger is that of the folder where the state afterwards is named.
+    # The ledger belongs to the folder that contains the newer state.
     chosen = options if options.new is None else argparse.Namespace(**{**vars(options), "request": None})
     workspace = planning_workspace(chosen)
     declared = _declared(workspace.tree if options.new is None else _tree(options, options.new), problems)
@@ -95,7 +95,7 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def who(options: argparse.Namespace) -> int:
-    """`gitops policy who`: lists the actors who may do something, each with the permitting rule."""
+    """`gitops policy who`: list the actors that have a permission, each with the rule that grants it."""
     action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     if (options.graph is None) != (action in SERVER_ACTIONS):
         detail = f"{action} is about {'the server' if action in SERVER_ACTIONS else 'a graph'}"
@@ -121,7 +121,7 @@ def who(options: argparse.Namespace) -> int:
             bundle, unread = read_bundle(text, path, address)
             problems.extend(unread)
         found = {} if bundle is None else who_may(bundle, action, options.branch, options.query)
-    # Without a policy, a graph may be read with any token, and nothing else.
+    # Without a policy, every token allows reading the graph, and nothing more.
     anyone = name is None and action is PolicyAction.READ
     if options.json:
         form = {"scope": scope, "action": action, "policy": name, "any_token": anyone}
@@ -146,9 +146,9 @@ def _known(given: str, known: Iterable[str], what: str) -> str:
 
 
 def _tree(options: argparse.Namespace, name: str) -> SourceTree:
-    """Return the cluster folder at a folder, or at a branch, tag or commit.
+    """Return the cluster folder in a folder, or at a branch, tag or commit.
 
-    Raises UsageError where it is none of these.
+    Raises UsageError if the argument is none of these.
     """
     if Path(name).is_dir():
         return FolderTree(name, confined=True)
@@ -172,14 +172,14 @@ def _tree(options: argparse.Namespace, name: str) -> SourceTree:
 
 
 def _declared(tree: SourceTree, problems: Diagnostics) -> Mapping[Address, Resource]:
-    """Return the declarations of a folder with its problems; with errors, the readable part."""
+    """Return a folder's declarations; if there are errors, only those that can be read."""
     loaded = load_desired(tree)
     problems.extend(loaded.diagnostics)
     return {} if loaded.desired is None else loaded.desired.resources
 
 
 def _recorded(workspace: Workspace, declared: Mapping[Address, Resource], problems: Diagnostics) -> AccessSource:
-    """Return the recorded state of a workspace's ledger. Raises GitopsError if it cannot be read."""
+    """Return the access state recorded in a workspace's ledger. Raises GitopsError if it cannot be read."""
     loaded = load_desired(workspace.tree)
     stores = workspace.open_stores(None if loaded.desired is None else loaded.desired.storage)
     view = stores.ledger.view()
@@ -194,7 +194,7 @@ _GRAPH = "graph"
 
 
 def validate(options: argparse.Namespace) -> int:
-    """`gitops policy validate`: exit code 1 for any error."""
+    """`gitops policy validate`. Exits 1 if there is an error."""
     problems = Diagnostics()
     bound = _selected(_policies(options, problems), options)
     found = [{"policy": each.name, "file": each.file, "actors": len(each.bundle.actors)} for each in bound]
@@ -203,7 +203,7 @@ def validate(options: argparse.Namespace) -> int:
 
 
 def test(options: argparse.Namespace) -> int:
-    """`gitops policy test`: exit code 1 for any case that fails, after all of them were decided."""
+    """`gitops policy test`. Decides all cases, and exits 1 if any of them fails."""
     problems = Diagnostics()
     bound = _policies(options, problems)
     cases, guarded = _cases(options, bound, problems)
@@ -215,7 +215,7 @@ def test(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """`gitops policy explain`: exit code 0 for both decisions."""
+    """`gitops policy explain`. Exits 0 whether access is permitted or denied."""
     problems = Diagnostics()
     action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     bound = _selected(_policies(options, problems), options)
@@ -245,7 +245,7 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """`gitops policy check`: everything that a cluster folder declares about access; exit code 1 for any error."""
+    """`gitops policy check`: check all access declarations of a cluster folder. Exits 1 if there is an error."""
     loaded = load_desired(folder_of(options, None).tree)
     policies, cases = len(loaded.judgement.policies), loaded.judgement.cases
     lines = [f"policies valid: {policies}", f"policy tests passed: {cases} cases"]
@@ -265,7 +265,7 @@ def _show(lines: Sequence[str], form: Mapping[str, Any], problems: Diagnostics, 
 
 
 def _folder(options: argparse.Namespace) -> str:
-    """The folder of the files with problems: none for a file that is named, and for policies that the ledger records."""
+    """Return the folder for the places of problems: none for a file given by name, or for policies from the ledger."""
     if options.command.name == "check":
         return shown_folder(options, folder_of(options, None).config_dir)
     recorded = options.command.name != "test" and not options.desired
@@ -273,7 +273,7 @@ def _folder(options: argparse.Namespace) -> str:
 
 
 def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
-    """Return the policy of `--file`, otherwise the recorded ones, or with `--desired` the declared ones."""
+    """Return the policy of `--file`; otherwise the recorded policies, or with `--desired` the declared ones."""
     if options.file is None and options.kind is not None:
         raise UsageError(
             Code.USAGE_ERROR, "--kind applies only to the policy in --file", fix="add --file FILE, or use --scope"
@@ -290,7 +290,7 @@ def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundB
 
 
 def _of_file(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
-    """Return the policy of a file, bound as `--kind` says."""
+    """Return the policy in a file, bound to the kind of scope from `--kind`."""
     if options.kind is None:
         detail = "it is not known whether the policy is for a graph or for the server"
         raise UsageError(Code.USAGE_ERROR, detail, fix="add --kind graph or --kind server")
@@ -306,7 +306,7 @@ def _of_file(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBu
 
 
 def _recorded_policies(workspace: Workspace, problems: Diagnostics) -> list[BoundBundle]:
-    """Return the policies that the ledger records. Raises GitopsError if it cannot be read."""
+    """Return the policies recorded in the ledger. Raises GitopsError if it cannot be read."""
     header, found = load_header(workspace.tree)
     problems.extend(found)
     if header is None:
@@ -335,12 +335,12 @@ def _recorded_policies(workspace: Workspace, problems: Diagnostics) -> list[Boun
 
 
 def _selected(bound: list[BoundBundle], options: argparse.Namespace) -> list[BoundBundle]:
-    """Return the policies that are bound to `--scope`, if it is given."""
+    """Return the policies bound to `--scope`, or all if it is not given."""
     return [each for each in bound if options.scope in (None, *each.scopes)]
 
 
 def _bytes(path: str) -> bytes:
-    """Return the bytes of a file that the command line names. Raises GitopsError."""
+    """Read a file given on the command line. Raises GitopsError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -351,7 +351,7 @@ def _bytes(path: str) -> bytes:
 def _cases(
     options: argparse.Namespace, bound: list[BoundBundle], problems: Diagnostics
 ) -> tuple[list[tuple[str, Case]], Guarded]:
-    """Return the cases with their files, and the subject of the cases."""
+    """Return the cases with their files, and a phrase for what they test."""
     if options.file is not None:
         path = options.tests or str(Path(options.file).with_name(_TESTS))
         read, found = read_cases(_bytes(path), path)
@@ -370,7 +370,7 @@ def _cases(
         read, found = read_cases(file.data, file.path)
         problems.extend(found)
         cases += [(file.path, case) for case in read]
-    # A case that fails keeps the folder from being loaded, and not from having queries.
+    # A failing case keeps the folder from loading, but its queries are still available.
     desired = load_desired(workspace.tree, applied=True).desired
 
     def writes(scope: str, query: str) -> bool | None:

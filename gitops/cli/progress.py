@@ -1,6 +1,7 @@
-"""Progress of an apply: a live view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
+"""Progress of an apply: a live view on a terminal, otherwise lines; no output with `--json` and `--quiet`.
 
-A run emits one stream of events (`RunEvent`). This module observes it and never ends a run; signals request a stop.
+A run emits one stream of events (`RunEvent`). This module only observes it and never ends a run. Signals request a
+stop.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from gitops.cluster.model.plan import RunRecord
 
 PATIENCE = timedelta(seconds=2)
-"""How long a run may take without a line: of a shorter one the report says everything."""
+"""Time before progress lines are printed. For a shorter run, the report is enough."""
 
 
 @contextmanager
 def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
-    """Return the observer that shows and records the progress of applies according to the options; None for none.
+    """Yield the observer that shows and records an apply's progress according to the options; None if there is none.
 
     Raises UsageError `usage_error` if the file of `--events`, `--run` or `--gantt` cannot be written.
     """
@@ -55,7 +56,7 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
 
 
 def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
-    """Return a live view if the terminal can redraw lines and the extra `terminal` is installed; otherwise lines."""
+    """Return a live view if the terminal can redraw lines and the `terminal` extra is installed, otherwise a line log."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or find_spec("rich") is None:
         return LineLog(lasting(sys.stderr), timedelta() if options.verbose else PATIENCE)
     from gitops.cli.live_view import LiveView
@@ -67,10 +68,10 @@ def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
 
 
 class LineLog:
-    """Writes a line for each change that ended, once a run takes longer than `patience`; and at once that it was interrupted."""
+    """Writes a line per finished change once a run takes longer than `patience`. Reports an interrupt immediately."""
 
     def __init__(self, write: Callable[[str], None], patience: timedelta) -> None:
-        """`write` gets lines without a line feed."""
+        """Create the log. `write` receives lines without a line feed."""
         self._write, self._patience = write, patience
         self._held: list[str] = []
 
@@ -98,7 +99,7 @@ class EventLog:
         self._broken = False
 
     def __call__(self, event: RunEvent) -> None:
-        """Write the next event. A full disk ends the file, not the apply."""
+        """Write the next event. If the disk is full, the file ends but the apply continues."""
         if self._broken:
             return
         try:
@@ -109,18 +110,18 @@ class EventLog:
 
 
 class RunFile:
-    """Writes the record of a run when it has ended."""
+    """Writes the record of a run after the run."""
 
     def __init__(self, file: RawIOBase, name: str, form: Callable[[RunRecord], bytes]) -> None:
         """Open the file; `name` is its name in messages, `form` returns its content."""
         self._file, self._name, self._form = file, name, form
-        # It brings the documents of changesets with it, which few commands need.
+        # This import brings in the changeset documents, which few commands need.
         from gitops.cluster.changesets.runs import RunLog
 
         self._log = RunLog()
 
     def __call__(self, event: RunEvent) -> None:
-        """Record the next event. A full disk does not end the apply."""
+        """Record the next event. The apply continues even if the disk is full."""
         self._log(event)
         if event.type != "apply_finished":
             return
@@ -150,13 +151,13 @@ def _created(option: str, name: str) -> RawIOBase:
         raise UsageError(Code.USAGE_ERROR, f"{option} {name}: {reason}", fix=UNWRITTEN) from error
 
 
-# -- signals: what SIGINT and SIGTERM do to a command that applies -----------------------------------------------------
+# -- signals: effect of SIGINT and SIGTERM on a command that applies ---------------------------------------------------
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedBySignalError(KeyboardInterrupt):
-    """A signal ended the command; `exit_code` is the one that a shell uses for that signal."""
+    """A signal ended the command. `exit_code` is the code that a shell uses for that signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
@@ -165,12 +166,11 @@ class InterruptedBySignalError(KeyboardInterrupt):
 
 @contextmanager
 def heeding_signals() -> Iterator[Cancellation]:
-    """Convert signals to stop requests for applies that receive the yielded object.
+    """Convert signals into stop requests for applies that receive the yielded object.
 
-    Without a running apply, a signal ends the command at once. A running apply is asked first to start nothing more,
-    then to wait for nothing. A third signal has its default effect.
-
-    Raises InterruptedBySignalError at once, or at the end if an apply was asked. Must be entered in the main thread.
+    Without a running apply, a signal ends the command immediately. During an apply, the first signal asks it to start
+    no more changes, the second to stop waiting, and the third has its default effect. Raises InterruptedBySignalError
+    immediately, or at the end if an apply was running. Must be called in the main thread.
     """
     cancel, received = Cancellation(), []
 

@@ -1,7 +1,7 @@
 """`gitops query`: queries a server, with the arguments and formats of `gitops graph query`.
 
-Only the server has the graph; this program knows neither its schema nor its location. The meaning of a parameter on the
-command line depends on its type, which the query text declares, or the server lists for a stored query.
+The graph is only on the server. This program knows neither its schema nor its location. The meaning of a parameter on
+the command line depends on its type, which the query text declares, or the server lists for a stored query.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _TEXTUAL = frozenset({"string", "date", "datetime", "blob"})
 _SHOWN = 500
 _Types = Mapping[str, tuple[bool, bool]]
-"""Of parameters: whether a text is taken literally, and whether it may be null."""
+"""For each parameter, whether its text is taken literally, and whether it can be null."""
 _OK, _FAILED, _BROKEN = 200, 300, 500
-# Every answer is read: one that refuses says why.
+# All responses are read, because an error response contains the reason.
 _QUIET = frozenset(range(300, 600))
 _REFUSALS = {
     401: Code.QUERY_SERVER_UNAUTHORIZED,
@@ -81,7 +81,7 @@ def _commit(answer: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _GraphRoutes:
-    """Routes of one graph, below `place`."""
+    """The routes of one graph, below the URL `place`."""
 
     sender: WebSender
     place: str
@@ -106,7 +106,7 @@ class _GraphRoutes:
 
 
 def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
-    """Send the query that the options name."""
+    """Send the query that the options select."""
     at = {name: value for name in ("branch", "snapshot") if (value := getattr(options, name)) is not None}
     at |= {} if options.conflict is None else {"conflict": options.conflict}
     if options.conflict is not None and not options.mutate:
@@ -141,16 +141,16 @@ def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dic
         name, equals, value = each.partition("=")
         if not equals:
             raise UsageError(Code.USAGE_ERROR, f"--param {each[:80]!r}: use NAME=VALUE")
-        # A name that the query does not declare is for the server to refuse, which says those that it does.
+        # Unknown names are left to the server, which lists the valid ones in its refusal.
         textual, nullable = types.get(name, (True, False))
         values[name] = query_form.parse_value(value, textual=textual, nullable=nullable)
     return values
 
 
 def _listed(server: _GraphRoutes, name: str) -> _Types:
-    """Return the parameters of a stored query from the server's list.
+    """Return a stored query's parameters according to the server's list.
 
-    None if the server does not list it for the caller.
+    Returns None if the list for this caller does not contain the query.
     """
     try:
         queries = server.ask("GET", "queries").get("queries", [])
@@ -163,7 +163,10 @@ def _listed(server: _GraphRoutes, name: str) -> _Types:
 
 
 def _declared(text: str, name: str | None) -> _Types:
-    """Return the parameters that a text declares; none if it cannot be parsed, because the server reports the reason."""
+    """Return the parameters that a query text declares.
+
+    Empty if it cannot be parsed, because the server reports that.
+    """
     from gitops.database.language.query import parse_queries
     from gitops.database.language.text import LanguageError
 

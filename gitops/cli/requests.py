@@ -63,7 +63,7 @@ def request_list(options: argparse.Namespace) -> int:
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
         say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
-        # What a person has to know: the plans of an open one, and what became of a merged one.
+        # Show the plans of an open request, and the outcome of a merged one.
         if request.merged_as is not None:
             applied = [each for each in statuses[request.merged_as] if each.context.startswith(_APPLIES)]
             lines = status_lines(applied, 14) or [f"{' ' * 14}nothing is applied yet"]
@@ -161,7 +161,7 @@ def request_diff(options: argparse.Namespace) -> int:
 
 
 def request_merge(options: argparse.Namespace) -> int:
-    """`gitops request merge N`: 0 if it is applied, 3 if that waits."""
+    """`gitops request merge N`. Exits 0 if the merge is applied, 3 if the apply is still pending."""
     local = own_repository(options)
     request, remote = local.forge().request(options.number), local.pushed_to()
     check_head(remote, request, options.head)
@@ -170,7 +170,7 @@ def request_merge(options: argparse.Namespace) -> int:
         raise _not_merged(local, request, failing)
     if failing:
         _force(local, request, failing)
-    # What is merged is the head whose checks were read.
+    # Merge exactly the head whose checks were read.
     commit = merge_request(
         local.git,
         remote,
@@ -202,7 +202,7 @@ def request_merge(options: argparse.Namespace) -> int:
 
 
 class _Outcome(StrEnum):
-    """Result of a merge in a cluster."""
+    """Outcome of a merge in one cluster."""
 
     APPLIED = "applied"
     WAITS = "waits"
@@ -219,9 +219,10 @@ def _clusters(local: LocalRepository, target: str) -> list[ClusterRule]:
 
 
 def _failing_checks(local: LocalRepository, request: ChangeRequest) -> dict[str, str]:
-    """Return the unsuccessful checks of a request's head by context: the plan of each cluster.
+    """Return the unsuccessful checks of a request's head by context. There is one check per cluster, for its plan.
 
-    Every cluster of the target has one, even if the request does not touch it. Checks of an earlier head do not count.
+    Every cluster of the target has a check, even if the request does not touch it. Checks of an earlier head don't
+    count.
     """
     found = {each.context: each for each in local.forge().statuses(request.head) if each.context.startswith(_PLANS)}
     missing = {f"{_PLANS}{rule.name}" for rule in _clusters(local, request.target)} - found.keys()
@@ -266,7 +267,7 @@ def _force(local: LocalRepository, request: ChangeRequest, failing: Mapping[str,
 
 
 def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterRule, commit: str) -> _Outcome:
-    """Return the result of a merge in a cluster. If another run has the lock, the changeset of the merge is watched."""
+    """Return the outcome of a merge in a cluster. If another run holds the lock, watch the changeset of the merge."""
     from gitops.cli.changeset import usual_pacing
 
     ledger, wanted, rules = local.ledger(rule), WatchedChangeset(commit=commit), WatchRules(timeout=options.timeout)
@@ -295,14 +296,14 @@ def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterR
 
 
 def _applied(local: LocalRepository, rule: ClusterRule, commit: str) -> CheckStatus | None:
-    """Return the status of the apply of a merge, None while there is none."""
+    """Return the status of a merge's apply; None if there is none yet."""
     return next((s for s in local.forge().statuses(commit) if s.context == f"{_APPLIES}{rule.name}"), None)
 
 
 def _next_steps(
     local: LocalRepository, request: ChangeRequest, commit: str, found: Mapping[str, _Outcome]
 ) -> Iterator[str]:
-    """Return the next commands after a merge that is not applied."""
+    """Yield the commands to run next after a merge that was not applied."""
     for rule in _clusters(local, request.target):
         outcome = found.get(rule.name, _Outcome.APPLIED)
         if outcome is _Outcome.FAILED:
@@ -327,7 +328,7 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
 
 
 def _commits(request: ChangeRequest) -> list[str]:
-    """Return the commits whose statuses are those of a request."""
+    """Return the commits whose statuses count for a request."""
     return [request.head] if request.merged_as is None else [request.head, request.merged_as]
 
 
@@ -376,18 +377,18 @@ _HEADS = "refs/heads/"
 
 
 def file_lines(local: LocalRepository, found: Proposal) -> list[str]:
-    """Return the files that a proposal changes, as git counts their lines."""
+    """Return the files that a proposal changes, with git's line counts."""
     return diff_text(local.git.git_dir, found.old, found.new, stat=True).splitlines()
 
 
 def propose(
     local: LocalRepository, found: Proposal, branch: str, *, undoes: bool = False
 ) -> tuple[list[str], dict[str, Any]]:
-    """Create the branch with its commit, plan it, and open its change request if requests are in refs.
+    """Create the branch with its commit, plan it, and open its change request if the repository keeps requests in refs.
 
     Return lines and JSON.
 
-    Raises UsageError `usage_error`, ConflictError `git_ref_conflict` for a branch that is not free.
+    Raises UsageError `usage_error`, and ConflictError `git_ref_conflict` if the branch exists.
     """
     store, ref = local.git, f"{_HEADS}{branch}"
     old = store.resolve(ref)
@@ -425,13 +426,13 @@ def propose(
     return [*lines, *status_lines(statuses, 2)], {**form, "request": shown}
 
 
-# -- `gitops promote`: what is applied in one cluster, for another one -------------------------------------------------
+# -- `gitops promote`: propose the applied state of one cluster for another cluster ------------------------------------
 
 _SHOWN = 10
 
 
 def promote(options: argparse.Namespace) -> int:
-    """`gitops promote FROM TO`: creates a commit on a new branch with a change request.
+    """`gitops promote FROM TO`: create a commit on a new branch with a change request.
 
     `--dry-run` only shows the changes.
     """
@@ -440,7 +441,7 @@ def promote(options: argparse.Namespace) -> int:
     found = promotion(local, source, local.position(source), target)
     problems, seen = Diagnostics(), status_of(local, source)
     if seen.in_sync is not True or seen.drifted:
-        # What waits or differs is not known to be good.
+        # Pending or drifted state is not known to work.
         detail = f"only the applied revision is promoted, not later merges; {status_line(source.name, seen)}"
         fix = f"gitops status --cluster {source.name}"
         problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
@@ -467,7 +468,7 @@ def promote(options: argparse.Namespace) -> int:
 
 
 def revert(options: argparse.Namespace) -> int:
-    """`gitops revert ENTRY`: creates a commit on a new branch with a change request.
+    """`gitops revert ENTRY`: create a commit on a new branch with a change request.
 
     `--dry-run` only shows the changes.
     """
@@ -477,7 +478,7 @@ def revert(options: argparse.Namespace) -> int:
     local = open_repository(options)
     rule = local.rule(options.cluster, options.config)
     wanted = options.entry or _entry_of_request(local, rule, options.request)
-    # A look needs no name.
+    # A dry run doesn't need an author.
     unknown = Person("gitops", "gitops@localhost") if options.dry_run else None
     person = local.git.person_or_none() or unknown or local.git.person()
     found, entry = reversal(local, rule, wanted, person)
@@ -490,7 +491,7 @@ def revert(options: argparse.Namespace) -> int:
         else "nothing that it applied is left to revert"
     )
     lines = [f"revert entry {entry.number} of {rule.name}: {summary}", *file_lines(local, found)]
-    # What the entry saw is known also where the graphs are not.
+    # The row counts in the entry are available even without the graphs.
     before = {c.resource.name: c.seen for c in entry.changes if c.resource in entry.moved and c.seen is not None}
     for graph, seen in before.items() if files else ():
         lines.append(f" before it, graph {graph} was at version {seen.version}, with {seen.held}")
@@ -508,7 +509,7 @@ def revert(options: argparse.Namespace) -> int:
 def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) -> str:
     """Return the entry that applied the merge of a request. Raises GitopsError `request_not_found`, `revert_refused`.
 
-    A clone of a repository on a forge finds the merge in the ledger, because asking the forge may need a token.
+    In a clone, the merge is looked up in the ledger, because querying the forge might require a token.
     """
     if foreign_forge(local) is not None:
         ledger = local.ledger(rule)
@@ -527,7 +528,7 @@ def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) ->
 
 
 def down_to(options: argparse.Namespace) -> int:
-    """`gitops down --to ENTRY|COMMIT`: the plan back; it writes no ref, no ledger and no graph."""
+    """`gitops down --to ENTRY|COMMIT`: print the revert plan. Doesn't change refs, the ledger or graphs."""
     if options.request is not None:
         raise UsageError(Code.USAGE_ERROR, "--to selects an applied or committed state; omit --request")
     local = repository_of(options)
@@ -556,7 +557,7 @@ def down_to(options: argparse.Namespace) -> int:
 
 
 def _folder_at(options: argparse.Namespace) -> Workspace:
-    """Return the cluster folder as it is at a commit of the repository around it, with the ledger of the folder.
+    """Return the cluster folder at a commit of its repository, with the ledger in the current folder.
 
     Raises UsageError `not_a_repository`, `usage_error`.
     """

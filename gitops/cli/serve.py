@@ -1,4 +1,4 @@
-"""`gitops bot serve`: the bot as a long-running program that accepts webhooks. `gitops bot queue`: its queued events.
+"""`gitops bot serve`: the bot as a long-running webhook server. `gitops bot queue`: its queued events.
 
 Secrets come from a file or the environment, never from arguments, which every user of a machine can read.
 """
@@ -50,7 +50,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
 
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
-    # Imported here: `gitops bot queue` needs none of what handles events.
+    # Imported here, because `gitops bot queue` doesn't need the code that handles events.
     from gitops.cli.served import ServedRepository, read_tokens, server_environment
 
     environ, faults = os.environ if environ is None else environ, faults or NoFaults()
@@ -73,8 +73,8 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def heed(*_: object) -> None:
-        # The first asks applies to start nothing more, the second to wait for nothing. A third ends the process at once, which
-        # loses nothing either.
+        # The first signal asks applies to start no more changes, the second to stop waiting. A third ends the process
+        # immediately, which doesn't lose anything either.
         if cancel.requested:
             for number in signals:
                 signal.signal(number, signal.SIG_DFL)
@@ -145,9 +145,9 @@ def _server(
 
 
 def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Return the secrets of the webhooks.
+    """Return the webhook secrets.
 
-    Raises UsageError `webhook_secret_missing`: without one, everybody could send events.
+    Raises UsageError `webhook_secret_missing` if there are none, because anyone could then send events.
     """
     lines = _text_of(file, environ.get(_SECRET, ""), Code.WEBHOOK_SECRET_MISSING).splitlines()
     found = [line.strip() for line in lines if line.strip()]
@@ -161,7 +161,10 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
 
 
 def _text_of(file: str | None, default: str, code: Code) -> str:
-    """Return the text of a file with secrets, or the default without one. Raises UsageError if it cannot be read."""
+    """Return the content of a file with secrets, or the default if no file is given.
+
+    Raises UsageError if it cannot be read.
+    """
     if file is None:
         return default
     try:
@@ -172,7 +175,7 @@ def _text_of(file: str | None, default: str, code: Code) -> str:
 
 
 def _logger(options: argparse.Namespace) -> logging.Logger:
-    """Return the log of a server, on standard output."""
+    """Return the server's log, which goes to standard output."""
     from gitops.serving.logs import make_log
 
     level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO
@@ -180,9 +183,9 @@ def _logger(options: argparse.Namespace) -> logging.Logger:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """`gitops bot queue`: retries or removes one event if an option requests it, then lists all.
+    """`gitops bot queue`: retry or remove one event if an option requests it, then list all events.
 
-    This works with or without a running server.
+    This works whether or not the server is running.
     """
     with closing(EventQueue(Path(options.queue), SystemClock())) as events:
         events.open_shared()

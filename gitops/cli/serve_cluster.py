@@ -1,7 +1,7 @@
 """`gitops serve`: the query server of one cluster, in one process or several.
 
-The supervisor of several processes opens nothing itself: a child determines the revision to serve, and each worker,
-including replacements, serves exactly that.
+The supervisor of several processes doesn't open graphs itself. A child process determines the revision to serve, and
+each worker, including replacements, serves exactly that revision.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, an
 
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
-    """Serve until a signal; with `--check`, only report whether that is possible.
+    """Serve until a signal; with `--check`, only report whether the server could start.
 
-    Raises GitopsError if it cannot start.
-
-    Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
+    Raises GitopsError if it cannot start. Raises UsageError `serve_unavailable` if the packages of the `serve` extra
+    are not installed.
     """
     try:
         _require_one_source(options)
@@ -72,7 +71,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
 
 
 def _require_one_source(options: argparse.Namespace) -> None:
-    """Refuse a second source before any file is opened: none of them has precedence."""
+    """Refuse a second source before any file is opened, because neither would have precedence."""
     others = {"URI": options.uri, "--target": options.target, "--config": options.config}
     given = [name for name, value in others.items() if value is not None]
     if options.cluster is None:
@@ -98,7 +97,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         token = None if options.token_file is None else read_token(options.token_file)
         return show(_checked(boot_process(inputs, compiled=Compiled(_processes())), token), options)
     log = _log(options)
-    # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
+    # A signal to reload tokens does not end the process: it waits until the tokens have been read for the first time.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     if options.workers is not None or options.admin_bind is not None:
         return _supervise(options, inputs, log)
@@ -112,7 +111,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
-    """Serve in processes below this one until a signal."""
+    """Serve in child processes until a signal."""
     from gitops.serving.processes import Lifeline
 
     lifeline = Lifeline()
@@ -126,7 +125,11 @@ def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Log
 def _supervise_beside(
     options: argparse.Namespace, inputs: BootInputs, log: logging.Logger, lifeline: Lifeline, admin: Admin | None
 ) -> int:
-    """Serve in workers. A supervisor stays as it is until it is copied: a child looks for it."""
+    """Serve in workers.
+
+    The supervisor is forked for each worker, so it must not open anything itself. A child process finds the revision to
+    serve.
+    """
     from gitops.serving.generation import AppliedRevision, Compiled
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
@@ -153,7 +156,7 @@ def _supervise_beside(
         seat = None if admin is None else admin.seat(start)
         compiled, booted = Compiled(sound=seen["sound"]), None
         if options.watch is not None or start.hung_up:
-            # The others may serve something newer.
+            # The other workers may already serve something newer.
             booted = boot_process(inputs, compiled=compiled, rows=_rows)
         if booted is None or booted.state is None:
             booted = boot_process(inputs, revision=revision, compiled=compiled, rows=_rows)
@@ -176,7 +179,7 @@ def _supervise_beside(
 
 
 def _announce(bound: BoundSocket, warnings: Iterable[str], log: logging.Logger) -> None:
-    """Report where the server listens, and any warnings."""
+    """Report the address that the server listens on, and any warnings."""
     from gitops.serving.listen import address_of
 
     say(f"OMNIGRAPH_LISTEN_ADDR={address_of(bound)}", flush=True)
@@ -238,15 +241,15 @@ def _work(
         )
         log.info("stopped")
     if app.load.stuck:
-        # The interpreter would wait for the thread of the query.
+        # The interpreter would wait for the query's thread.
         os._exit(OK if keeper.supervisor is None else FAILED)
     return OK
 
 
 def _checked(booted: Booted, token: Secret | None) -> ReadyOutcome:
-    """Return the outcome of a boot, with the state of identity providers, and the holder of a token.
+    """Return the outcome of a boot, with the state of the identity providers and the holder of a token.
 
-    A server starts without the keys of an issuer, so that one that does not answer is only warned of.
+    A server starts without an issuer's keys, so an issuer that does not respond only causes a warning.
     """
     issuers = (*booted.tokens.issuers, *(() if booted.generation is None else booted.generation.issuers))
     found, identity, failures = Diagnostics(booted.outcome.diagnostics), None, dict[str, str | None]()
@@ -271,7 +274,10 @@ def _checked(booted: Booted, token: Secret | None) -> ReadyOutcome:
 
 @cache
 def _verifier() -> TokenVerifier:
-    """Verifies tokens of identity providers. Most servers have none, and do without the libraries."""
+    """Return the verifier of tokens from identity providers.
+
+    Imported here, because most servers have no identity providers and don't need the libraries.
+    """
     from gitops.identity.verify import KeyRing, TokenVerifier
     from gitops.repository.wiring.serving import open_issuer
 
@@ -280,7 +286,7 @@ def _verifier() -> TokenVerifier:
 
 @contextmanager
 def _keeping_keys(issuers: Callable[[], tuple[TokenIssuer, ...]]) -> Iterator[None]:
-    """Read the keys of issuers when they are missing or old, while the block lasts: requests seldom wait for them then."""
+    """During the block, read issuers' keys when they are missing or old, so that requests rarely wait for them."""
     stopped = threading.Event()
 
     def keep() -> None:
@@ -301,7 +307,7 @@ def _keeping_keys(issuers: Callable[[], tuple[TokenIssuer, ...]]) -> Iterator[No
 
 
 def _watched(options: argparse.Namespace) -> float | None:
-    """Return the polling interval for newer revisions in seconds; None for never, 0 if a past revision is served."""
+    """Return the interval for polling newer revisions in seconds; None for never, 0 if a past revision is served."""
     if options.revision is not None:
         return 0.0
     return None if options.watch is None else float(options.watch.total_seconds())
@@ -309,9 +315,9 @@ def _watched(options: argparse.Namespace) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Keeper:
-    """Keeps the tokens and the revision of one process up to date, and its place `number` on the board of all.
+    """Keeps the tokens and the revision of one process up to date, and its slot `number` on the shared board.
 
-    `supervisor` is the process that hands on its signals.
+    `supervisor` is the process that forwards its signals.
     """
 
     inputs: BootInputs
@@ -329,7 +335,7 @@ class _Keeper:
         log: logging.Logger,
         count: Callable[[Reload], None] | None,
     ) -> Iterator[tuple[Callable[[], None], Callable[[], Mapping[str, Any]] | None, Callable[[], Reload | None]]]:
-        """Yield the actions for a hang-up and for a reload request, and the last attempt if it failed.
+        """Yield the actions for a hang-up signal and for a reload request, and the last attempt if it failed.
 
         No request reloads a pinned revision. `count` is called with each logged attempt.
         """
@@ -366,7 +372,7 @@ class _Keeper:
         def reload() -> Mapping[str, Any]:
             made = reloader.reload()
             if self.supervisor is not None:
-                # A request reaches one process of the server, and is for all of them.
+                # A request reaches one process of the server, but applies to all of them.
                 os.kill(self.supervisor, signal.SIGHUP)
             return made.form
 
@@ -407,7 +413,7 @@ def _processes() -> int:
 
 @cache
 def _rows() -> Any:
-    """Return the cache of rows of a process, which all of its graphs share."""
+    """Return a process's row cache, which all its graphs share."""
     from gitops.database.graph import ReadCache
 
     return ReadCache()
@@ -430,7 +436,7 @@ def _warnings(state: PolicyCover, outcome: ReadyOutcome, environ: Mapping[str, s
 
 
 def _refusal(place: str, outcome: ReadyOutcome) -> list[str]:
-    """Why a server does not start, each problem with its remedy."""
+    """Return why a server does not start: each problem with its remedy."""
     from gitops.render.text import diagnostic_lines
 
     lines = diagnostic_lines(Diagnostics(outcome.diagnostics))
@@ -443,22 +449,22 @@ def _refuse(lines: Iterable[str]) -> int:
 
 
 def _log(options: argparse.Namespace) -> logging.Logger:
-    """Return the log on standard error."""
+    """Return the log, which goes to standard error."""
     from gitops.serving.logs import make_log
 
     level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO
     return make_log(sys.stderr, level, as_json=options.json)
 
 
-# -- reports: under which name, from which of its processes, and to where ----------------------------------------------
+# -- reports: the server's name, the process that reports, and the destination -----------------------------------------
 
 _CHANCE = 6
 
 
 def board_of(options: argparse.Namespace) -> StatusBoard:
-    """Return the board on which processes record the revision they serve.
+    """Return the shared memory in which processes record the revision that they serve.
 
-    The server's name is chosen here, before there are several processes.
+    The server's name is chosen here, before other processes start.
     """
     from gitops.serving.report import StatusBoard, replica_name
 
@@ -469,7 +475,7 @@ def board_of(options: argparse.Namespace) -> StatusBoard:
 def reporting(
     options: argparse.Namespace, inputs: BootInputs, board: StatusBoard, number: int, log: logging.Logger
 ) -> AbstractContextManager[None]:
-    """Report the served revision during the block, in the first of the server's processes."""
+    """During the block, report the served revision, from the first of the server's processes."""
     from gitops.cluster.model.served import Follows
     from gitops.serving.report import ReplicaFacts, Reporter
 
@@ -485,11 +491,11 @@ def reporting(
     return Reporter(board, facts, reports, SystemClock(), log).running()
 
 
-# -- the admin address: a process beside the workers, which answers from before the boot until the end -----------------
+# -- the admin address: a process next to the workers, which responds from before the boot until the end ---------------
 #
-# What the workers count and where they can be asked is in a private folder, which is gone when the server has ended.
+# Workers' counters and addresses are in a private folder, which is removed when the server ends.
 
-# A socket in the folder has an address of at most 107 bytes.
+# The address of a socket in this folder can have at most 107 bytes.
 _LONGEST_FOLDER = 90
 _DRAIN_S = 1.0
 _CONNECTIONS = 1000
@@ -505,13 +511,13 @@ class AdminSeat:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The process of the admin address, and the folder that it shares with the workers."""
+    """The process behind the admin address, and the folder that it shares with the workers."""
 
     companion: Companion
     folder: Path
 
     def seat(self, start: WorkerStart) -> AdminSeat:
-        """Return the seat of a worker, in its own process."""
+        """Return the `AdminSeat` of a worker. Called in the worker's process."""
         from gitops.serving.metrics import ServingMetrics
 
         metrics = ServingMetrics(self.folder, start.number, replaces=start.replaces)
@@ -522,16 +528,16 @@ class Admin:
 def admin_address(
     address: tuple[str, int] | None, workers: int, lifeline: Lifeline, log: logging.Logger
 ) -> Iterator[Admin | None]:
-    """Answer at an admin address for the block; None if no address is given.
+    """Serve an admin address during the block. Yields None if no address is given.
 
-    Raises UsageError `listen_failed`, and ModuleNotFoundError without the library of the numbers.
+    Raises UsageError `listen_failed`, and ModuleNotFoundError if the metrics library is missing.
     """
     if address is None:
         yield None
         return
     from gitops.serving.listen import address_of, bind
 
-    # Loaded here, for every process that is copied from this one.
+    # Loaded here, so that every forked process already has it.
     from gitops.serving.metrics import exposition
     from gitops.serving.processes import Companion
 
@@ -556,7 +562,7 @@ def _answer(
     supervisor: int,
     log: logging.Logger,
 ) -> int:
-    """Answer probes and scrapes until a signal."""
+    """Answer probes and metrics requests until a signal."""
     from gitops.serving.http.admin import AdminApp, ask_workers
     from gitops.serving.listen import listen
 
@@ -570,14 +576,14 @@ def _answer(
         on_signal={signal.SIGHUP: lambda: None},
     )
     if os.getppid() != supervisor:
-        # It ended without removing what it made.
+        # The process ended without removing its files.
         shutil.rmtree(folder, ignore_errors=True)
     return OK
 
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """A new folder that only this user can enter, until the end of the block. Raises UsageError `listen_failed`."""
+    """Create a folder that only this user can access, until the end of the block. Raises UsageError `listen_failed`."""
     fix = "set the variable TMPDIR to a writable folder with a short path"
     try:
         made = tempfile.mkdtemp(prefix="gitops-serve-")

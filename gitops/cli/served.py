@@ -1,7 +1,7 @@
-"""Repositories of a server, opened again for every event, with the same handlers as in a job.
+"""A server's repositories, reopened for every event, with the same handlers as in a job.
 
-Nothing is kept from one event to the next: no objects, no rules, no responses of the forge. So a server decides from
-the same inputs as a job.
+Nothing is kept between events: no objects, rules or forge responses. So a server bases its decisions on the same inputs
+as a job.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _NOT_OF_A_JOB = _TOKENS | {row.address for row in FORGES.values() if row.address
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a server, without the variables of CI jobs: a server is not a job, even if a job started it."""
+    """Return a server's environment without the variables of CI jobs, because a server is not a job even if a job started it."""
     return {k: v for k, v in environ.items() if k in _NOT_OF_A_JOB or not k.startswith(_OF_A_JOB)}
 
 
 def webhook_format(kind: str, secrets: tuple[Secret, ...]) -> WebhookFormat:
-    """Return how to verify and decode deliveries of a kind of forge."""
+    """Return the rules for verifying and decoding deliveries of a kind of forge."""
     row = FORGES[kind]
     code = row.load()
     return WebhookFormat(code.decode_webhook, code.check_signature, secrets, row.body_identifies)
@@ -69,14 +69,14 @@ class ServedRepository:
         cancel: Cancellation,
         faults: Faults,
     ) -> None:
-        """Open the repository once as a check. Raises UsageError if something of the setup is missing.
+        """Open the repository once as a check. Raises UsageError if the setup is incomplete.
 
-        `environ` is the environment of the server; `pause` waits some seconds between two attempts to reach the forge, and
+        `environ` is the server's environment. `pause` waits some seconds between two attempts to reach the forge, and
         `cancel` asks applies to stop.
         """
         self._path, self._remote, self._environ, self._pause, self._faults = path, remote, environ, pause, faults
         self._cancel = cancel
-        # Child processes get neither token nor secret: the login is put into the address of the remote, for git alone.
+        # Child processes get neither token nor secret. Only git gets the login, as part of the remote's address.
         self._child_environ = {k: v for k, v in environ.items() if k not in _SECRETS}
         if kind is None:
             kind = LocalRepository(path, remote, environ=self._child_environ).config().forge.kind
@@ -92,7 +92,7 @@ class ServedRepository:
         self.name = repository_key(self.kind, found.project)
 
     def handle(self, event: Event) -> Iterator[LogLine]:
-        """Handle an event. Raises RemoteError at the end if a call of the forge failed for a temporary reason."""
+        """Handle an event. Raises RemoteError at the end if a call to the forge failed temporarily."""
         local, found = self._open()
         forge, _ = open_forge(found, self._pause, local.clock)
         watched = WatchedForge(forge)
@@ -103,7 +103,7 @@ class ServedRepository:
             raise watched.failure
 
     def cluster(self, name: str) -> ServedCluster | None:
-        """Return the cluster of this name, as it is now; None if this repository has none.
+        """Return the current cluster with this name, or None.
 
         Raises GitopsError, RemoteError.
         """
@@ -130,13 +130,13 @@ class ServedRepository:
         return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, local.relist)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of its clusters, as they are now. Raises GitopsError, RemoteError."""
+        """Return the current names of its clusters. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
         return tuple(each.name for each in local.clusters())
 
     def issuers(self, name: str) -> tuple[TokenIssuer, ...]:
-        """Return the identity providers of a cluster, by the rules in force. Raises GitopsError, RemoteError."""
+        """Return a cluster's identity providers, from the rules in force. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
         config = local.config()
@@ -149,7 +149,7 @@ class ServedRepository:
         return () if trust is None else tuple(trust.issuers)
 
     def _open(self) -> tuple[LocalRepository, ForgeChoice]:
-        """Return the repository as it is now, and its forge."""
+        """Open the current repository and its forge."""
         local = self._local()
         local.complete()
         rule = local.config().forge
@@ -162,9 +162,9 @@ class ServedRepository:
 
 
 def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: str | None) -> ServedCluster:
-    """Return the cluster of a name, in the repository of a name if one is given.
+    """Return the cluster with this name, in the repository with that name if one is given.
 
-    Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and as a repository does.
+    Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and errors of opening a repository.
     """
     asked = [each for key, each in served.items() if repository in (None, key)]
     found = [cluster for each in asked if (cluster := each.cluster(name)) is not None]
@@ -179,11 +179,9 @@ def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: 
 
 
 def read_tokens(text: str) -> tuple[ApiToken, ...]:
-    """Return the tokens of programs, one to a line: `NAME read TOKEN` or `NAME write TOKEN`.
+    """Parse the API tokens of programs, one per line: `NAME read TOKEN` or `NAME write TOKEN`.
 
-    Empty lines and `#` comments are left out.
-
-    Raises UsageError `api_tokens_invalid`.
+    Empty lines and `#` comments are ignored. Raises UsageError `api_tokens_invalid`.
     """
     found: list[ApiToken] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -205,9 +203,9 @@ _KEPT_S = 30.0
 
 
 class IssuerRules:
-    """Identifies holders of identity provider tokens by the rules in force of a cluster.
+    """Identifies holders of identity provider tokens by a cluster's rules in force.
 
-    The rules are looked up at most every half minute, even after a failure, because strangers must not make a server
+    The rules are looked up at most every half minute, even after a failure, so that strangers cannot make the server
     query remotes.
     """
 
@@ -217,7 +215,7 @@ class IssuerRules:
         self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
 
     def identify(self, cluster: str, repository: str | None, token: bytes) -> Caller:
-        """Return the identity of a token's holder. Raises TokenRefusedError, RemoteError."""
+        """Identify the holder of a token. Raises TokenRefusedError, RemoteError."""
         rules = {
             name: self._looked_up(name, cluster)
             for name in self._served
@@ -233,7 +231,7 @@ class IssuerRules:
         return Caller(found.actor, Grant.BOT_WRITE in found.grants, name)
 
     def _looked_up(self, repository: str, cluster: str) -> Any:
-        """Return the issuers of a cluster; with an empty name, the names of the clusters."""
+        """Return a cluster's issuers; with an empty name, the names of the clusters."""
         with self._guard:
             until, found = self._kept.get((repository, cluster), (0.0, None))
             if found is None or self._clock.monotonic() >= until:
@@ -249,10 +247,10 @@ class IssuerRules:
 
 
 class WatchedForge:
-    """A wrapper of a forge; `failure` is the first call that failed for a temporary reason, or None.
+    """A wrapper around a forge; `failure` is the first call that failed temporarily, or None.
 
-    Handlers continue if only a comment failed, because an outcome does not depend on a comment. A job ends then, and
-    the next event writes it. A server handles the event again later without writing anything twice.
+    Handlers continue if only a comment failed, because no outcome depends on comments. In a job, the next event writes
+    the comment. A server handles the same event again later, without writing anything twice.
     """
 
     def __init__(self, forge: Forge) -> None:

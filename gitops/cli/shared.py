@@ -1,4 +1,4 @@
-"""Shared code of commands: interpretation of common options, printing, and exit codes."""
+"""Code that commands share: reading common options, printing, and exit codes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ OK, FAILED, USAGE = 0, 1, 2
 RULES = "gitops.yaml"
 
 UNWRITTEN = "create the folder of the file first, or use a file that you can write"
-"""What to do about an output file that cannot be written."""
+"""Remedy for an output file that cannot be written."""
 
 _RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
-# What begins a line of a report, and its colour. No such line begins with the text of a change request.
+# Words at the start of report lines, and their colours. Text from a change request never starts such a line.
 _STYLES = (
     (r"ERROR \S+|cluster [\w-]+ failed| +Delete \S+| {4,6}- ?.*| +waits: ", _RED),
     (r"WARN  \S+| +Update \S+| {6}~ .*|NOTE  ", _YELLOW),
@@ -47,12 +47,12 @@ _collecting: list[list[Mapping[str, Any]]] = []
 
 
 def in_ci() -> bool:
-    """Return whether this is a job of a CI system."""
+    """Return True in a CI job."""
     return os.environ.get("CI", "").lower() in ("1", "true")
 
 
 def actor_of(options: argparse.Namespace) -> str | None:
-    """Return the operator: `--as`, otherwise `git config gitops.actor`, else None."""
+    """Return the operator: `--as`, otherwise `git config gitops.actor`, otherwise None."""
     given: str | None = getattr(options, "actor", None)
     return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
 
@@ -64,7 +64,7 @@ def open_repository(
     login: Callable[[Setting], Callable[[str], str]] | None = None,
     forge: str | None = None,
 ) -> LocalRepository:
-    """Open the repository of `--repo`, otherwise around `--config` or the current folder, with the given `--remote`.
+    """Open the repository of `--repo`, or the one that contains `--config` or the current folder, with the `--remote`.
 
     `forge` is the kind of forge, if the caller knows it.
     """
@@ -76,7 +76,7 @@ def open_repository(
         return local
     if local.git.work_tree is not None or local.git.setting("remote.origin.url") is None:
         return local
-    # A bare repository that is a clone of one on a forge has only a copy of the ledger.
+    # A bare clone of a repository on a forge has only a copy of the ledger.
     try:
         kind = forge or local.config().forge.kind
     except GitopsError:
@@ -96,7 +96,7 @@ def bot_of(
 ) -> Bot:
     """Return the bot of a repository.
 
-    It signs attestations if there is a key; a `silent` one writes nothing, and signs nothing.
+    It signs attestations if there is a key. A `silent` bot neither writes nor signs.
     """
     from gitops.bot.context import Bot
 
@@ -115,7 +115,7 @@ def bot_of(
 def shown_folder(options: argparse.Namespace, path: str) -> str:
     """Return a cluster folder for the places of problems: relative to the start folder, or absolute in a CI job.
 
-    `path` is that of `--config` or of the current folder; for a commit, it is relative to the root of the repository.
+    `path` comes from `--config` or is the current folder; for a commit, it is relative to the root of the repository.
     """
     given, opened = getattr(options, "config", None), getattr(options, "opened", None)
     root = None if opened is None else opened.git.work_tree
@@ -123,14 +123,14 @@ def shown_folder(options: argparse.Namespace, path: str) -> str:
 
 
 def rules_folder(options: argparse.Namespace) -> str:
-    """Return the folder of `gitops.yaml` for the places of problems; a command's error refers to no other file."""
+    """Return the folder of `gitops.yaml` for the places of problems. A command's error never refers to another file."""
     named = (getattr(options, name, None) for name in ("repo", "config"))
     root = checkout(next((each for each in named if isinstance(each, str)), "."))
     return from_here("", root)
 
 
 def checkout(folder: str) -> str | None:
-    """Return the root of the work tree around a folder, None if it has no `gitops.yaml`."""
+    """Return the root of the work tree that contains a folder; None if it has no `gitops.yaml`."""
     current = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     while not os.path.lexists(os.path.join(current, ".git")):  # noqa: PTH118
         parent = os.path.dirname(current)  # noqa: PTH120
@@ -141,14 +141,14 @@ def checkout(folder: str) -> str | None:
 
 
 def from_here(path: str, root: str | None = None) -> str:
-    """Return a path, or one below `root`, from where the command was started; in a CI job it is absolute."""
+    """Return a path, or a path below `root`, relative to the start folder; in a CI job it is absolute."""
     whole = os.path.abspath(os.path.join(root or "", path))  # noqa: PTH100, PTH118 - links stay as they are
     return whole if in_ci() else os.path.relpath(whole, os.environ.get("GIT_PREFIX") or None)
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:
     """Print the result of a command as text or as one JSON document, and return the exit code."""
-    # A command imports only what it returns and the form that it prints. What is about rows has another JSON form.
+    # Commands import only the results and formats that they use. Results about rows have a different JSON form.
     if hasattr(result, "to_json"):
         import shutil
 
@@ -176,7 +176,7 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
 
 
 def show_form(form: Mapping[str, Any]) -> None:
-    """Print the JSON document of a command, with whether it succeeded (`ok`), and its `problems`."""
+    """Print a command's JSON document, including `ok` and `problems`."""
     if missing := {"ok", "problems"} - form.keys():
         raise KeyError(*missing)
     form = {**form, **{name: list(map(_completed, form[name])) for name in ("problems", "diagnostics") if name in form}}
@@ -210,18 +210,18 @@ def collected(wanted: bool) -> Iterator[list[Mapping[str, Any]]]:
 
 
 def say_report(report: str, options: argparse.Namespace, *, ok: bool = True) -> None:
-    """Print the results of a command; `--quiet` omits them if it is `ok`."""
+    """Print a command's report. `--quiet` omits it if `ok` is True."""
     if not (options.quiet and ok):
         say_coloured(report, options)
 
 
 def say_coloured(text: str, options: argparse.Namespace) -> None:
-    """Print lines, on a terminal with colours."""
+    """Print lines, with colours on a terminal."""
     say(_painted(text, options, sys.stdout))
 
 
 def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
-    """Add colours to a report if the terminal `output` supports them and the user wants them: https://no-color.org."""
+    """Add colours to a report if the terminal `output` supports them and the user has not disabled them: https://no-color.org."""
     wanted = not (options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
     if not (wanted and output.isatty()):
         return report
@@ -229,9 +229,9 @@ def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
 
 
 def coloured(report: str) -> str:
-    """Add colours to a report whose lines contain no terminal control characters.
+    """Add colours to a report whose lines don't contain terminal control characters.
 
-    Colours only repeat the meaning of words and signs in a line.
+    Colours only repeat the meaning of words and symbols in a line.
     """
     lines = []
     for line in report.splitlines(keepends=True):
@@ -247,8 +247,8 @@ def coloured(report: str) -> str:
 def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:
     """Print the problem that ended a command without an outcome, and return the exit code.
 
-    The remedy of a command on one graph includes that graph or its `--root`, and the remedy of a wrong command line
-    includes the command.
+    The remedy includes the graph or its `--root` for a command on one graph, and the command itself for a wrong command
+    line.
     """
     from gitops.cluster.model.address import graph_address, is_name
     from gitops.core.diagnostics import Diagnostics
@@ -266,7 +266,7 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     error.fix = fix
     problems.add_error(error)
     if as_json:
-        # Like the envelopes of verbs, it has the name that programs of the first release know.
+        # Like the JSON of verbs, it uses the name that programs written for the first release expect.
         show_form({"ok": False, "problems": problems.to_json(), "diagnostics": problems.to_json()})
     else:
         lines = diagnostic_lines(problems, folder=rules_folder(options))
@@ -275,9 +275,9 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
 
 
 def _usage_remedy(detail: str, options: argparse.Namespace) -> str:
-    """Describe the options mentioned in an error; if there are none, return the command that lists them.
+    """Describe the options that an error mentions; if there are none, return the command that lists them.
 
-    Empty for an error that lists the known values itself.
+    Empty if the error itself lists the known values.
     """
     if re.search(r"did you mean `|; known: ", detail):
         return ""
@@ -290,21 +290,21 @@ def _usage_remedy(detail: str, options: argparse.Namespace) -> str:
 
 
 def say(text: str, *, flush: bool = False) -> None:
-    """Print to standard output, with one newline at the end. With `flush` the text is visible at once."""
+    """Print to standard output, with one newline at the end. With `flush`, the text is visible immediately."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     if flush:
         sys.stdout.flush()
 
 
 def shows_progress(options: argparse.Namespace) -> bool:
-    """Return whether a command may show on standard error how far it is."""
+    """Return True if a command can show its progress on standard error."""
     return not (options.json or options.quiet)
 
 
 def lasting(stream: TextIO) -> Callable[[str], None]:
-    """Return a function that prints lines of untrusted text, each visible at once.
+    """Return a function that prints untrusted lines, each flushed immediately.
 
-    It continues when the reader is gone, because a person who hangs up does not interrupt an apply.
+    It continues after the reader disconnects, because a closed connection must not interrupt an apply.
     """
 
     def write(line: str) -> None:
@@ -312,17 +312,17 @@ def lasting(stream: TextIO) -> Callable[[str], None]:
             stream.write(visible(line) + "\n")
             stream.flush()
         except BrokenPipeError:
-            # What is still buffered goes there as well, at the end of the process.
+            # The remaining buffer also goes there when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     return write
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Print lines, if any, whose text may be untrusted."""
+    """Print lines, if any. Their text can be untrusted."""
     sys.stdout.write("".join(visible(line) + "\n" for line in lines))
 
 
 def complain(text: str) -> None:
-    """Print to standard error."""
+    """Print an error message to standard error."""
     sys.stderr.write(text + "\n")

@@ -1,7 +1,7 @@
-"""`gitops strategies`: runs applied strategies on the replicas of targets, and predicts the effects of strategies.
+"""`gitops strategies`: runs applied strategies on the replicas of targets, and predicts their effects.
 
-The URL of a target comes from, in this order: --postgres-url; DATABASE_URL; the variable in `cluster.yaml`. Variables
-come from the environment, then from a file `.env` beside `cluster.yaml`.
+The URL of a target comes from --postgres-url, otherwise from DATABASE_URL, otherwise from the variable given in
+`cluster.yaml`. Variables come from the environment, then from a `.env` file next to `cluster.yaml`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ENV_LINE = re.compile(r"""(?:export +)?([A-Za-z_][A-Za-z0-9_]*)=(?:'([^']*)'|"(
 
 
 def dry_run(options: argparse.Namespace) -> int:
-    """`gitops strategies dry-run`: writes nothing."""
+    """`gitops strategies dry-run`: decide without writing anything."""
     from gitops.compute.ticks.tick import preview
 
     (workspace,) = to_read(options)
@@ -77,7 +77,7 @@ def dry_run(options: argparse.Namespace) -> int:
 
 
 def apply(options: argparse.Namespace) -> int:
-    """`gitops strategies apply`: one tick."""
+    """`gitops strategies apply`: run one tick."""
     from dataclasses import replace
 
     from gitops.cli.progress import heeding_signals, watching
@@ -95,7 +95,7 @@ def apply(options: argparse.Namespace) -> int:
 
 
 def wipe_state(options: argparse.Namespace) -> int:
-    """`gitops strategies wipe-state`."""
+    """`gitops strategies wipe-state`: delete the state that strategies stored."""
     from gitops.compute.ticks.tick import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
@@ -104,7 +104,7 @@ def wipe_state(options: argparse.Namespace) -> int:
 
 
 def wake(options: argparse.Namespace) -> int:
-    """`gitops strategies wake`."""
+    """`gitops strategies wake`: resume a suspended compute cluster."""
     from gitops.compute.ticks.tick import wake as run
 
     (workspace,) = to_write(options)
@@ -135,7 +135,7 @@ def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argpars
 
 
 def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespace) -> None:
-    """Print the results of a command, and its problems."""
+    """Print a command's results and its problems."""
     from gitops.render.text import diagnostic_lines
 
     folder = shown_folder(options, outcome.config_dir)
@@ -144,7 +144,7 @@ def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespac
 
 
 def exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
-    """Return the exit code of a command on targets."""
+    """Return the exit code of a command that works on targets."""
     if not loaded:
         return USAGE
     if unreachable:
@@ -169,16 +169,16 @@ def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
 
 
 def opening(options: argparse.Namespace, workspace: Workspace) -> OpenTarget:
-    """Return the function with which a command opens a target. Raises UsageError for an invalid file `.env`."""
+    """Return the function that opens a target for a command. Raises UsageError for an invalid `.env` file."""
     folder = Path(options.config or ".")
     if not (folder / CONFIG_FILE).exists():
-        # In a clone, where its ledger is a branch; a bare repository has no files.
+        # In a clone whose ledger is a branch. A bare repository has no files.
         folder = Path(options.repo or ".") / workspace.config_dir
     return _Opening(options, _variables(folder))
 
 
 def _variables(folder: Path) -> Mapping[str, str]:
-    """Return the environment plus the variables of a file `.env` in the cluster folder.
+    """Return the environment plus the variables of a `.env` file in the cluster folder.
 
     Raises UsageError if it is invalid.
     """
@@ -193,7 +193,7 @@ def _variables(folder: Path) -> Mapping[str, str]:
 
 
 class _Opening:
-    """Opens the targets of one command; an address that overrides a declared one applies to only one target."""
+    """Opens the targets of one command. An address given by an option applies to a single target only."""
 
     def __init__(self, options: argparse.Namespace, variables: Mapping[str, str]) -> None:
         self._given, self._variables = options.postgres_url, variables
@@ -202,7 +202,10 @@ class _Opening:
         self._opened: set[str] = set()
 
     def __call__(self, target: ComputeTarget) -> StrategyTarget:
-        """A target, not connected yet. Raises UsageError `target_unnamed`, and as the wiring does."""
+        """Return a target that is not connected yet.
+
+        Raises UsageError `target_unnamed`, and the errors of the wiring.
+        """
         from gitops.cluster.targets.projection import place_of
         from gitops.repository.wiring import stores
 
@@ -218,13 +221,13 @@ class _Opening:
         return stores.open_target(place, secret, application_name=name, query_cluster=query_cluster)
 
 
-# -- `gitops strategies simulate`: a described world, or the days that a target recorded -------------------------------
+# -- `gitops strategies simulate`: a scenario, or the history that a target recorded -----------------------------------
 
 _DAYS = 7
 
 
 def play(options: argparse.Namespace) -> int:
-    """`gitops strategies simulate`: exit code 1 for a scenario that is not valid."""
+    """`gitops strategies simulate`. Exits 1 if the scenario is invalid."""
     if options.from_audit is not None:
         return _replay(options)
     if options.last is not None:
@@ -301,12 +304,11 @@ def _show(lines: list[str], form: dict[str, object], found: Diagnostics, options
 
 
 def _parse_env(data: bytes, place: str) -> Mapping[str, str]:
-    """Parse a file `.env`: one `NAME=VALUE` per line. Blank lines and lines that begin with `#` are ignored.
+    """Parse a `.env` file with one `NAME=VALUE` per line. Blank lines and lines that begin with `#` are ignored.
 
-    A value is unquoted or in quotes of one kind; nothing in it is expanded or escaped. Everything else is refused,
-    because a value that a shell would read differently must not become an address or a password.
-
-    Raises UsageError `usage_error` with the line number, but without the content of the line.
+    A value can be in single or double quotes; nothing in it is expanded or escaped. Everything else is refused, because
+    a value that a shell would read differently must not become an address or a password. Raises UsageError
+    `usage_error` with the line number, but not with the content of the line.
     """
     found: dict[str, str] = {}
     try:

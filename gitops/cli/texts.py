@@ -1,4 +1,4 @@
-"""The commands on texts of schemas and queries: `gitops fmt`, `gitops lint` and `gitops down`. Each imports its own verb."""
+"""The commands for schema and query files: `gitops fmt`, `gitops lint` and `gitops down`. Each imports its own verb."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIGITS = 12
 
 
 def lint(options: argparse.Namespace) -> int:
-    """`gitops lint`. Exit code 1 for an error, with `--strict` for a warning too; 2 if the paths are not valid."""
+    """`gitops lint`. Exits 1 for an error, with `--strict` also for a warning; 2 if the paths are invalid."""
     from gitops.cluster.session.lint import lint_cluster
     from gitops.render.lint import lint_form, lint_text
 
@@ -36,7 +36,7 @@ def lint(options: argparse.Namespace) -> int:
     if options.json and form != "json":
         raise UsageError(Code.USAGE_ERROR, "--json and --format cannot be combined", fix="leave one out")
     options.json = form == "json"  # an error about a path has the same format
-    # A schema that is named needs no cluster.
+    # A schema given by path doesn't need a cluster.
     folder = "." if options.schema and options.config is None else cluster_folder(options)
     here, paths = _paths(folder, options.paths)
     schema = None if options.schema is None else os.path.relpath(options.schema, here)
@@ -60,7 +60,7 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def _relative_to(folder: str, base: str) -> Callable[[str], str]:
-    """Return a function from paths of a folder to paths relative to `base`; a path far away from both stays absolute."""
+    """Return a function that makes paths of a folder relative to `base`. A path outside of both remains absolute."""
 
     def relative(path: str) -> str:
         place = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - links stay as they are
@@ -71,7 +71,7 @@ def _relative_to(folder: str, base: str) -> Callable[[str], str]:
 
 
 def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the absolute path of a cluster folder, and paths that a person typed relative to it.
+    """Return the absolute path of a cluster folder, and the user's paths relative to it.
 
     Raises UsageError `usage_error`.
     """
@@ -90,11 +90,10 @@ def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def down(options: argparse.Namespace) -> int:
-    """`gitops down`: prints or writes the reverse of a schema change as schema text.
+    """`gitops down`: print the reverse of a schema change as schema text, or write it.
 
-    With `--to` alone, plans the way back.
-
-    Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then.
+    With only `--to`, plan a revert. Exits 1 if the change or part of its reverse is not supported, without writing
+    anything.
     """
     if options.new is not None and options.old is None and options.graph is None:
         from gitops.cli.requests import down_to
@@ -149,7 +148,7 @@ def down(options: argparse.Namespace) -> int:
 
 
 def fmt(options: argparse.Namespace) -> int:
-    """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds an unformatted file."""
+    """`gitops fmt`. Exits 1 if a file does not parse, or if `--check` finds an unformatted file."""
     from gitops.cluster.session.fmt import format_cluster
 
     folder = cluster_folder(options)
@@ -204,7 +203,7 @@ def fmt(options: argparse.Namespace) -> int:
 
 
 def layout_problems(outcome: FormatOutcome) -> Diagnostics:
-    """Return one problem for each file that is not in the canonical layout."""
+    """Return a problem for each file that is not in canonical layout."""
     found = Diagnostics()
     for file in outcome.changed:
         before, after = file.before.split(b"\n"), file.after.split(b"\n")
@@ -216,7 +215,7 @@ def layout_problems(outcome: FormatOutcome) -> Diagnostics:
 
 
 def _replace(path: str, file: FileLayout) -> None:
-    """Replace a file in one step, keeping its permissions, if its content did not change since it was read.
+    """Replace a file atomically, keeping its permissions, unless its content changed since it was read.
 
     Raises ConflictError `resource_content_changed`, RemoteError `storage_failed`.
     """

@@ -1,4 +1,4 @@
-"""The table of commands: `COMMANDS` has each with its arguments, its help and the function that handles it."""
+"""The table of commands. `COMMANDS` lists each command with its arguments, its help and its handler."""
 
 from gitops.cli.commands.cluster import (
     CLUSTER_COMMANDS,

@@ -9,7 +9,7 @@ import os
 import re
 from argparse import ArgumentTypeError
 
-TYPE_CHECKING = False  # importing typing would cost more than all of the tables
+TYPE_CHECKING = False  # Importing typing would take longer than loading all the tables.
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
@@ -21,10 +21,10 @@ _MOST_WORKERS, _AUTO_WORKERS = 64, 8
 
 
 class Argument:
-    """One argument: its name, its value, what it means, and further settings of `argparse.ArgumentParser.add_argument`.
+    """One argument: its name, value and meaning, and further settings for `argparse.ArgumentParser.add_argument`.
 
-    `value` is the placeholder in the help, or the choices; it is empty for a flag. `short` is a second name, and
-    `formerly` the name in earlier releases, which is still read but never shown.
+    `value` is the placeholder in the help, or the choices; it is empty for a flag. `short` is a second name. `formerly`
+    is the name in earlier releases, which is still accepted but never shown.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ def flag(name: str, meaning: str, *, short: str = "") -> Argument:
 
 
 class Group:
-    """Arguments under a separate title in `--help`, or, without a title, mutually exclusive arguments.
+    """Arguments under a separate title in `--help`, or mutually exclusive arguments if there is no title.
 
-    One of them must be given if it is `required`.
+    If `required`, one of them must be given.
     """
 
     def __init__(self, *arguments: Argument, title: str = "", description: str = "", required: bool = False) -> None:
@@ -68,9 +68,10 @@ class Command:
 
     `handler` is `module:function`; the module is imported when the command is chosen. The function receives the parsed
     options, or the result of the function `inputs`, and returns the exit code or an outcome, which is shown as text or
-    JSON. A command that only `reads`, always or with one of these options, runs for each selected cluster; an option of
-    `alone`, or such an `OPTION=VALUE`, selects a single one. `offline` uses the last fetched state of the clone.
-    `epilog` is printed below the arguments. A command with a handler has `--json` unless `json` is False.
+    JSON. `reads` is True, or lists options with which it is true: the command only reads, so it runs for each selected
+    cluster. An option in `alone`, or an `OPTION=VALUE` there, selects a single cluster. `offline` uses the last fetched
+    state of the clone. `epilog` is printed below the arguments. A command with a handler has `--json` unless `json` is
+    False.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Command:
 
     @property
     def arguments(self) -> Iterator[Argument]:
-        """Return all arguments in the order of the help, including those of groups."""
+        """Return all arguments in the order of the help, including the arguments in groups."""
         for entry in self.entries:
             yield from entry.arguments if isinstance(entry, Group) else (entry,)
 
@@ -109,21 +110,21 @@ _FINDING = (
     " where gitops.yaml lists several"
 )
 FOLDER = Group(_CONFIG, _CLUSTER, title="which cluster", description=_FINDING)
-"""The options of a command on the files of clusters. `gitops.cli.finding` reads them."""
+"""Options of commands that work on cluster files. `gitops.cli.finding` reads them."""
 GRAPH_FORMAT = Argument(
     "--graph-format",
     ("text", "json", "mermaid"),
     "print the execution graph; json and mermaid print only the graph (default: text)",
 )
 CLUSTER = Group(_CONFIG, _CLUSTER, _REPO, _REMOTE, title="which cluster", description=_FINDING)
-"""The options of a command on ledgers, or on what commits declare."""
+"""Options of commands that work on ledgers or on the declarations in commits."""
 REPOSITORY = Group(
     Argument("--repo", "PATH", "repository (default: the one around the current folder)"),
     _REMOTE,
     title="which repository",
 )
-"""The options of a command on a repository, whatever clusters it has."""
-# The names of `gitops.forge.registry`, which would make every command slower.
+"""Options of commands that work on a repository, independent of its clusters."""
+# The names from `gitops.forge.registry`. Importing it would slow down every command.
 HOSTED = ("github", "gitlab", "gitea")
 FORGE = Argument(
     "--forge",
@@ -133,18 +134,18 @@ FORGE = Argument(
 PATHS = Argument("paths", "PATH", "files and folders (default: all files declared in cluster.yaml)", nargs="*")
 STRICT = flag("--strict", "also exit 1 if there are warnings")
 
-# -- readers of values: each raises ValueError or ArgumentTypeError for a value that it does not take --------------------
+# -- readers of values: each raises ValueError or ArgumentTypeError for an invalid value ---------------------------------
 
 
 def count(text: str) -> int:
-    """Return a whole number, at least 1."""
+    """Parse a whole number of at least 1."""
     if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or int(text) < 1:
         raise ArgumentTypeError(f"'{text[:40]}' is not a number: use a whole number of at least 1")
     return int(text)
 
 
 def up_to(maximum: int) -> Callable[[str], int]:
-    """Return the reader of a whole number from 1 to `maximum`."""
+    """Return a parser for whole numbers from 1 to `maximum`."""
 
     def read(text: str) -> int:
         if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or not 1 <= int(text) <= maximum:
@@ -155,7 +156,7 @@ def up_to(maximum: int) -> Callable[[str], int]:
 
 
 def workers(text: str) -> int:
-    """Return a number of workers from 1 to 64; `auto` is one for each processor that this process may use, at most 8."""
+    """Parse a number of workers from 1 to 64. `auto` means one per processor available to this process, at most 8."""
     if text == "auto":
         return min(
             _AUTO_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -166,7 +167,7 @@ def workers(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return a finite number of seconds above 0."""
+    """Parse a finite number of seconds above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -177,7 +178,7 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> timedelta:
-    """Return a duration such as 90s, 10m, 6h or 7d."""
+    """Parse a duration such as 90s, 10m, 6h or 7d."""
     from datetime import timedelta
 
     match = re.match(r"([1-9][0-9]{0,4})([smhd])\Z", text)
@@ -188,7 +189,7 @@ def duration(text: str) -> timedelta:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Return a host name or an IP address with a port; an IPv6 address stands in brackets."""
+    """Parse a host name or an IP address with a port. An IPv6 address is in brackets."""
     match = re.match(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+)):([0-9]{1,5})\Z", text, re.ASCII)
     if match is None or int(match[3]) > _MAX_PORT:
         raise ArgumentTypeError("use HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
@@ -196,13 +197,13 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def own_host_and_port(text: str) -> tuple[str, int]:
-    """Parse like `host_and_port`; a port alone means loopback."""
+    """Parse like `host_and_port`; if only a port is given, the host is loopback."""
     port = text.removeprefix(":")
     return host_and_port(text if ":" in port else f"127.0.0.1:{port}")
 
 
 def public_url(text: str) -> str:
-    """Return the address of a server without a path: `https://HOST`, or `http://` and an address of this machine."""
+    """Parse a server address without a path: `https://HOST`, or `http://` with an address of this machine."""
     if not re.match(
         r"(?:https://[0-9A-Za-z.-]+|http://(?:localhost|127\.0\.0\.1))(?::[0-9]{1,5})?/?\Z", text, re.ASCII
     ):
@@ -211,8 +212,8 @@ def public_url(text: str) -> str:
 
 
 def replica(text: str) -> str:
-    """The name of a server: 1 to 63 letters, digits, `.`, `_` and `-`, of which the first is a letter or a digit."""
-    # As `gitops.cluster.model.served` has it, which would make every command slower.
+    """Parse a server name: 1 to 63 letters, digits, `.`, `_` and `-`, starting with a letter or a digit."""
+    # Same as in `gitops.cluster.model.served`. Importing it would slow down every command.
     if not re.match(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", text, re.ASCII):
         raise ArgumentTypeError(
             f"'{text[:70]}': use 1 to 63 letters, digits, '.', '_' and '-', with one of the first two in front"
@@ -222,7 +223,8 @@ def replica(text: str) -> str:
 
 REQUEST = Argument("--request", "N", "use change request N as it would be merged", type=count)
 APPLYING = (
-    # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.
+    # Each worker is a thread. On a disk, more workers only compete with each other; with a bucket, they mostly wait for
+    # responses.
     Argument(
         "--parallel",
         "N",
@@ -268,4 +270,4 @@ APPLYING = (
     Argument("--run", "FILE", "write the start, end and waiting times of each change to FILE as JSON"),
     Argument("--gantt", "FILE", "write the same times to FILE as a Mermaid Gantt chart"),
 )
-"""The options of a command that applies."""
+"""Options of commands that apply changes."""

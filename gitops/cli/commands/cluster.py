@@ -1,4 +1,4 @@
-"""Commands that set a repository up, and commands on one cluster, its policies and its strategies."""
+"""Commands that set up a repository, and commands on one cluster, its policies and its strategies."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ SETUP_COMMANDS = (
 def _with_ledger(
     name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group, epilog: str = "", reads: bool = False
 ) -> Command:
-    """Return a command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
+    """Return a command that calls one verb on a cluster's ledger, in its folder or on its branch."""
     return Command(name, summary, verb, *arguments, CLUSTER, inputs=inputs, epilog=epilog, reads=reads)
 
 
@@ -160,7 +160,7 @@ CLUSTER_COMMANDS = (
                 "address of the resource, such as graph.legacy, "
                 "or staging/graph.legacy for a cluster other than that of --cluster",
                 nargs="*",
-                # argparse takes the default for an argument that was not given.
+                # For a missing argument, argparse uses the default.
                 default=[],
             ),
             flag(
@@ -473,11 +473,11 @@ _TARGETS = (
     ),
     CLUSTER,
 )
-"""Which targets a command is about, and how it reaches them."""
+"""Options that select targets and the way to reach them."""
 
 
 def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group, reads: bool = False) -> Command:
-    """Return a command on the targets of the applied strategies."""
+    """Return a command that works on the targets of the applied strategies."""
     return Command(name, summary, f"{_STRATEGIES}:{handler}", *arguments, *_TARGETS, epilog=_CODES, reads=reads)
 
 

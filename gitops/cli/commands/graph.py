@@ -32,7 +32,7 @@ _QUERY_ARGUMENTS = (*_QUERY_TEXTS, _EMBEDDINGS)
 
 
 def _on_graph(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
-    """Return a command on the graph that its first arguments name.
+    """Return a command on the graph that its first arguments select.
 
     `handler` is `module:function` below `gitops.cli.graph`.
     """

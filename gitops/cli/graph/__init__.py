@@ -1,1 +1,1 @@
-"""`gitops graph`: rows, queries, versions and upkeep of one graph."""
+"""`gitops graph`: rows, queries, versions and maintenance of one graph."""

@@ -1,6 +1,6 @@
 """`gitops graph` without queries: importing and exporting rows, versions and maintenance.
 
-And selecting a graph by options.
+Also selects a graph from the options.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
             request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
             return graph.load_records(request, context)
     except graph.LoadError as error:
-        # The records are lines of the file as the person named it.
+        # Line numbers refer to the file that the user gave.
         name = "standard input" if options.file in (None, "-") else options.file
         places = {each: each.source and replace(each.source, file=name) for each in error.problems}
         return results.LoadRefusal(Diagnostics(replace(each, source=at) for each, at in places.items()))
@@ -151,7 +151,7 @@ def load_facts(records: int, read: int, size: int | None, seconds: float) -> Loa
 
 
 def export(options: argparse.Namespace) -> results.GraphOutcome | int:
-    """`gitops graph export GRAPH`: records on standard output, or in a file."""
+    """`gitops graph export GRAPH`: write records to standard output or to a file."""
     lines = graph.export_records(
         graph.open_snapshot(graph_root(options), read_target(options.branch, options.at)), options.type or None
     )
@@ -174,7 +174,10 @@ def _written(path: str, lines: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears when its content is complete. A pipe or a device is written to directly, and never replaced."""
+    """Open a file that appears at its path only when its content is complete.
+
+    A pipe or a device is written to directly and never replaced.
+    """
     try:
         if path.exists() and not path.is_file():
             target, scratch, descriptor = path, None, os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -203,7 +206,7 @@ def _unwritable(path: Path, error: OSError | ValueError) -> UsageError:
 
 
 def show(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph show GRAPH`: a description, or rows of one type."""
+    """`gitops graph show GRAPH`: print a description, or the rows of one type."""
     root, version = graph_root(options), None
     if options.at is not None:
         version = graph.describe_version(root, read_target("main", options.at)).manifest.n
@@ -212,18 +215,18 @@ def show(options: argparse.Namespace) -> results.GraphOutcome:
     return results.RowList(graph.read_rows(root, options.type, options.limit, version))
 
 
-# -- the graph, the version and the input that options name ------------------------------------------------------------
+# -- the graph, the version and the input that options select ----------------------------------------------------------
 
 _PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
 
 
 def write_context(options: argparse.Namespace) -> graph.WriteContext:
-    """Return the clock, the ids and the actor of a verb that writes."""
+    """Return the clock, the id source and the actor of a verb that writes."""
     return graph.WriteContext(SystemClock(), RandomIds(), actor_of(options))
 
 
 def graph_root(options: argparse.Namespace) -> str:
-    """Return the root of the graph that the options name."""
+    """Return the root of the graph that the options select."""
     if options.root is not None:
         return str(options.root)
     if not is_name(options.graph):
@@ -237,7 +240,7 @@ def graph_root(options: argparse.Namespace) -> str:
     uri = graph_uri(storage_root(header.storage, options.config), options.graph)
     declared = {each.id.value for each in cluster.graphs}
     in_bucket = uri.startswith("s3:") and options.graph in declared
-    # The graph of a delete that waits for an approval is no longer declared.
+    # A deleted graph whose delete waits for an approval is no longer declared.
     if in_bucket or graph.LanceEngine(SystemClock(), RandomIds()).exists(uri) is not Existence.ABSENT:
         return uri
     if options.graph in declared:
@@ -247,7 +250,7 @@ def graph_root(options: argparse.Namespace) -> str:
 
 
 def parse_revision(text: str) -> graph.ReadTarget:
-    """Return the version that `BRANCH`, `WHEN` or `BRANCH@WHEN` names; WHEN is a version, a commit or a time."""
+    """Return the version that `BRANCH`, `WHEN` or `BRANCH@WHEN` refers to; WHEN is a version, a commit or a time."""
     match = _PLACE.fullmatch(text)
     if match is None:
         raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} is not a version: use BRANCH, BRANCH@VERSION or a commit id")
@@ -258,7 +261,7 @@ def parse_revision(text: str) -> graph.ReadTarget:
 
 
 def read_target(branch: str, when: str | None) -> graph.ReadTarget:
-    """Return a version of a branch: a version number, a commit id or a time; by default its newest."""
+    """Return a version of a branch by version number, commit id or time; the default is the newest."""
     if when is None:
         return graph.ReadTarget(branch)
     if when.isascii() and when.isdecimal():
@@ -290,7 +293,7 @@ def baseline(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def blob_get(options: argparse.Namespace) -> int:
-    """`gitops graph blob get GRAPH TYPE ID PROPERTY`: bytes on standard output, or in a file."""
+    """`gitops graph blob get GRAPH TYPE ID PROPERTY`: write the bytes to standard output or to a file."""
     from gitops.serving.answers import ProblemError, find_part
 
     cell, asked = _cell(options), options.range
@@ -327,7 +330,7 @@ def _cell(options: argparse.Namespace) -> graph.BlobCell:
     return cell
 
 
-# -- graphs of a ledger that a server keeps: where it records them, below the root of the server -----------------------
+# -- graphs of a ledger that a server stores, at the locations it records below its root -------------------------------
 
 
 def served_root(folder: str, graph: str) -> str | None:
@@ -335,8 +338,8 @@ def served_root(folder: str, graph: str) -> str | None:
 
     None if no ledger on its `origin` records the cluster.
 
-    The repository has to be on this machine, because its git configuration has the location of graphs. Raises
-    GitopsError `graph_missing` if it is on a different one, and as the stores of a server do.
+    The repository must be on this machine, because its git configuration contains the location of the graphs. Raises
+    GitopsError `graph_missing` if it is on a different machine, and the errors of the server's stores.
     """
     from gitops.repository.wiring.local import LocalRepository
 
@@ -345,7 +348,7 @@ def served_root(folder: str, graph: str) -> str | None:
         rule = local.rule(folder=folder)
         scope = local.position(rule).scope
     except GitopsError:
-        return None  # not in a clone, a folder that gitops.yaml does not list, or a remote that does not answer
+        return None  # not in a clone, a folder that gitops.yaml does not list, or an unreachable remote
     if scope is None:
         return None
     url = local.remote.url
@@ -378,7 +381,7 @@ def snapshot(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def diff(options: argparse.Namespace) -> results.GraphOutcome | int:
-    """`gitops graph diff GRAPH BEFORE AFTER`: a line for each row that differs, printed as it is found; or counts."""
+    """`gitops graph diff GRAPH BEFORE AFTER`: print a line for each changed row while comparing, or only the counts."""
     from gitops.render.graph_data import change_line
 
     root, types = graph_root(options), tuple(options.type)
@@ -408,9 +411,9 @@ def branch_delete(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def branch_merge(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph branch merge GRAPH BRANCH`; exit code 1 when there is a conflict, after all of them were printed.
+    """`gitops graph branch merge GRAPH BRANCH`; prints all conflicts and exits 1 if there are any.
 
-    A merge that has landed is a success, also where its branch could not be deleted.
+    A completed merge counts as a success even if its branch could not be deleted.
     """
     root, context = graph_root(options), write_context(options)
     merged = graph.merge_branch(root, options.name, options.into, context)
@@ -449,7 +452,7 @@ def gc(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def purge(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph purge GRAPH`: removes nothing without `--allow-data-loss`."""
+    """`gitops graph purge GRAPH`. Does not remove anything without `--allow-data-loss`."""
     if not (options.allow_data_loss or options.dry_run):
         raise UsageError(
             Code.USAGE_ERROR,
@@ -460,12 +463,12 @@ def purge(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def verify(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph verify GRAPH`; exit code 1 when there is a problem."""
+    """`gitops graph verify GRAPH`. Exits 1 if there is a problem."""
     return graph.verify_graph(graph_root(options), deep=options.deep)
 
 
 def preview(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph preview GRAPH FILE`; exit code 1 for a schema that the graph cannot be migrated to."""
+    """`gitops graph preview GRAPH FILE`. Exits 1 if the graph cannot be migrated to the schema."""
     with open_records(options.schema) as file:
         source = file.read()
     root = graph_root(options)

@@ -33,7 +33,7 @@ _MIB = 2**20
 
 
 def query(options: argparse.Namespace) -> int:
-    """`gitops graph query GRAPH QUERY`: rows as a table, one JSON document, a JSON object per line, CSV, or a line per value."""
+    """`gitops graph query GRAPH QUERY`: print rows as a table, a JSON document, JSON lines, CSV, or one value per line."""
     form = query_form.row_format(options)
     root, target = graph_root(options), read_target(options.branch, options.at)
     snapshot = graph.open_snapshot(root, target)
@@ -77,9 +77,9 @@ def mutate(options: argparse.Namespace) -> GraphOutcome:
 
 
 def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> CheckedQuery:
-    """Return the query that the options name, checked against the schema of the version that it reads or changes.
+    """Return the selected query, checked against the schema of the version that it reads or changes.
 
-    A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
+    A bare name refers to a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
     `query_typecheck_error`, `query_unknown`.
     """
     catalog = snapshot.schema().catalog
@@ -106,9 +106,9 @@ def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> Che
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
-    """Return a name of the source for messages, and the text."""
+    """Return the query's name for messages, and its text."""
     if options.text is not None:
-        # A byte of the command line that is not UTF-8 is passed on unchanged, and the parser reports it.
+        # Command-line bytes that are not UTF-8 are passed on unchanged, so that the parser reports them.
         return "--text", options.text.encode(errors="surrogateescape")
     if options.file is not None:
         if options.file == "-" == options.params:
@@ -177,7 +177,7 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
 
 def queries(options: argparse.Namespace) -> int:
-    """`gitops graph queries [GRAPH]`: lists the queries that `gitops plan` would plan, or the applied ones."""
+    """`gitops graph queries [GRAPH]`: list the stored queries that `gitops plan` would plan, or the applied ones."""
     from gitops.cli.cluster import planning_workspace, to_read
     from gitops.cluster.session.queries import applied_queries, declared_queries
 

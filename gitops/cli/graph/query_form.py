@@ -1,6 +1,6 @@
 """Shared code of `gitops graph query` and `gitops query`: parameter texts and row formats.
 
-The second command uses no graph and no cluster folder, so it starts without the modules that read them.
+`gitops query` doesn't open a graph or a cluster folder, so it must not import the modules that do.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import PropType
 
 UNREAD_PARAMETERS = 'write an object such as {"name": "value"}; or give each parameter: --param NAME=VALUE'
-"""What to do about parameters that cannot be read."""
+"""Remedy for parameters that cannot be read."""
 
 _MIB = 2**20
 
 
 def row_format(options: argparse.Namespace) -> str:
-    """Return the format of rows that `--format` or `--json` names. Raises UsageError `usage_error` for two."""
+    """Return the row format that `--format` or `--json` selects. Raises UsageError `usage_error` if both are given."""
     if options.json and options.format not in (None, "json"):
         raise UsageError(Code.USAGE_ERROR, "--json and --format cannot be combined", fix="leave one out")
     return options.format or ("json" if options.json else "table")
 
 
 def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Print rows in a format that has nothing but rows; False for the others, `table` and `json`."""
+    """Print rows if the format consists only of rows. Return False for `table` and `json`."""
     if form == "ndjson":
         for row in rows:
             sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
     elif form == "csv":
-        # A program gets the values as they are; no character acts on a terminal.
+        # A program gets the values unchanged; on a terminal, control characters are escaped.
         for line in csv_lines(columns, rows):
             sys.stdout.write(visible(line) + "\n" if sys.stdout.isatty() else line + "\n")
     elif form == "kv":
@@ -50,7 +50,7 @@ def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, An
 
 
 def read_parameters(file: str | None) -> Any:
-    """Return the JSON value of `--params`, an empty object without it.
+    """Return the JSON value of `--params`, or an empty object if the option is missing.
 
     Raises UsageError `usage_error` if it is not JSON.
     """
@@ -61,14 +61,17 @@ def read_parameters(file: str | None) -> Any:
 
 
 def is_textual(kind: PropType) -> bool:
-    """Return whether a value of this type is written as it is, and not as JSON."""
+    """Return True if values of this type are taken literally rather than parsed as JSON."""
     from gitops.database.language.schema import Scalar
 
     return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list
 
 
 def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
-    """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
+    """Return text values unchanged, and parse values of other types as JSON.
+
+    Invalid JSON is rejected during conversion.
+    """
     if textual:
         return None if text == "null" and nullable else text
     try:
@@ -78,7 +81,7 @@ def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
 
 
 def read_small(name: str) -> bytes:
-    """Return the content of a file that is no longer than a query or its parameters may be."""
+    """Return the content of a file, up to the size limit of a query and its parameters."""
     with open_records(name) as stream:
         data = stream.read(_MIB + 1)
     if len(data) > _MIB:
@@ -87,7 +90,7 @@ def read_small(name: str) -> bytes:
 
 
 def open_records(name: str) -> BinaryIO:
-    """Return a file, or standard input for `-`."""
+    """Open a file, or standard input for `-`."""
     if name == "-":
         return sys.stdin.buffer
     try:

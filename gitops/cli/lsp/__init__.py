@@ -1,4 +1,7 @@
-"""`gitops lsp`: the language server. `gitops.editor` has the answers; this package has the protocol and the disk."""
+"""`gitops lsp`: the language server.
+
+`gitops.editor` computes the answers; this package handles the protocol and the files.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["lsp"]
 
 
 def lsp(_options: argparse.Namespace) -> int:
-    """Serve one client over standard input and output until it ends; 1 unless it sent `shutdown` and `exit`.
+    """Serve one client on standard input and output until it ends. Returns 1 unless it sent `shutdown` and `exit`.
 
     Raises UsageError `lsp_unavailable` if the packages of the extra `lsp` are not installed.
     """

@@ -1,7 +1,7 @@
-"""Protocol layer that answers every request, even an invalid one.
+"""A protocol layer that answers every request, even an invalid one.
 
-The library answers a request only if it can read it. This layer reads a message as a whole, so that each message has
-one of these outcomes:
+The library only answers requests that it can parse. This layer checks the complete message first, so that each message
+has one of these outcomes:
 
     not JSON                                    error -32700, without an id
     JSON, not a message                         error -32600, with the id if there is one
@@ -50,14 +50,14 @@ _MAX_REASON = 200
 
 
 class AnsweringProtocol(LanguageServerProtocol):
-    """The protocol of the library, which reads and answers messages as above."""
+    """The library's protocol with the rules above for reading and answering messages."""
 
     def structure_message(self, data: Any) -> Any:
         """Return an object unchanged, because the library also calls this for each object inside a message."""
         return data
 
     def handle_message(self, message: Any) -> None:
-        """Handle or refuse one message, which is any JSON value."""
+        """Handle or refuse one message, which can be any JSON value."""
         fields = message if isinstance(message, dict) else {}
         refusal = self._refusal(fields)
         if refusal is None:
@@ -79,12 +79,12 @@ class AnsweringProtocol(LanguageServerProtocol):
         self._refuse(None, JsonRpcParseError())
 
     def _refuse(self, number: int | str | None, refusal: JsonRpcException) -> None:
-        # The library's own form leaves out an id that is null, which JSON-RPC asks for.
+        # The library omits a null id, but JSON-RPC requires it.
         error = {"code": refusal.code, "message": refusal.message}
         self._send_data({"jsonrpc": self.VERSION, "id": number, "error": error})
 
     def _refusal(self, fields: dict[str, Any]) -> JsonRpcException | None:
-        """Why a message is refused before its parameters are read; None if it is not."""
+        """Return the reason to refuse a message before its parameters are read; None to accept it."""
         method, answer = fields.get("method"), "result" in fields or "error" in fields
         whole = isinstance(method, str) or (answer and "method" not in fields)
         if fields.get("jsonrpc") != self.VERSION or ("id" in fields and _id_of(fields) is None) or not whole:
@@ -103,12 +103,12 @@ class AnsweringProtocol(LanguageServerProtocol):
 
 
 class AnsweringServer(LanguageServer):
-    """The library's server with this protocol; failures are answered or logged, and do not pop up in the editor."""
+    """The library's server with this protocol. Failures are answered or logged, without a popup in the editor."""
 
     protocol: AnsweringProtocol
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Answer a text that is not JSON; log any other error, which has been answered."""
+        """Answer a text that is not JSON. Any other error has already been answered and is only logged."""
         if source is JsonRpcException:
             self.protocol.refuse_text()
         _LOG.info("%s: %s", getattr(source, "__name__", source), error)
@@ -120,14 +120,14 @@ def _id_of(fields: dict[str, Any]) -> int | str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the innermost reason of a library error: the value that it rejects."""
+    """Return the innermost reason of a library error, which mentions the rejected value."""
     found: BaseException = error.__cause__ or error
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return f"{type(found).__name__} {found}"[:_MAX_REASON]
 
 
-# -- values of `gitops.editor`, to and from those of the protocol ------------------------------------------------------
+# -- conversions between values of `gitops.editor` and of the protocol -------------------------------------------------
 
 _SEVERITIES = {Severity.ERROR: lsp.DiagnosticSeverity.Error, Severity.WARNING: lsp.DiagnosticSeverity.Warning}
 _ITEM_KINDS: dict[str, lsp.CompletionItemKind] = {
@@ -159,27 +159,27 @@ _SOURCE = "gitops"
 
 
 class ProtocolForms:
-    """Conversions for one file, with positions in the units that client and server agreed on."""
+    """Conversions for one file, with positions in the units that client and server negotiated."""
 
     def __init__(self, data: bytes, encoding: Encoding) -> None:
-        """`data` is the text of the file."""
+        """Create the conversions. `data` is the content of the file."""
         self._lines = Lines(data, encoding)
 
     def range(self, span: Span) -> lsp.Range:
-        """Return the range of a span."""
+        """Convert a span to a protocol range."""
         start, end = self._lines.position(span.start), self._lines.position(span.end)
         return lsp.Range(lsp.Position(*start), lsp.Position(*end))
 
     def span(self, area: lsp.Range) -> Span:
-        """Return the span of a range."""
+        """Convert a protocol range to a span."""
         return Span(self.offset(area.start), self.offset(area.end))
 
     def offset(self, position: lsp.Position) -> int:
-        """Return the offset of a position."""
+        """Convert a position to an offset."""
         return self._lines.offset(position.line, position.character)
 
     def diagnostic(self, problem: EditorProblem, location: Callable[[PathSpan], lsp.Location | None]) -> lsp.Diagnostic:
-        """Return the diagnostic of a problem; `location` converts spans of other files."""
+        """Convert a problem to a diagnostic; `location` converts spans in other files."""
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)
             for each in problem.related
@@ -195,7 +195,7 @@ class ProtocolForms:
         )
 
     def completion_list(self, completion: Completion) -> lsp.CompletionList:
-        """Return the items of a completion, in their order."""
+        """Convert completion items, keeping their order."""
         area = self.range(completion.span)
         found = [
             lsp.CompletionItem(
@@ -212,7 +212,7 @@ class ProtocolForms:
         return lsp.CompletionList(is_incomplete=False, items=found)
 
     def symbol(self, entry: OutlineItem) -> lsp.DocumentSymbol:
-        """Return the symbol of a declaration with its children."""
+        """Convert a declaration and its children to a symbol."""
         return lsp.DocumentSymbol(
             name=entry.name,
             kind=_SYMBOL_KINDS[entry.kind],

@@ -1,10 +1,11 @@
 """The language server: answers the requests of a client and publishes problems.
 
-Changes bring the ranges that they replace. The library's own copy of the texts is not kept: it ends lines at more characters than
-the protocol does.
+The client sends the ranges that each change replaces. The library's own copies of the texts are not used, because it
+recognises more line separators than the protocol does.
 
-One round of checks at a time publishes problems, in its own thread. A change during a round requests another round after it,
-so that fast typing costs one round for the last text and not one for each key, without waiting for a pause.
+One round of checks runs at a time in a separate thread and publishes problems. A change during a round requests another
+round, so that fast typing causes one more round for the final text, not one per key, and no waiting for a pause is
+needed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _TRIGGERS = ["$", ".", ":", "@", "(", "<", "[", '"', "/", " "]
 
 
 class _RequestFile(NamedTuple):
-    """File of a request."""
+    """A file that a request refers to."""
 
     file: EditorFile
     location: FileLocation
@@ -62,7 +63,7 @@ class _RequestFile(NamedTuple):
 
 
 class EditorServer:
-    """Language server for one client."""
+    """The language server for one client."""
 
     def __init__(self) -> None:
         incremental = lsp.TextDocumentSyncKind.Incremental
@@ -76,11 +77,15 @@ class EditorServer:
         self._register()
 
     def serve(self) -> int:
-        """Serve over standard input and output until the client ends it; the exit code, 0 only after `shutdown` and `exit`."""
+        """Serve on standard input and output until the client ends it.
+
+        Returns the exit code, 0 only after `shutdown` and `exit`.
+        """
         protocol = self._server.protocol
         protocol.set_writer(StdoutWriter(sys.stdout.buffer))
         try:
-            # In this thread: a message costs no change of threads, each of which could wait for a round of checks.
+            # Messages are handled in this thread. Switching threads for each message could mean waiting for a round of
+            # checks.
             run(threading.Event(), sys.stdin.buffer, protocol, _LOG, self._server.report_server_error)
         except SystemExit as ended:
             return int(ended.code or 0)
@@ -116,9 +121,9 @@ class EditorServer:
             (lsp.TEXT_DOCUMENT_RENAME, self._rename, renaming),
         ]
         for name in (lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_CHANGE, lsp.TEXT_DOCUMENT_DID_CLOSE):
-            # The library would keep each text a second time, and something of each change until the end.
+            # The library would store each text a second time, and keep part of each change until the end.
             del self._server.protocol.fm.builtin_features[name]
-        # The server sets attributes on a handler, which a bound method does not allow.
+        # The server sets attributes on handlers, which bound methods do not support.
         for name, notified in notifications:
             self._server.feature(name)(partial(notified))
         for name, answer, options in requests:
@@ -162,19 +167,19 @@ class EditorServer:
         self._request_round(thorough=True)
 
     def _request_round(self, *, thorough: bool) -> None:
-        """Request a round of checks; a running one is followed by a new one."""
+        """Request a round of checks. If one is running, another one follows."""
         with self._rounds:
             self._wanted = True
             self._thorough = self._thorough or thorough
             if self._running:
                 return
             self._running = True
-        # The end of the program does not wait for it.
+        # The program exits without waiting for it.
         self._worker = threading.Thread(target=self._run_rounds, daemon=True)
         self._worker.start()
 
     def _end_rounds(self, _: object) -> None:
-        """Publish nothing more: after this, the output may be closed."""
+        """Stop publishing: after this, the output may be closed."""
         with self._output:
             self._ended = True
 
@@ -188,17 +193,17 @@ class EditorServer:
             try:
                 done = self._round(thorough=thorough)
             except Exception:  # noqa: BLE001
-                # A defect must not end the service: the next change starts another round.
+                # A defect must not end the service; the next change starts another round.
                 _LOG.exception("a round of checks failed")
                 continue
             with self._rounds:
                 self._thorough = self._thorough or (thorough and not done)
 
     def _round(self, *, thorough: bool) -> bool:
-        """Check every open text, the newest first; stop and return False if a new round is requested.
+        """Check every open text, the newest first. Stop and return False if a new round is requested.
 
-        A `cluster.yaml` requires a load of the whole folder. During edits of other files it is skipped, because its
-        problems rarely depend on their content.
+        For `cluster.yaml`, the complete folder must be loaded. This is skipped while other files are edited, because
+        its problems rarely depend on their content.
         """
         trees: dict[tuple[str, bool], SourceTree] = {}
         texts = self._open_files.open_texts()
@@ -217,7 +222,7 @@ class EditorServer:
         location = self._open_files.locate(text.uri)
         if location is None:
             return
-        # A file that is seen alone has its own tree.
+        # A file outside of the workspace has a separate tree.
         key = (location.base, True) if location.readable else (text.uri, False)
         tree = trees.setdefault(key, self._open_files.tree(location))
         file = self._cache.file(tree, location.path)
@@ -246,7 +251,7 @@ class EditorServer:
         )
 
     def _answer(self, answer: Callable[[_RequestFile, Any], Any], params: Any) -> Any:
-        """Answer a request about one file; None if the file cannot be read."""
+        """Answer a request about one file. Returns None if the file cannot be read."""
         location = self._open_files.locate(params.text_document.uri)
         file = None if location is None else self._cache.file(self._open_files.tree(location), location.path)
         if location is None or file is None:
@@ -285,7 +290,7 @@ class EditorServer:
         return [] if edit is None else [lsp.TextEdit(request.forms.range(edit.span), edit.text)]
 
     def _actions(self, request: _RequestFile, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        """Return the replacement of each problem in the range, where one is known."""
+        """Return the replacement for each problem in the range that has one."""
         if params.context.only is not None and lsp.CodeActionKind.QuickFix not in params.context.only:
             return []
         asked = request.forms.span(params.range)
@@ -294,7 +299,7 @@ class EditorServer:
         for each in find_problems(self._cache, request.file):
             if each.replacement is None or each.span.start > asked.end or each.span.end < asked.start:
                 continue
-            # A file of several graphs can have one problem in each of them, which one replacement fixes.
+            # A file used by several graphs can have the same problem in each of them, and one replacement fixes all.
             fixed.setdefault((each.span, each.replacement), []).append(request.forms.diagnostic(each, location))
         return [
             lsp.CodeAction(
@@ -333,18 +338,18 @@ def _text_change(change: lsp.TextDocumentContentChangeEvent) -> RangeChange:
     return RangeChange(((start.line, start.character), (end.line, end.character)), change.text)
 
 
-# -- the files that are open in the editor, and the files around them on the disk --------------------------------------
+# -- files that are open in the editor, and the files around them on disk ----------------------------------------------
 #
-# 1. The text of an open file is that of the client; the file on the disk does not count.
-# 2. Only files in a folder of the workspace are read from the disk. No symbolic link is followed below such a folder.
-# 3. A file outside of the workspace, or reached through a link, is seen alone.
-# 4. A repository inside a folder of the workspace is separate: no file is looked up across its border.
+# 1. For an open file, the client's text is used, not the file on disk.
+# 2. Only files in workspace folders are read from disk. Symbolic links inside them are not followed.
+# 3. A file outside of the workspace, or reached through a link, is checked without any other file.
+# 4. A repository inside a workspace folder is separate. No lookup crosses its boundary.
 
 
 class OpenText(NamedTuple):
     """An open file: its URI in the client, its text in UTF-8, and the client's version of that text.
 
-    `serial` is a new number for each stored text.
+    `serial` is different for each stored text.
     """
 
     uri: str
@@ -361,7 +366,7 @@ class RangeChange(NamedTuple):
 
 
 class FileLocation(NamedTuple):
-    """The folder that a file is read from, and its path below that; `readable` if the disk may be read."""
+    """The folder that a file is read from, and its path relative to that folder; `readable` if the disk may be read."""
 
     base: str
     path: str
@@ -369,7 +374,7 @@ class FileLocation(NamedTuple):
 
 
 class OpenFiles:
-    """Open texts by their paths, and the folders of the workspace."""
+    """The open texts by path, and the workspace folders."""
 
     def __init__(self) -> None:
         self._folders: tuple[str, ...] = ()
@@ -377,15 +382,15 @@ class OpenFiles:
         self._serial = 0
 
     def set_folders(self, uris: tuple[str, ...]) -> None:
-        """Replace the folders of the workspace; folders that are not local are left out."""
+        """Replace the workspace folders. Folders that are not local are ignored."""
         self._folders = tuple(path for uri in uris if (path := local_path(uri)) is not None)
 
     def put(self, uri: str, text: str, version: int | None) -> None:
-        """Store a text as the newest one; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
+        """Store a text as the newest one. A lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
         self._put(uri, text.encode("utf-8", "replace"), version)
 
     def edit(self, uri: str, changes: Iterable[RangeChange], version: int | None, encoding: Encoding) -> None:
-        """Change a text, one change after the other; ranges in a file that is not open have no meaning, and are left out."""
+        """Apply changes to a text one by one. Changes to a file that is not open are ignored."""
         held = self._open.get(local_path(uri) or "")
         data = None if held is None else held.data
         for span, text in changes:
@@ -397,7 +402,7 @@ class OpenFiles:
             self._put(uri, data, version)
 
     def drop(self, uri: str) -> None:
-        """Remove a closed text."""
+        """Forget a closed text."""
         path = local_path(uri)
         self._open = {key: held for key, held in self._open.items() if key != path}
 
@@ -406,7 +411,7 @@ class OpenFiles:
         if path is not None:
             self._serial += 1
             others = {key: held for key, held in self._open.items() if key != path}
-            # One assignment, since a round of checks reads it from its own thread.
+            # A single assignment, because checks read it from a different thread.
             self._open = {**others, path: OpenText(uri, data, version, self._serial)}
 
     def open_texts(self) -> tuple[OpenText, ...]:
@@ -430,7 +435,7 @@ class OpenFiles:
     def tree(self, location: FileLocation) -> SourceTree:
         """Return the files around a location, open texts first.
 
-        Each is read once, so use it for one request or one round of checks.
+        Each file is read only once, so use a tree only for one request or one round of checks.
         """
         prefix = location.base.rstrip("/") + "/"
         texts = {key.removeprefix(prefix): held.data for key, held in self._open.items() if key.startswith(prefix)}
@@ -440,14 +445,14 @@ class OpenFiles:
         return _OpenFilesTree(disk, texts)
 
     def uri(self, location: FileLocation, path: str) -> str:
-        """Return the address of a path of the tree around a location; that of the client if the file is open."""
+        """Return the URI of a path in the tree around a location: the client's own URI if the file is open."""
         place = os.path.normpath(f"{location.base}/{path}")
         held = self._open.get(place)
         return f"file://{quote(place)}" if held is None else held.uri
 
 
 def local_path(uri: str) -> str | None:
-    """Return the absolute path of a `file:` address of this machine, without `.` and `..`."""
+    """Return the absolute path of a local `file:` URI, without `.` and `..`."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -459,9 +464,9 @@ def local_path(uri: str) -> str | None:
 
 
 def _base_folder(workspace: str, folder: str) -> str | None:
-    """Return the innermost repository around a folder, otherwise the folder of the workspace.
+    """Return the innermost repository that contains a folder, otherwise the workspace folder.
 
-    None if the path has a link.
+    Returns None if the path contains a link.
     """
     base = place = workspace
     below = os.path.relpath(folder, workspace)
@@ -471,7 +476,7 @@ def _base_folder(workspace: str, folder: str) -> str | None:
             if not stat.S_ISDIR(os.lstat(place).st_mode):
                 return None
         except FileNotFoundError:
-            # A folder that does not exist yet: there can be open texts below it, but no files.
+            # The folder does not exist yet. There can be open texts below it, but no files.
             break
         except OSError:
             return None
@@ -481,7 +486,7 @@ def _base_folder(workspace: str, folder: str) -> str | None:
 
 
 class _OpenFilesTree:
-    """A tree with open texts over the files of the disk; each file is read once."""
+    """A tree of files in which open texts replace the files on disk. Each file is read once."""
 
     def __init__(self, disk: SourceTree, texts: Mapping[str, bytes]) -> None:
         self._disk = disk
