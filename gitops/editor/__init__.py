@@ -1,7 +1,7 @@
-"""Answers to an editor about schemas, queries and `cluster.yaml`: problems, hovers, completion, layout, renames.
+"""Editor features for schemas, queries and `cluster.yaml`: problems, hovers, completion, formatting and renames.
 
-A `TextCache` reads files (`EditorFile`). Other functions need both, most of them also a byte offset, and never raise
-for any content.
+A `TextCache` reads files (`EditorFile`). The other functions take both, and most also take a byte offset. They never
+raise, whatever the content.
 """
 
 from gitops.editor.completion import FILE, KEY, Completion, CompletionItem, complete

@@ -1,7 +1,7 @@
-"""`cluster.yaml` and `gitops.yaml` as an editor reads them: keys and values by their lines and indents, also half written.
+"""Reads `cluster.yaml` and `gitops.yaml` for an editor: keys and values by line and indent, even in unfinished text.
 
-The block style that people write is read. A list in brackets is read as values, a mapping in braces is skipped. Problems
-are found by the loader, which reads all of YAML.
+Only YAML's block style is read. A list in brackets is read as values, and a mapping in braces is skipped. Problems come
+from the loader, which supports all of YAML.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MAX_DEPTH = 32
 
 
 class ClusterScalar(NamedTuple):
-    """A scalar; the span is that of its text without quotes."""
+    """A scalar. Its span covers the text without quotes."""
 
     text: str
     span: Span
 
 
 class ClusterEntry(NamedTuple):
-    """A key, or an item of a list (without a key), with the path of keys that leads to it; `end` is the end of its line.
+    """A key, or a list item (without a key), with the path of its parent keys; `end` is the end of its line.
 
-    `dashed` says that it begins an item of a list.
+    `dashed` is true for the first entry of a list item.
     """
 
     path: tuple[str, ...]
@@ -44,7 +44,7 @@ class ClusterEntry(NamedTuple):
 
 
 class ClusterView:
-    """The entries of a text in its order; of several keys with one path the first counts."""
+    """The entries of a text in order. If several keys have the same path, the first one counts."""
 
     def __init__(self, entries: tuple[ClusterEntry, ...]) -> None:
         self.entries = entries
@@ -60,7 +60,7 @@ class ClusterView:
         return tuple(self._below.get(path, ()))
 
     def values(self, *path: str) -> Iterator[ClusterScalar]:
-        """Yield the scalars of a key and of its list."""
+        """Yield the scalars of a key, including those in its list."""
         for each in self._at.get(path, ()):
             yield from each.values
 
@@ -73,7 +73,7 @@ class ClusterView:
         return found
 
     def parent(self, offset: int, indent: int) -> tuple[str, ...]:
-        """Return the path of keys around a new line at an offset with `indent` blanks."""
+        """Return the path of keys that contains a new line at an offset with an indent of `indent` blanks."""
         before = [each for each in self.entries if each.end <= offset and each.key is not None]
         if not before:
             return ()
@@ -82,7 +82,7 @@ class ClusterView:
         return path[: max(around, default=0)]
 
     def keys_before(self, offset: int, parent: tuple[str, ...]) -> set[str]:
-        """The keys above an offset that belong to the same mapping below `parent`, which may be an item of a list."""
+        """Return the keys above an offset in the same mapping below `parent`, which may be in a list item."""
         found: set[str] = set()
         for each in reversed(self.entries):
             if each.end >= offset:
@@ -96,7 +96,7 @@ class ClusterView:
         return found
 
     def at(self, offset: int) -> tuple[ClusterEntry, ClusterScalar] | None:
-        """Return the key or value over an offset."""
+        """Return the key or value at an offset."""
         for each in self.entries:
             for value in (each.key, *each.values):
                 if value is not None and value.span.start <= offset <= value.span.end:
@@ -105,7 +105,7 @@ class ClusterView:
 
 
 def read_cluster_text(data: bytes) -> ClusterView:
-    """Read the text; raises nothing for any bytes."""
+    """Read a file. Never raises, whatever the bytes."""
     entries: list[ClusterEntry] = []
     open_keys: list[tuple[int, str]] = []
     at = 0
@@ -114,7 +114,7 @@ def read_cluster_text(data: bytes) -> ClusterView:
         if found is not None and line.strip() and not line.lstrip().startswith(b"#"):
             indent = len(found["indent"]) + len(found["dashes"])
             written = found["key"]
-            # An item of a list may have the indent of the key of the list.
+            # A list item can have the same indent as the key of its list.
             level = len(found["indent"]) + (1 if found["dashes"] else 0)
             while open_keys and open_keys[-1][0] >= (level if written is None or found["dashes"] else indent):
                 open_keys.pop()

@@ -1,4 +1,4 @@
-"""Completion at an offset, decided by the text before it, so that it works in half-written text."""
+"""Completion at an offset. It only looks at the text before the offset, so it works in unfinished text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORD_ENDS = b" \t\r\n,[]{}\"'"
 
 
 class Completion(NamedTuple):
-    """Items for the word in a span, which ends at the cursor."""
+    """Completion items for the word in a span that ends at the cursor."""
 
     span: Span
     items: tuple[CompletionItem, ...]
@@ -38,7 +38,10 @@ _NOTHING = Completion(Span(0, 0), ())
 
 
 def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
-    """Return the items that fit at an offset: none in comments, enum members in strings. Never raises for any text."""
+    """Return the items that fit at an offset: none in comments, enum members in strings.
+
+    Never raises, whatever the text.
+    """
     if len(file.data) > MAX_READ_BYTES:
         return _NOTHING
     keys = keys_of(file.path)
@@ -48,7 +51,7 @@ def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
         return _NOTHING
     start = word_start(file.data, offset)
     word = file.data[start:offset].decode("utf-8", "replace")
-    # The piece that is being written is that of the character before the cursor.
+    # The piece that the user is editing contains the character before the cursor.
     if file.path.endswith(QUERIES):
         begin = cache.piece_at(file.data, max(offset - 1, 0)).start
     else:
@@ -72,7 +75,7 @@ def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
 def _complete_string(
     file: EditorFile, schema: SchemaView, tokens: tuple[Token, ...], begin: int, offset: int
 ) -> Completion:
-    """Return the texts that fit into an open string; the quote that many editors insert after the cursor is kept."""
+    """Return the values that fit into an open string. The quote that many editors insert after the cursor is kept."""
     start, before = begin + tokens[-1].start, tokens[:-1]
     items = complete_query(read_query(before, schema), before, schema, "")
     quoted = [each for each in items if each.label.startswith('"')]
@@ -96,13 +99,13 @@ def _complete_settings(cache: TextCache, file: EditorFile, keys: Mapping[str, st
 def _settings(
     cache: TextCache, file: EditorFile, keys: Mapping[str, str], line: str, offset: int
 ) -> Iterator[CompletionItem]:
-    """Keys by depth, and values; `line` is the line up to the cursor."""
+    """Yield keys by depth, and values; `line` is the line up to the cursor."""
     view = cache.cluster_view(file.data)
     bare = line.lstrip(" ")
     indent = len(line) - len(bare)
     written, colon, _ = bare.removeprefix("- ").partition(":")
     start, dashed = offset - len(line.encode()), bare.startswith("-")
-    # A list may have the indent of its key.
+    # A list can have the same indent as its key.
     parent = view.parent(start, indent + 1 if dashed else indent)
     if colon:
         yield from value_items(file, view, documentation_path((*parent, written.strip().strip("\"'")), keys))
@@ -116,7 +119,8 @@ def _settings(
             yield CompletionItem(name, KEY, documentation=documentation, insert=f"{name}: ")
 
 
-# Completion in schema and query text, decided by the tokens before the cursor: those of a declaration, or the open bracket.
+# Completion in schema and query text, decided by the tokens before the cursor: the tokens of a declaration, or the open
+# bracket.
 
 
 KEY, FILE, VALUE = "key", "file", "value"
@@ -142,7 +146,7 @@ _MEMBER = re.compile(r"[A-Za-z0-9_\-]+")
 
 
 class CompletionItem(NamedTuple):
-    """A text for the place of the word at the cursor. `kind` is a SymbolKind, or `key`, `file`, `value`."""
+    """A replacement for the word at the cursor. `kind` is a SymbolKind, or `key`, `file`, `value`."""
 
     label: str
     kind: str
@@ -154,7 +158,7 @@ class CompletionItem(NamedTuple):
 def _word_items(
     table: Mapping[str, str], kind: SymbolKind, names: Iterable[str] | None = None, *, sign: str = ""
 ) -> Iterator[CompletionItem]:
-    """Yield the words of a documentation table, or only those in `names`; `sign` is written before each."""
+    """Yield the words of a documentation table, or only the words in `names`; `sign` is the prefix of each."""
     for name in table if names is None else names:
         yield CompletionItem(f"{sign}{name}", kind, documentation=table.get(name, ""))
 
@@ -168,12 +172,12 @@ def _property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> I
 
 
 def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
-    """Return the first item of each label, at most 500."""
+    """Return the first item for each label, at most 500."""
     return tuple({each.label: each for each in reversed([*found][:_MAX_ITEMS])}.values())[::-1]
 
 
 def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
-    """Yield the items that may follow the tokens of one piece; `word` is the beginning of the next token."""
+    """Yield the items that can follow the tokens of one piece; `word` is the beginning of the next token."""
     head = tokens[0].text if tokens else ""
     brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
     if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
@@ -189,7 +193,7 @@ def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> I
 
 
 def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
-    """Return the parenthesis that is open at the end."""
+    """Return the index of the parenthesis that is open at the end."""
     depth = 0
     for at, token in reversed([*enumerate(tokens)]):
         if token.kind is TokenKind.RPAREN:
@@ -204,7 +208,7 @@ def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
 
 
 def _argument_items(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[CompletionItem]:
-    """Yield the properties of the type that a constraint or `@embed` may name."""
+    """Yield the properties of the type that a constraint or `@embed` can refer to."""
     name = tokens[opened - 1].text if opened else ""
     if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
         return
@@ -238,12 +242,12 @@ def _head_items(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Itera
         if head != "edge" or ended:
             yield from _word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
         if ended:
-            # An edge can do without a body: the next declaration may follow.
+            # An edge doesn't need a body, so the next declaration can follow.
             yield from _word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, _DECLARATIONS)
 
 
 def _member_items(body: tuple[Token, ...], head: str, word: str) -> Iterator[CompletionItem]:
-    """A type after `name:`, annotations after a type, constraints where a member may begin."""
+    """Yield a type after `name:`, annotations after a type, and constraints at the start of a member."""
     last, before = body[-1], body[-2] if len(body) > 1 else body[-1]
     if last.kind is TokenKind.COLON:
         yield from _word_items(TYPE_WORDS, SymbolKind.BASE_TYPE)
@@ -267,10 +271,7 @@ def _constraint_items(head: str) -> Iterator[CompletionItem]:
 def complete_query(
     view: QueryView, tokens: tuple[Token, ...], schema: SchemaView, word: str
 ) -> Iterator[CompletionItem]:
-    """Return the items that may follow the tokens of one piece, read as `view`.
-
-    `word` is the beginning of the next token.
-    """
+    """Yield the items that can follow the tokens of one piece, read as `view`."""
     return _QueryCompletion(view, tokens, schema, word).items()
 
 
@@ -347,7 +348,7 @@ class _QueryCompletion:
     def _clause(self) -> Iterator[CompletionItem]:
         last = self._kind(1)
         if last is TokenKind.COLON:
-            # `$a $e:` names the edge that `$e` stands for, `$v:` the type of a node.
+            # `$a $e:` is followed by the edge that `$e` stands for, `$v:` by the type of a node.
             if self._kind(2) is TokenKind.VAR and self._kind(3) is TokenKind.VAR and not self._ends_hop(3):
                 yield from self._edges(self._text(3), undirected=False)
             else:
@@ -387,7 +388,7 @@ class _QueryCompletion:
             yield from self._properties_of_type(owner, ": ")
 
     def _members_of_compared(self) -> Iterator[CompletionItem]:
-        """Yield the members of the enum that `$variable.property` in front of a comparison is."""
+        """Yield the enum members of the property in `$variable.property` before a comparison."""
         symbol = self._view.variables.get(self._text(4)) if self._kind(3) is TokenKind.DOT else None
         if symbol is not None:
             yield from self._members(Symbol(SymbolKind.PROPERTY, self._text(2), symbol.owner, symbol.type_kind))
@@ -413,7 +414,7 @@ class _QueryCompletion:
             yield from self._after_item("asc", "desc")
 
     def _after_item(self, *names: str) -> Iterator[CompletionItem]:
-        """Return the words that may follow an item, if there is one."""
+        """Yield the words that can follow an item, if there is one."""
         return _keywords(() if self._kind(1) in (TokenKind.LBRACE, TokenKind.COMMA) else names)
 
     def _argument(self) -> Iterator[CompletionItem]:
@@ -429,7 +430,7 @@ class _QueryCompletion:
             yield from _keywords(("true", "false"))
 
     def _properties_of_type(self, owner: Symbol, suffix: str) -> Iterator[CompletionItem]:
-        """Yield the properties that may be written or tested."""
+        """Yield the properties that can be written or tested."""
         declared = self._schema.declaration(owner.type_kind, owner.name)
         if declared is None:
             return
@@ -451,7 +452,7 @@ class _QueryCompletion:
             if symbol is not None and symbol.owner and symbol.owner not in (each.source, each.target):
                 continue
             if not undirected or each.source == each.target:
-                # Queries spell the name of an edge with a small first letter.
+                # In queries, edge names start with a lower-case letter.
                 name = each.name[:1].lower() + each.name[1:]
                 yield CompletionItem(name, SymbolKind.EDGE, f"{each.source} -> {each.target}", each.description)
 
@@ -468,7 +469,7 @@ def _named(symbols: Mapping[str, Symbol]) -> Iterator[CompletionItem]:
     return (CompletionItem(each.name, each.kind, each.owner) for each in symbols.values())
 
 
-# The values that a key of `cluster.yaml` or `gitops.yaml` can have: for completion, and to correct a wrong one.
+# The possible values of a key in `cluster.yaml` or `gitops.yaml`, for completion and for corrections.
 
 
 _MAX_FOLDERS = 64
@@ -483,7 +484,7 @@ _WORDS = {
     "compute.strategies.*.experimental": _TRUTH,
     **{key: form_of(row).values for key, row in KEY_ROWS.items()},
 }
-# What YAML 1.1 and other languages call true and false.
+# YAML 1.1 and other languages use these words for true and false.
 _OTHER_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _FILE_ENDINGS = {
     "graphs.*.schema": (SCHEMA,),
@@ -497,7 +498,7 @@ _BOUND, _CLUSTER_FOLDER = "policies.*.applies_to", "clusters.path"
 
 
 def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[CompletionItem]:
-    """Return the allowed values after a key, which is spelled as in the documentation."""
+    """Yield the allowed values of a key, which is given as in the documentation."""
     yield from (CompletionItem(word, VALUE) for word in _WORDS.get(key, ()))
     if key == _TARGET:
         yield from (CompletionItem(name, VALUE, "target") for name in view.names("compute", "targets"))
@@ -516,13 +517,14 @@ def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[Compl
 
 
 def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -> str | None:
-    """Return the value that was probably meant; None if it is none of a known few, or none is near."""
+    """Return the allowed value closest to the written one; None if the key has no fixed values or none is similar."""
     words = _WORDS.get(key, ())
     if words == _TRUTH and written.lower() in _OTHER_TRUTH:
         return _OTHER_TRUTH[written.lower()]
     if len(words) == 1:
         return None if written == words[0] else words[0]
-    # Of paths in one folder the names are compared: the longer the folder, the more alike are the paths.
+    # For paths in the same folder, only the names are compared. Otherwise paths would look more alike the longer the
+    # folder.
     folder = written[: written.rstrip("/").rfind("/") + 1]
     labels = [each.label.removeprefix(folder) for each in value_items(file, view, key) if each.label.startswith(folder)]
     found = did_you_mean(written.removeprefix(folder), labels)
@@ -530,7 +532,7 @@ def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -
 
 
 def _principals(file: EditorFile, view: ClusterView) -> Iterator[str]:
-    """Yield the principals of the keys of people; a file that is half written is read as far as its lines can be."""
+    """Yield the principals with keys. An unfinished file is read as far as possible."""
     written = next((value.text for value in view.values("approvals", "allowed_signers")), DEFAULT_SIGNERS)
     try:
         data = file.tree.read(join_path(folder_of(file.path), written))
@@ -542,7 +544,10 @@ def _principals(file: EditorFile, view: ClusterView) -> Iterator[str]:
 
 
 def _file_items(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iterator[CompletionItem]:
-    """Yield the files below a folder with one of the endings, and its folders if `/` is one; hidden ones are left out."""
+    """Yield the files below a folder with one of the endings, and subfolders if `/` is an ending.
+
+    Hidden ones are omitted.
+    """
     waiting, entries = [""], 0
     for _ in range(_MAX_FOLDERS):
         if not waiting:

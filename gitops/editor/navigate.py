@@ -1,4 +1,4 @@
-"""Definitions, references, renames and hovers: declaration, occurrences and meaning of a name, and edits to rename it."""
+"""Definitions, references, hovers and renames: where a name is declared and used, its meaning, and edits to rename it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WITHOUT_REFERENCES = frozenset(
 
 
 class FileOccurrence(NamedTuple):
-    """An occurrence in a file: its symbol, its span in the file, and the piece that it is in."""
+    """An occurrence in a file: its symbol, its span in the file, and the piece that contains it."""
 
     symbol: Symbol
     span: Span
@@ -50,17 +50,14 @@ def is_cluster_file(path: str) -> bool:
 
 
 def keys_of(path: str) -> Mapping[str, str] | None:
-    """Return the documented keys of a file of settings: of a `cluster.yaml`, or of `gitops.yaml` at the top.
-
-    None for other files.
-    """
+    """Return the documented keys of `cluster.yaml`, or of the `gitops.yaml` at the top; None for other files."""
     if is_cluster_file(path):
         return CLUSTER_KEYS
     return GITOPS_KEYS if path == GITOPS_FILE else None
 
 
 def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccurrence | None:
-    """Return the occurrence over an offset of a schema or query file."""
+    """Return the occurrence at an offset of a schema or query file."""
     occurrences: tuple[Occurrence, ...] = ()
     piece = TextPiece(0, b"")
     if file.path.endswith(SCHEMA):
@@ -74,7 +71,7 @@ def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccu
 
 
 def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSpan, ...]:
-    """Return where the name at an offset is declared: in this file, in the schema, or in a file of `cluster.yaml`."""
+    """Return the declarations of the name at an offset: in this file, in the schema, or in a file of `cluster.yaml`."""
     if keys_of(file.path) is not None:
         return tuple(_settings_definitions(cache, file, offset))
     found = find_occurrence(cache, file, offset)
@@ -83,7 +80,7 @@ def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSp
 
 
 def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> PathSpan | None:
-    """Return where the symbol of an occurrence is declared; None for a word of the language and for an undeclared name."""
+    """Return the declaration of an occurrence's symbol; None for keywords and undeclared names."""
     symbol = found.symbol
     if is_local(symbol):
         if symbol.declared is None:
@@ -137,7 +134,7 @@ def rename_problem(cache: TextCache, file: EditorFile, offset: int, name: str | 
 
 
 def rename_edits(cache: TextCache, file: EditorFile, offset: int, name: str) -> tuple[tuple[Span, str], ...]:
-    """Return the edits that rename the name at an offset; none if `rename_problem` has a reason."""
+    """Return the edits that rename the name at an offset. Empty if `rename_problem` returns a reason."""
     found = find_occurrence(cache, file, offset)
     if found is None or rename_problem(cache, file, offset, name) is not None:
         return ()
@@ -156,7 +153,7 @@ def _spans_in_query(cache: TextCache, file: EditorFile, found: FileOccurrence) -
 
 
 def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, declared: PathSpan) -> Iterator[PathSpan]:
-    """Yield the occurrences in the files of a graph whose symbol is declared at one place."""
+    """Yield the occurrences, in a graph's files, of the symbol declared at one place."""
     schema = cache.file(file.tree, use.schema)
     if schema is None:
         return
@@ -180,7 +177,7 @@ def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, decl
 
 
 def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> Iterator[PathSpan]:
-    """Files, queries and graphs that a word of `cluster.yaml` or `gitops.yaml` names."""
+    """Yield the files, queries and graphs that a word in `cluster.yaml` or `gitops.yaml` refers to."""
     view = cache.cluster_view(file.data)
     found = view.at(offset)
     if found is None:
@@ -209,7 +206,7 @@ def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> It
 
 
 def _named_file(file: EditorFile, written: str) -> str | None:
-    """Return the path of a file that `cluster.yaml` names, if it can be read."""
+    """Return the path of a file listed in `cluster.yaml`, if it can be read."""
     try:
         path = join_path(folder_of(file.path), written)
         if file.tree.kind(path) is PathKind.FILE:
@@ -230,7 +227,7 @@ _MAX_SHOWN = 4_000
 
 
 class Hover(NamedTuple):
-    """The text that is shown for the word in a span."""
+    """The text to show for the word in a span."""
 
     span: Span
     markdown: str
@@ -288,7 +285,7 @@ def _markdown(cache: TextCache, file: EditorFile, occurrence: FileOccurrence) ->
 
 
 def _declaration(view: SchemaView, declaration: Declaration) -> str:
-    """Return a type with its head, its properties, also those of interfaces, its constraints and its descriptions."""
+    """Return a type with its head, all properties including inherited ones, constraints and descriptions."""
     lines = [each.text for _, each in view.properties(declaration).values()]
     lines += declaration.rules
     body = "".join(f"\n    {line}" for line in lines)
@@ -309,16 +306,16 @@ def _property(symbol: Symbol, view: SchemaView) -> str:
 
 
 def _fenced(code: str, language: str) -> str:
-    """Code of the user in a fence that the code cannot close."""
+    """Return user code in a fence that the code itself cannot close."""
     fence = max([*_FENCES.findall(code), "``"], key=len) + "`"
     return f"{fence}{language}\n{code}\n{fence}"
 
 
 def _plain(text: str) -> str:
-    """Return text of the user without markup meaning."""
+    """Return user text with all markup escaped."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def _joined(*parts: str) -> str:
-    """Return the parts that are not empty, as paragraphs."""
+    """Join the parts that are not empty as paragraphs."""
     return "\n\n".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""The outline of a file, and the edit that formats it."""
+"""Outline of a file, and the edit that formats it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gitops.editor.texts import QUERIES, SCHEMA, EditorFile, TextCache
 
 
 class OutlineItem(NamedTuple):
-    """A declaration: `span` is its name, `whole` the declaration with its children."""
+    """A declaration. `span` covers its name, `whole` the declaration with its children."""
 
     name: str
     kind: str
@@ -27,14 +27,14 @@ class OutlineItem(NamedTuple):
 
 
 class LayoutEdit(NamedTuple):
-    """A span of a file and the text that replaces it."""
+    """A span of a file, and its replacement."""
 
     span: Span
     text: str
 
 
 def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
-    """Return the declarations of a file, in its order."""
+    """Return the declarations of a file in file order."""
     if keys_of(file.path) is not None:
         return _cluster_items(cache.cluster_view(file.data), ())
     found = []
@@ -55,9 +55,9 @@ def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
 
 
 def layout_edit(file: EditorFile) -> LayoutEdit | None:
-    """Return the smallest edit of whole lines that formats a file as `gitops fmt` does.
+    """Return the smallest edit of complete lines that formats a file like `gitops fmt`.
 
-    None if nothing changes or it does not parse.
+    Returns None if the file is already formatted or does not parse.
     """
     try:
         if file.path.endswith(SCHEMA):

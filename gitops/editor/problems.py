@@ -1,6 +1,7 @@
-"""The problems of one file with exact spans, the declarations that they are about, and a replacement where one is known.
+"""Problems of one file with exact spans, the related declarations, and known replacements.
 
-Problems come from the compilers and the loader, under the codes of `gitops validate`; this module only places them.
+The compilers and the loader find the problems, with the codes of `gitops validate`. This module only adds their
+positions.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
 
 
 class RelatedSpan(NamedTuple):
-    """A place that a problem is related to, with a message."""
+    """A related place, with a message."""
 
     location: PathSpan
     message: str
 
 
 class EditorProblem(NamedTuple):
-    """One problem. `replacement` is the text for the span that fixes it, if known."""
+    """A problem. `replacement` is the text that fixes it when put in place of the span, if known."""
 
     span: Span
     code: Code
@@ -50,7 +51,7 @@ class EditorProblem(NamedTuple):
 
 
 def find_problems(cache: TextCache, file: EditorFile) -> tuple[EditorProblem, ...]:
-    """Return the problems of a file in source order, at most 100; raises nothing for any content."""
+    """Return the problems of a file in source order, at most 100. Never raises, whatever the content."""
     found: Iterator[EditorProblem] = iter(())
     if file.path.endswith(SCHEMA):
         found = _schema_problems(cache, file)
@@ -75,7 +76,7 @@ class _ParsedPiece(NamedTuple):
     occurrences: tuple[Occurrence, ...] = ()
 
     def problem(self, code: Code, problem: LanguageProblem, graph: str = "") -> EditorProblem:
-        """Return the problem at its place in the file, with the name of the graph if one is given."""
+        """Return the problem with its position in the file, and with the graph's name if one is given."""
         size = len(self.file.data)
         start, end = self.piece.in_file(problem.span)
         span = Span(min(start, size), min(end, size))
@@ -89,10 +90,10 @@ class _ParsedPiece(NamedTuple):
         return EditorProblem(span, code, severity, "\n".join(lines), replacement, related)
 
     def _related(self, span: Span) -> Iterator[RelatedSpan]:
-        """Yield the declaration of the name that a problem is about, or of the type that lacks it."""
+        """Yield the declaration of the name that a problem is about, or of the type that lacks this name."""
         occurrence = occurrence_at(self.occurrences, span.start)
         if occurrence is None:
-            # The property that the value here is written to or compared with.
+            # the property that this value is written to or compared with
             before = [o for o in self.occurrences if o.end <= span.start and o.symbol.kind is SymbolKind.PROPERTY]
             if not before or not _BETWEEN.fullmatch(self.piece.data[before[-1].end : span.start]):
                 return
@@ -114,7 +115,7 @@ def _schema_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProbl
         code = Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
         code = code if refused else Code.SCHEMA_ANNOTATION_UNKNOWN
         start, end = problem.span
-        # A file that is too large to be read word by word has no pieces.
+        # A file that is too large to be read in detail has no pieces.
         parsed = _ParsedPiece(cache, file, TextPiece(0, file.data))
         for piece, content in reversed(pieces):
             if piece.start <= start:
@@ -125,7 +126,7 @@ def _schema_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProbl
 
 
 def _query_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
-    # A file that is too large to be read word by word is one piece.
+    # A file that is too large to be read in detail is one piece.
     pieces, schema = cache.pieces(file.data) or (TextPiece(0, file.data),), cache.schema_of(file)
     first: dict[str, Span] = {}
     for at, piece in enumerate(pieces):
@@ -134,7 +135,7 @@ def _query_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
         if isinstance(result, LanguageError):
             problems = result.problems
             if problems[0].span.start >= len(piece.data) and at + 1 < len(pieces):
-                # The query ends too early: the next declaration is there, not the end of the file.
+                # The query ends too early: the problem is at the next declaration, not at the end of the file.
                 again = cache.parsed(piece.data + pieces[at + 1].data)
                 problems = again.problems if isinstance(again, LanguageError) else problems
             for problem in problems:
@@ -151,7 +152,7 @@ def _query_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
 
 
 def _checker_problems(parsed: _ParsedPiece) -> Iterator[EditorProblem]:
-    """Yield the problems of a query with each graph; a schema that does not compile is reported once for each query."""
+    """Yield a query's problems for each graph. A schema that does not compile is reported once per query."""
     cache, uses = parsed.cache, parsed.file.uses
     for use in uses:
         schema = cache.schema_of(parsed.file, use)
@@ -183,7 +184,7 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
-    """Yield the problems of `gitops.yaml` and its referenced files."""
+    """Yield the problems of `gitops.yaml` and of the files that it refers to."""
     for each in check_rules(file.tree, file.data):
         if each.source is not None:
             message = f"{each.message}\n{each.fix}" if each.fix else each.message
@@ -194,9 +195,9 @@ def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
 def _setting_problem(
     cache: TextCache, file: EditorFile, keys: Mapping[str, str], place: tuple[int, int], problem: EditorProblem
 ) -> EditorProblem:
-    """Return the problem over the key or value at a line and column, which count from 1.
+    """Return the problem at the key or value at a line and column (counted from 1).
 
-    With the name that was probably meant.
+    `replacement` is the most similar allowed value, if any.
     """
     lines, view = Lines(file.data, Encoding.UTF32), cache.cluster_view(file.data)
     start = lines.offset(max(place[0] - 1, 0), max(place[1] - 1, 0))

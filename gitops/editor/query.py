@@ -1,9 +1,9 @@
-"""Reads query text for an editor: the symbol of each word and the known names, even in an unfinished query.
+"""Reads query text for an editor: each word's symbol and the known names, even in an unfinished query.
 
-One piece is read from its first token to its last, with a stack of open brackets and without checks; the checker finds
+Each piece is read in one pass with a stack of open brackets. Nothing is checked, because the checker finds the
 problems. If a query passes the checker, each variable has the same type here (a law of the tests).
 
-The ends of a hop get their types by the rule of the language: from the left variable if it is bound, otherwise from the
+The ends of a hop get their types as the language defines it: from the left variable if it is bound, otherwise from the
 right one, otherwise the edge is followed forward.
 """
 
@@ -56,7 +56,7 @@ _SECTION_BLOCKS = {
 
 
 class OpenBracket(NamedTuple):
-    """An open bracket: its content, the type whose properties it names, and how many names were bound when it opened."""
+    """An open bracket: its content, the type that owns its properties, and the number of names bound when it was opened."""
 
     block: BracketContent
     owner: Symbol | None = None
@@ -64,7 +64,7 @@ class OpenBracket(NamedTuple):
 
 
 class QueryView(NamedTuple):
-    """A query that was read: its name, its names with their symbols, and the brackets that are open at the end."""
+    """The result of reading a query: its name, its other names with their symbols, and the brackets left open."""
 
     name: Token | None
     parameters: dict[str, Symbol]
@@ -78,12 +78,12 @@ class QueryView(NamedTuple):
 
 
 def read_query(tokens: tuple[Token, ...], schema: SchemaView) -> QueryView:
-    """Read the tokens of one piece, or those before a cursor; raises nothing for any of them."""
+    """Read the tokens of one piece, or the tokens before a cursor. Never raises."""
     return _QueryReader(tokens, schema).read()
 
 
 class _QueryReader(TokenReader):
-    """The state while one piece is read. Names have their `$` as in the text."""
+    """State of the reader within one piece. Names include their `$`, as in the text."""
 
     def __init__(self, tokens: tuple[Token, ...], schema: SchemaView) -> None:
         super().__init__(tokens)
@@ -100,7 +100,7 @@ class _QueryReader(TokenReader):
         self._ended = False
 
     def read(self) -> QueryView:
-        """Read token by token, each with its dependent following tokens."""
+        """Read all tokens. Each step also reads the tokens that belong to the current one."""
         steps = {
             **dict.fromkeys((TokenKind.LBRACE, TokenKind.LPAREN, TokenKind.LBRACKET), self._open),
             **dict.fromkeys((TokenKind.RBRACE, TokenKind.RPAREN, TokenKind.RBRACKET), self._close),
@@ -140,7 +140,7 @@ class _QueryReader(TokenReader):
         self._frames.append(frame._replace(bound=len(self._trail)))
 
     def _close(self, token: Token) -> None:
-        """Close a bracket. A brace also closes the brackets inside it; other brackets close only their own kind."""
+        """Close a bracket. A brace also closes all brackets inside it; other brackets close only their own kind."""
         self._pending = None
         if token.kind is TokenKind.RBRACE:
             while self._frames[-1].block in _INSIDE_BRACES:
@@ -166,14 +166,14 @@ class _QueryReader(TokenReader):
         elif block in _CLAUSES and self._kind() is TokenKind.COLON:
             self._bind(token)
         elif block not in _CLAUSES or not self._hop(token):
-            # As a value `$name` is a parameter before it is a binding.
+            # As a value, `$name` is a parameter if there is one, otherwise a binding.
             self._add(token, self._parameters.get(token.text) or self._bound.get(token.text) or SymbolKind.VARIABLE)
 
     def _parameter(self, token: Token) -> None:
         words = []
         at = self._at
         while at < len(self._tokens) and self._tokens[at].kind not in _PARAMETER_ENDS:
-            # A dimension, with its closing bracket, belongs to the type.
+            # A dimension with its closing bracket is part of the type.
             size = 3 if self._tokens[at].kind is TokenKind.LPAREN else 1
             words += [each.text for each in self._tokens[at : at + size]]
             at += size
@@ -186,7 +186,7 @@ class _QueryReader(TokenReader):
         symbol = self._bound.get(token.text) or Symbol(SymbolKind.VARIABLE, token.text)
         self._add(token, symbol)
         dot, name = self._peek(), self._peek(1)
-        # `$p.` without a name yet must not take the keyword of the next line as the name.
+        # After `$p.` without a name, the keyword of the next line must not be read as the name.
         if name.kind is TokenKind.NAME and (name.start == dot.end or name.text not in _SECTIONS):
             self._at += 2
             self._add(name, Symbol(SymbolKind.PROPERTY, name.text, symbol.owner, symbol.type_kind))
@@ -203,7 +203,7 @@ class _QueryReader(TokenReader):
         self._pending = OpenBracket(BracketContent.PAIRS, owner)
 
     def _hop(self, left: Token) -> bool:
-        """Read a hop after its left variable; False if the text is not a hop."""
+        """Read a hop after its left variable. Returns False if the text is not a hop."""
         distance, binding = 0, None
         if self._kind() is TokenKind.VAR and self._kind(1) is TokenKind.COLON:
             distance, binding = 2, self._peek()
@@ -248,7 +248,7 @@ class _QueryReader(TokenReader):
             self._bind_name(binding, SymbolKind.EDGE_VARIABLE, name)
 
     def _bind_name(self, token: Token, sort: SymbolKind, owner: str) -> None:
-        """Add the occurrence of a variable that the clause binds, unless one above has done so."""
+        """Add the occurrence of a variable that the clause binds, unless an earlier clause has already bound it."""
         known = self._bound.get(token.text)
         kind = TypeKind.EDGE if sort is SymbolKind.EDGE_VARIABLE else TypeKind.NODE
         symbol = known or Symbol(sort, token.text, owner, kind, token.start)
@@ -312,7 +312,7 @@ class _QueryReader(TokenReader):
         elif frame.block is BracketContent.BODY and before in _WRITES:
             node = self._schema.declaration(TypeKind.NODE, token.text)
             edge = self._schema.declaration(TypeKind.EDGE, token.text)
-            # If a node and an edge share a name, a write is about the node.
+            # If a node and an edge have the same name, a write refers to the node.
             kind = TypeKind.EDGE if edge is not None and node is None else TypeKind.NODE
             self._written = Symbol(SymbolKind(kind.value), token.text, type_kind=kind)
             self._add(token, self._written._replace(type_kind=None))

@@ -1,7 +1,7 @@
-"""Reads schema text for an editor: declarations and the symbol of each word, even in an unfinished declaration.
+"""Reads schema text for an editor: declarations and each word's symbol, even in an unfinished declaration.
 
-Each piece is read separately from its tokens, without checks; the compiler finds problems. For a text that compiles,
-these declarations have the same types and properties as the catalog (a law of the tests).
+Each piece is read separately from its tokens. Nothing is checked, because the compiler finds the problems. For a text
+that compiles, these declarations have the same types and properties as the catalog (a law of the tests).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDS = ("src", "dst")
 
 
 class DeclaredProperty(NamedTuple):
-    """A property: its name, its type and its whole declaration as written; spans are those of the piece."""
+    """A property with its name, its type and its complete declaration as written. Spans are relative to the piece."""
 
     name: str
     span: Span
@@ -32,7 +32,10 @@ class DeclaredProperty(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """A type: its head without the body as written; `rules` are the constraints of the body. Spans are those of the piece."""
+    """A type. `rules` are the constraints in its body. Its head is stored as written, without the body.
+
+    Spans are relative to the piece.
+    """
 
     kind: TypeKind
     name: str
@@ -55,10 +58,13 @@ class SchemaPiece(NamedTuple):
 
 
 class SchemaView:
-    """All pieces of a schema. The first declaration of a name counts; edges are found by name as in queries."""
+    """All pieces of a schema.
+
+    If a name is declared twice, the first declaration is used; edge names match as in queries.
+    """
 
     def __init__(self, data: bytes, read: Callable[[bytes], SchemaPiece]) -> None:
-        """`read` is `read_schema_piece`, or the same with a cache."""
+        """`read` is `read_schema_piece`, or a cached version of it."""
         self.pieces: tuple[tuple[TextPiece, SchemaPiece], ...] = tuple([(p, read(p.data)) for p in schema_pieces(data)])
         self._found: dict[tuple[TypeKind, str], tuple[TextPiece, Declaration]] = {}
         self._folded: dict[str, str] = {}
@@ -76,18 +82,18 @@ class SchemaView:
         return None if found is None else found[1]
 
     def edge(self, name: str) -> Declaration | None:
-        """Return the edge that a query names."""
+        """Return the edge with the name used in a query."""
         return self.declaration(TypeKind.EDGE, name) or self.declaration(
             TypeKind.EDGE, self._folded.get(name.lower(), "")
         )
 
     def declarations(self, kind: TypeKind) -> Iterator[Declaration]:
-        """Return the declarations of one kind, in the order of the file."""
+        """Yield the declarations of one kind, in file order."""
         return (declaration for (of, _), (_, declaration) in self._found.items() if of is kind)
 
     def properties(self, declaration: Declaration) -> dict[str, tuple[Declaration, DeclaredProperty]]:
-        """Return the properties of a type by name, each with its declaration: the type itself or an interface."""
-        # Declarations live as long as this view, so no two ever have the same identity.
+        """Return a type's properties by name, each with its declaring type or interface."""
+        # Declarations live as long as this view, so their ids are never reused.
         found = self._properties.get(id(declaration))
         if found is None:
             found = self._properties[id(declaration)] = {}
@@ -98,12 +104,12 @@ class SchemaView:
         return found
 
     def property(self, symbol: Symbol) -> tuple[Declaration, DeclaredProperty] | None:
-        """Return the property of a symbol with its declaration."""
+        """Return a symbol's property with its declaration."""
         owner = self.declaration(symbol.type_kind, symbol.owner)
         return None if owner is None else self.properties(owner).get(symbol.name)
 
     def span(self, symbol: Symbol) -> Span | None:
-        """Return the span of the declaration of a type or property name, in the whole text."""
+        """Return the span, in the whole text, of the declaration of a type name or property name."""
         if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._in_file(found[0], found[1].span)
@@ -115,7 +121,7 @@ class SchemaView:
 
 
 def read_schema_piece(data: bytes) -> SchemaPiece:
-    """Read one piece; raises nothing for any bytes."""
+    """Read one piece. Never raises, whatever the bytes."""
     return _PieceReader(data).read()
 
 
@@ -199,7 +205,10 @@ class _PieceReader(TokenReader):
                 self._add(token, SymbolKind.BASE_TYPE)
 
     def _annotation(self, owner: tuple[TypeKind, str] | None) -> str:
-        """Read the name and arguments after an `@`; return the text of a body constraint, otherwise an empty text."""
+        """Read the name and arguments after an `@`.
+
+        Returns the text of a body constraint, otherwise an empty string.
+        """
         at = self._peek(-1)
         name = self._add_annotation(at)
         if not name or self._kind() is not TokenKind.LPAREN:

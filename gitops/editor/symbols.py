@@ -1,4 +1,4 @@
-"""Meaning of one word of a text: its name, and the declaration of that name; and positions as editors count them."""
+"""Meaning of one word in a text (its name and that name's declaration), and positions as editors count them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gitops.database.language.text import Span
 
 
 class SymbolKind(StrEnum):
-    """Kinds of names and words, as shown in hovers."""
+    """Kind of a name or word, as shown in hovers."""
 
     QUERY = "query"
     PARAMETER = "parameter"
@@ -31,10 +31,10 @@ class SymbolKind(StrEnum):
 
 
 class Symbol(NamedTuple):
-    """A name with its meaning; two words with equal symbols mean the same.
+    """A name with its meaning. Two words with equal symbols have the same meaning.
 
-    `owner` is the type of a property (with its `type_kind`), the type of a variable, or the declared type of a parameter;
-    empty if it is not known. `declared` is the offset of the word that declares a name of one query.
+    `owner` is the type that a property belongs to (of kind `type_kind`), the type of a variable, or the declared type
+    of a parameter; empty if unknown. `declared` is the offset of the declaration, for names that are local to a query.
     """
 
     kind: SymbolKind
@@ -45,7 +45,7 @@ class Symbol(NamedTuple):
 
 
 class Occurrence(NamedTuple):
-    """A word of a piece of text and its symbol; `declares` if the word declares the name."""
+    """A word in a piece of text, with its symbol. `declares` is true if the word declares the name."""
 
     start: int
     end: int
@@ -54,21 +54,21 @@ class Occurrence(NamedTuple):
 
 
 class PathSpan(NamedTuple):
-    """A span of the file at `path`, a path of the tree that was read."""
+    """A span in the file at `path`, which is a path in the tree that was read."""
 
     path: str
     span: Span
 
 
 def is_local(symbol: Symbol) -> bool:
-    """Return whether the name is known in one query only."""
+    """Return True if the name is local to one query."""
     return symbol.kind in (SymbolKind.PARAMETER, SymbolKind.VARIABLE, SymbolKind.EDGE_VARIABLE, SymbolKind.ALIAS)
 
 
 def occurrence_at(occurrences: tuple[Occurrence, ...], offset: int) -> Occurrence | None:
-    """Return the occurrence over an offset.
+    """Return the occurrence at an offset.
 
-    The offset after a word still belongs to it, unless the next word begins there.
+    The offset just after a word still belongs to the word, unless the next word begins there.
     """
     ending = None
     for occurrence in occurrences:
@@ -79,10 +79,11 @@ def occurrence_at(occurrences: tuple[Occurrence, ...], offset: int) -> Occurrenc
     return ending
 
 
-# Positions as editors count them: lines and characters from 0, in the units that client and server agreed on.
+# Positions as editors count them: lines and characters from 0, in units negotiated by client and server.
 #
-# The compilers count bytes, editors count code units (of UTF-16 unless they agree on others). A line ends at LF, CRLF or CR only,
-# unlike `str.splitlines`. Every position has an answer: one outside of the text is moved to the nearest one inside.
+# The compilers count bytes, editors count code units (UTF-16 unless negotiated otherwise). A line ends only at LF, CRLF
+# or CR, unlike in `str.splitlines`. All positions are accepted: a position outside of the text is moved to the nearest
+# one inside.
 
 
 _CONTINUES = 0x80
@@ -90,7 +91,7 @@ _LINE_ENDS = (b"\n", b"\r")
 
 
 class Encoding(StrEnum):
-    """The units in which a character of a line is counted."""
+    """The units in which characters are counted."""
 
     UTF8 = "utf-8"
     UTF16 = "utf-16"
@@ -101,27 +102,27 @@ _CODECS = {Encoding.UTF8: ("utf-8", 1), Encoding.UTF16: ("utf-16-le", 2), Encodi
 
 
 class Lines:
-    """The lines of one UTF-8 text."""
+    """The lines of a UTF-8 text."""
 
     __slots__ = ("_codec", "_data", "_known", "_starts", "_width")
 
     def __init__(self, data: bytes, encoding: Encoding = Encoding.UTF16) -> None:
-        """Find the line ends; positions count in units of `encoding`."""
+        """Find all line ends. Positions count in units of `encoding`."""
         self._data = data
         self._codec, self._width = _CODECS[encoding]
         self._starts = [0, *accumulate(map(len, data.splitlines(keepends=True)))]
         if data and not data.endswith(_LINE_ENDS):
-            # The last line has no line end, so that no other one starts after it.
+            # The last line has no line end, so no line starts after it.
             self._starts.pop()
         self._known = (0, 0, 0)
 
     @property
     def count(self) -> int:
-        """The number of lines; an empty one after the last line end counts."""
+        """The number of lines, including an empty line after the last line end."""
         return len(self._starts)
 
     def span(self, line: int) -> tuple[int, int]:
-        """Start and end of a line in bytes, without its line end."""
+        """Return the start and end of a line in bytes, without its line end."""
         line = min(max(line, 0), self.count - 1)
         start = self._starts[line]
         if line + 1 == self.count:
@@ -130,11 +131,11 @@ class Lines:
         return start, end - (2 if self._data.endswith(b"\r\n", start, end) else 1)
 
     def line_of(self, offset: int) -> int:
-        """Return the line in which a byte offset lies."""
+        """Return the number of the line that contains a byte offset."""
         return bisect_right(self._starts, max(offset, 0)) - 1
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return line and character of a byte offset; in the middle of a character or line end, those of its start.
+        """Return the line and character of a byte offset, rounded down to the start of a character or line break.
 
         Offsets in ascending order need only one pass over a line, regardless of its length.
         """
@@ -157,7 +158,8 @@ class Lines:
     def offset(self, line: int, character: int) -> int:
         """Return the byte offset of a position.
 
-        After the end of a line its end, after the last line the end of the text.
+        A position after the end of a line is moved to the end of that line, one after the last line to the end of the
+        text.
         """
         if line >= self.count:
             return len(self._data)
@@ -170,7 +172,7 @@ class Lines:
         return min(start + len(before.decode(self._codec, "ignore").encode("utf-8")), end)
 
     def cut(self, line: int, character: int) -> tuple[bytes, bytes]:
-        """Return the code units of a line before and after a position; it may be inside of a surrogate pair."""
+        """Return the code units of a line before and after a position; the position can be inside a surrogate pair."""
         start, end = self.span(line)
         units = self._data[start:end].decode("utf-8", "replace").encode(self._codec)
         at = len(units) if line >= self.count else max(character, 0) * self._width
@@ -180,8 +182,8 @@ class Lines:
 def replace_range(data: bytes, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding) -> bytes:
     """Replace the range between two positions of `data` with `text`, as an editor does.
 
-    An end before its start counts as the start. Half of a surrogate pair, which UTF-8 cannot encode, becomes a
-    character of one unit as well, so that both sides agree on later positions.
+    An end before the start is treated like the start. Half of a surrogate pair, which UTF-8 cannot encode, becomes
+    another one-unit character, so that both sides agree on later positions.
     """
     lines, (codec, _), end = Lines(data, encoding), _CODECS[encoding], max(start, end)
     (before, _), (_, after) = lines.cut(*start), lines.cut(*end)

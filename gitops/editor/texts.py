@@ -1,6 +1,6 @@
 """Cache of all results computed from texts, so that a keystroke costs little more than the changed piece.
 
-Results are never stale, because the key of each is all the bytes that it depends on. Safe between threads.
+Results are never stale, because each cache key contains all the bytes that the result depends on. Thread-safe.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens
 
 MAX_READ_BYTES = 512 * 1024
-"""Largest file, in bytes, that is read word by word; a larger one has problems only."""
+"""Size limit, in bytes, for reading a file in detail. For a larger file, only problems are reported."""
 
-# Each keystroke makes a new schema and file; there are as many pieces as in all open files and their last edits.
+# Each keystroke creates a new schema and file. The number of pieces is that of all open files and their last edits.
 _SCHEMAS, _PIECES, _FILES = 16, 2048, 32
 _Read = TypeVar("_Read")
 
 
 class EditorFile(NamedTuple):
-    """A file of a tree with the graphs that it belongs to; names are looked up in the first of them."""
+    """A file of a tree with the graphs that it belongs to. Its names are looked up in the first of these graphs."""
 
     tree: SourceTree
     path: str
@@ -38,12 +38,12 @@ class EditorFile(NamedTuple):
 
     @property
     def schema(self) -> str | None:
-        """The path of the schema that its names are looked up in."""
+        """The path of the schema in which the file's names are looked up."""
         return self.uses[0].schema if self.uses else None
 
 
 class TextCache:
-    """The cache of one language server."""
+    """The cache of a language server."""
 
     def __init__(self) -> None:
         self._schema_piece = lru_cache(_PIECES)(read_schema_piece)
@@ -66,7 +66,7 @@ class TextCache:
         return EditorFile(tree, path, data, graph_uses(tree, path, self.graphs))
 
     def schema_of(self, file: EditorFile, use: GraphUse | None = None) -> bytes | None:
-        """Return the schema text for a file; None if there is none, or it cannot be read."""
+        """Return a file's schema text; None if it has no schema, or if the schema cannot be read."""
         path = file.schema if use is None else use.schema
         if path is None:
             return None
@@ -78,11 +78,11 @@ class TextCache:
             return None
 
     def view_of(self, file: EditorFile) -> SchemaView:
-        """Return the declarations that the names of a file are looked up in; none if it has no schema."""
+        """Return the declarations in which a file's names are looked up. Empty if it has no schema."""
         return self.schema_view(self.schema_of(file) or b"")
 
     def piece_at(self, data: bytes, offset: int) -> TextPiece:
-        """Return the piece of a query file that has an offset; where two meet, the second."""
+        """Return the piece of a query file at an offset. Between two pieces, this is the second one."""
         found = TextPiece(0, b"")
         for piece in self.pieces(data):
             if piece.start > offset:
@@ -108,12 +108,12 @@ class TextCache:
 
 
 def _bounded(data: bytes) -> bytes:
-    """Return the text, or an empty one if it is too large to be read word by word."""
+    """Return the text, or an empty one if it is too large to be read in detail."""
     return data if len(data) <= MAX_READ_BYTES else b""
 
 
 def _or_error(read: Callable[[bytes], _Read]) -> Callable[[bytes], _Read | LanguageError]:
-    """Return the reader, with the error as a result."""
+    """Return a reader that returns a language error instead of raising it."""
 
     def read_text(data: bytes) -> _Read | LanguageError:
         try:
@@ -124,19 +124,20 @@ def _or_error(read: Callable[[bytes], _Read]) -> Callable[[bytes], _Read | Langu
     return read_text
 
 
-# The graphs that a file belongs to, from the nearest `cluster.yaml` above it that declares the file.
+# Finds the graphs that a file belongs to, from the nearest `cluster.yaml` above it that declares the file.
 #
-# Steps: 1 search from the folder of the file up to the top of the workspace; 2 the first `cluster.yaml` that declares the file
-# gives its graphs, in name order; 3 without one, a query file belongs to the schema beside it, if there is exactly one.
+# Steps: 1 search from the file's folder up to the top of the workspace; 2 take the graphs, in name order, from the
+# first `cluster.yaml` that declares the file; 3 if there is none, a query file belongs to the schema in the same
+# folder, if there is exactly one.
 #
-# A correct `cluster.yaml` is read by the loader, a half-written one by its lines.
+# The loader reads a valid `cluster.yaml`; an unfinished one is read line by line.
 
 
 SCHEMA, QUERIES = ".pg", ".gq"
 
 
 class GraphSources(NamedTuple):
-    """A declared graph with its paths as written; a source in map form also has the name of its query."""
+    """A declared graph with its paths as written. A source in map form also has the query name."""
 
     name: str
     schema: str
@@ -156,7 +157,7 @@ class GraphUse(NamedTuple):
 
 
 class Subtree:
-    """A folder of a tree as a tree. A path may lead out of the folder, but not out of the tree."""
+    """A folder of a tree, presented as a tree. Paths can leave the folder, but not the tree."""
 
     def __init__(self, tree: SourceTree, folder: str) -> None:
         self._tree = tree
@@ -181,19 +182,19 @@ class Subtree:
 
 
 def join_path(folder: str, path: str) -> str:
-    """Return the path in the tree of a path written in a folder. Raises SourceError if it leads out of the tree."""
+    """Resolve a path written in a folder to a path in the tree. Raises SourceError if it leaves the tree."""
     return normalize(path if path.startswith("/") else f"{folder}/{path}", confined=True)
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of a file; `.` for the top."""
+    """Return a file's folder; `.` for the top."""
     return path.rpartition("/")[0] or "."
 
 
 def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[GraphSources, ...]:
     """Return the graphs that a `cluster.yaml` declares, in name order.
 
-    Read by its lines if it is not valid (`cluster` is None).
+    An invalid file (`cluster` is None) is read line by line.
     """
     found: list[GraphSources] = []
     sources: tuple[tuple[str | None, str], ...]
@@ -218,7 +219,7 @@ def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[
 def graph_uses(
     tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[GraphSources, ...]]
 ) -> tuple[GraphUse, ...]:
-    """Return the graphs that `path` belongs to, in name order; may be empty. Raises nothing."""
+    """Return the graphs that `path` belongs to, in name order; can be empty. Never raises."""
     above = home = folder_of(path)
     while True:
         try:
@@ -241,9 +242,9 @@ def graph_uses(
 
 
 def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, str]]:
-    """Yield the query files of a graph, each with the name of its query in map form.
+    """Yield a graph's query files, each with its query name in map form.
 
-    Folders that cannot be listed are left out.
+    Folders that cannot be listed are skipped.
     """
     for name, written in use.sources:
         path = _path_or_none(use.folder or ".", written)

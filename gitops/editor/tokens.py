@@ -1,8 +1,9 @@
-"""Tokens of text that may be broken, and the declarations of a file as pieces that are read one by one.
+"""Tokens of possibly invalid text, and the declarations of a file as pieces that are read one by one.
 
-The lexer of the compilers stops at the first text that is not a token; an editor must read on. For a text that the lexer
-accepts, the tokens are the same here (a law of the tests). Pieces start where only a declaration can start, so that a broken
-one does not affect the next, and a keystroke changes one piece; the results for the other pieces stay in the cache.
+The compilers' lexer stops at the first invalid token, but an editor must read on. For a text that the lexer accepts,
+the tokens are the same here (a law of the tests). Pieces start where only a declaration can start, so a broken
+declaration does not affect the next one. A keystroke changes only one piece, and the results for all others remain
+cached.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 _TRIVIA = rb"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z))"
 _COMMENT = rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)"
 _STRING = rb'"(?:[^"\\]++|\\(?s:.))*+"'
-# A string without an end. Then no later string has an end either, so the search is made once and not at every quote.
+# An unterminated string. All later strings would be unterminated as well, so the search runs once and not at every
+# quote.
 _OPEN = rb'(?P<OPEN>"(?:[^"\\]++|\\(?s:.))*+\\?\Z)'
 _NAME = rb"[a-z_][A-Za-z0-9_]*+"
 _WORD_START = rb"(?<![A-Za-z0-9_$])"
@@ -43,7 +45,7 @@ def _token_pattern(string: bytes) -> re.Pattern[bytes]:
 def _start_patterns(pattern: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Return patterns for text outside of comments and strings.
 
-    The first is for text whose strings end, the second for text after an open string.
+    The first is for text whose strings are all terminated, the second for text after an open string.
     """
     skipped = rb"(?P<skip>" + _COMMENT + rb"|%s)|" + pattern
     return re.compile(skipped.replace(b"%s", _STRING) + b"|" + _OPEN), re.compile(skipped.replace(b"|%s", b""))
@@ -64,25 +66,25 @@ _FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTION_WORDS)
 
 
 class TextPiece(NamedTuple):
-    """A part of a file: the offset of its first byte, and its bytes. Together the pieces of a file are the file."""
+    """A part of a file: the offset of its first byte, and its bytes. All pieces together make up the file."""
 
     start: int
     data: bytes
 
     @property
     def written(self) -> Span:
-        """The span of the piece in its file, without the blanks at the end."""
+        """The span of the piece in its file, without trailing blanks."""
         return Span(self.start, self.start + len(self.data.rstrip()))
 
     def in_file(self, part: Span | Token | Occurrence) -> Span:
-        """Return the span in the file of a part of the piece."""
+        """Return the span in the file of something in this piece."""
         return Span(self.start + part.start, self.start + part.end)
 
 
 def read_tokens(data: bytes) -> tuple[Token, ...]:
     """Return the tokens of any bytes, in order.
 
-    Other text is skipped, and a string without an end stops at the end of its line.
+    Other text is skipped, and an unterminated string stops at the end of its line.
     """
     found: list[Token] = []
     at, end, pattern = 0, len(data), _TOKEN
@@ -113,7 +115,7 @@ class TokenReader:
         self._occurrences: list[Occurrence] = []
 
     def _peek(self, distance: int = 0) -> Token:
-        """Return the token at a distance from the next one; one of kind EOF outside of the piece."""
+        """Return the token at a distance from the next one; a token of kind EOF outside of the piece."""
         at = self._at + distance
         return self._tokens[at] if 0 <= at < len(self._tokens) else _OUTSIDE
 
@@ -121,17 +123,17 @@ class TokenReader:
         return self._peek(distance).kind
 
     def _next(self) -> Token:
-        """Move to the next token, and return the passed one."""
+        """Advance by one token, and return the token that was passed."""
         self._at += 1
         return self._peek(-1)
 
     def _add(self, token: Token, meaning: Symbol | SymbolKind, *, declares: bool = False) -> None:
-        """Record the meaning of a token; a kind stands for the symbol with the text of the token."""
+        """Record a token's meaning. A kind stands for the symbol named by the token's text."""
         symbol = Symbol(meaning, token.text) if isinstance(meaning, SymbolKind) else meaning
         self._occurrences.append(Occurrence(token.start, token.end, symbol, declares))
 
     def _add_annotation(self, at: Token) -> str:
-        """Read the name after an `@` and return it, or an empty text if there is none."""
+        """Read the name after an `@` and return it, or an empty string if there is none."""
         if self._kind() is not TokenKind.NAME:
             return ""
         name = self._next()
@@ -145,8 +147,8 @@ class TokenReader:
 def query_pieces(data: bytes) -> tuple[TextPiece, ...]:
     """Return the text before the first query, if any, and one piece for each query.
 
-    A query starts at `query name (` outside of braces. Inside of braces it starts there only if the name is not a
-    function, so a missing brace affects only one query.
+    A query starts at `query name (` outside of braces. Inside braces, it starts there only if the name is not a
+    function, so that a missing brace affects only one query.
     """
     starts, depth = [0], 0
     for match in _matches(data, _QUERY_STARTS):
@@ -167,14 +169,14 @@ def schema_pieces(data: bytes) -> tuple[TextPiece, ...]:
 
 
 def word_start(data: bytes, offset: int) -> int:
-    """Return the start of the word that is being written at an offset, including a preceding `$` or `@`."""
+    """Return the start of the word that the user is typing at an offset, including a preceding `$` or `@`."""
     before = data[max(0, offset - _LONGEST_WORD) : offset]
     found = _WORD_BEFORE.search(before)
     return offset - (len(before) - found.start() if found else 0)
 
 
 def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:
-    """Return whether the end of `before`, whose tokens these are, is inside a comment or a string."""
+    """Return whether the end of `before` is inside a comment or a string; `tokens` are its tokens."""
     if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
         text = tokens[-1].text
         return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')
