@@ -1,4 +1,5 @@
-"""A target of strategies that speaks PostgreSQL's protocol and has the catalog of Materialize.
+"""A target of strategies with PostgreSQL's protocol and Materialize's catalog.
 
-`target.MaterializeTarget` is the way in. The driver is an extra, and loaded when the first connection is opened.
+`target.MaterializeTarget` is the entry point. The driver is an extra, and is loaded when the first connection is
+opened.
 """

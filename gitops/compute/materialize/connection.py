@@ -1,9 +1,10 @@
-"""One connection to a target: its settings, its deadline, and its failures as errors of the port.
+"""A connection to a target: its settings, its timeout, and the conversion of its failures to errors of the port.
 
-1. Every statement commits by itself, and its parameters are sent beside its text.
-2. The server ends a statement after `timeout_s`; the connection to an unresponsive peer is closed soon after.
-3. The driver's messages may contain parts of the URL, so they are shown only after secrets are removed.
-4. A lost connection is opened again by the next statement.
+1. Every statement commits on its own, and its parameters are sent separately from its text.
+2. The server cancels a statement after `timeout_s`. Shortly after that, the connection to an unresponsive server is
+   closed.
+3. The driver's messages can contain parts of the URL, so they are shown only with all secrets removed.
+4. After a connection is lost, the next statement reconnects.
 
 This is the only module that uses the driver.
 """
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _GRACE_S = 5
 _DENIED = "42501"
 _ATTEMPTS = 3
-"""How often a statement is tried that lost against another one (SQLSTATE 40001)."""
+"""Number of attempts for a statement that fails because of a conflicting one (SQLSTATE 40001)."""
 _INDETERMINATE = ReplicaOutcome.INDETERMINATE
 _LOGIN_REFUSED = re.compile(
     r"authentication failed|invalid password|no password supplied|role \".*\" does not exist|not permitted to log in"
@@ -47,8 +48,8 @@ class TargetAddress:
     """Address and connection settings of a target. `place` identifies it in problems, as in `cluster.yaml`.
 
     Statements that read the three tables run on the compute cluster `query_cluster`, or on the role's default. That
-    cluster must have a replica. Statements on the system catalog run on a system cluster of the target, whatever the
-    session's cluster is.
+    cluster must have a replica. Statements on the system catalog run on a system cluster of the target, regardless of
+    the session's cluster.
     """
 
     place: str
@@ -63,14 +64,14 @@ class MissingRelationError(Exception):
 
 
 class MissingColumnError(Exception):
-    """Raised for a relation that lacks a column."""
+    """Raised for a missing column in a relation."""
 
 
 class MissingFunctionError(Exception):
     """Raised for a missing function."""
 
 
-# The target reports what it does not find under the same state as nearly every error of its catalog.
+# The target reports missing objects with the same state as almost every other catalog error.
 _MISSING = (
     (re.compile(r"unknown (catalog item|schema) '"), MissingRelationError),
     (re.compile(r"column .* does not exist\Z"), MissingColumnError),
@@ -79,10 +80,13 @@ _MISSING = (
 
 
 class TargetConnection:
-    """A connection that is opened by its first use; close it in the end."""
+    """A connection that is opened on first use. Close it after use."""
 
     def __init__(self, address: TargetAddress) -> None:
-        """Raises UsageError `target_url_invalid`, which shows nothing of the URL but its name."""
+        """Create the connection without opening it.
+
+        Raises UsageError `target_url_invalid`, whose text never contains the URL.
+        """
         self.place = address.place
         self._address = address
         self._redact = _redactor(address)
@@ -90,23 +94,23 @@ class TargetConnection:
 
     @property
     def is_open(self) -> bool:
-        """Return whether there is a connection that is not known to be lost."""
+        """Return True if there is a connection that has not been lost as far as is known."""
         return self._open is not None and not self._open.closed
 
     def close(self) -> None:
-        """Close it, if it is open."""
+        """Close the connection if it is open."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
     def open(self) -> None:
-        """Connect, unless there is a connection. Raises as the methods of the port, and UsageError `materialize_unavailable`."""
+        """Connect unless already connected. Raises UsageError `materialize_unavailable`, and the errors of the port."""
         self._connected()
 
     def run(self, query: TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
-        """Return the rows that a statement gives, and the number of rows that it changed.
+        """Return the rows that a statement returns and the number of rows that it changed.
 
-        Raises MissingRelationError, MissingColumnError, MissingFunctionError, and as the methods of the port.
+        Raises MissingRelationError, MissingColumnError, MissingFunctionError, and the errors of the port.
         """
         driver = _driver()
         connection = self._connected()
@@ -119,7 +123,7 @@ class TargetConnection:
             raise self._problem(error, query, connection) from None
 
     def replica_statement(self, text: str) -> ReplicaResult:
-        """Carry out a statement about a replica; every failure is an outcome, but for one to connect before it."""
+        """Execute a statement about a replica. All failures are returned as outcomes, except a failure to connect."""
         driver = _driver()
         try:
             connection = self._connected()
@@ -140,7 +144,10 @@ class TargetConnection:
     def _executed(
         self, connection: psycopg.Connection, text: str, values: tuple[object, ...] | None = None
     ) -> psycopg.Cursor[Any]:
-        """Execute a statement and return its cursor; retry it after a serialization conflict, which leaves no effect."""
+        """Execute a statement and return its cursor.
+
+        After a serialization conflict, which has no effect, the statement is retried.
+        """
         for _ in range(_ATTEMPTS - 1):
             try:
                 return connection.execute(text, values)
@@ -175,7 +182,7 @@ class TargetConnection:
 
     @contextmanager
     def _deadline(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Cut the connection if the server ends the statement neither by itself nor by its own timeout."""
+        """Cut the connection if neither the server nor its own timeout ends the statement."""
         timer = threading.Timer(self._address.timeout_s + _GRACE_S, _cut, (connection,))
         timer.daemon = True
         timer.start()
@@ -198,7 +205,7 @@ class TargetConnection:
         return failed(self.place, text)
 
     def _text(self, error: psycopg.Error) -> str:
-        # Behind the first line of its own texts the driver guesses at causes.
+        # After the first line of its messages, the driver guesses at causes.
         text = one_line(error.diag.message_primary or str(error).partition("\n")[0]) or type(error).__name__
         return self._redact(_PASSWORD.sub(r"\1[redacted]", _CREDENTIALS.sub("[redacted]@", text)))
 
@@ -213,14 +220,14 @@ def _driver() -> Any:
 
 
 def _redactor(address: TargetAddress) -> Redactor:
-    """Return a function that removes the passwords of a URL from texts, in written and transmitted form."""
+    """Return a function that removes the URL's passwords from texts, both as written and as transmitted."""
     url = address.url.reveal()
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("postgres", "postgresql") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    # Where an @ of a password is written as it is, programs disagree about where the password ends.
+    # If a password contains an unescaped @, programs disagree about where it ends.
     if not usable or url.count("@") > 1 or url.count("@") != parts.netloc.count("@"):
         detail = f"the URL in {address.url.name} is not of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         raise UsageError(Code.TARGET_URL_INVALID, detail, path=address.place)
@@ -230,7 +237,7 @@ def _redactor(address: TargetAddress) -> Redactor:
 
 
 def _cut(connection: psycopg.Connection) -> None:
-    """Wake the thread that waits for a response with the end of the connection."""
+    """Close the connection so that the thread that waits for a response wakes up."""
     try:
         with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as side:
             side.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""SQL statements of the adapter, except those about replicas: their requirements and texts.
+"""SQL statements of the adapter, except those about replicas, with the privileges that they need.
 
-Each reads all compute clusters at once. Parameters are those of the driver (`%s`), so a percent sign of SQL is written
-twice. They have explicit types, because a target cannot always infer them, and never in `ANY(%s)`.
+Each statement reads all compute clusters. Parameters use the driver's syntax (`%s`), so a percent sign in SQL must be
+doubled. They have explicit types, because a target cannot always infer types, and never in `ANY(%s)`.
 
 Sources: https://materialize.com/docs/sql/system-catalog/mz_catalog/,
 https://materialize.com/docs/sql/system-catalog/mz_internal/
@@ -42,12 +42,12 @@ SIGNALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         _HISTORY: ("cluster_id", "application_name", "began_at", "finished_at"),
     }
 )
-"""The relations that signals are read from, with the columns that are needed."""
+"""The relations that contain signals, with the columns that are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetQuery:
-    """A statement, and the privilege on relations that it needs."""
+    """A statement, and the privilege that it needs on relations."""
 
     text: str
     privilege: str = "SELECT"
@@ -67,7 +67,7 @@ SIZES = TargetQuery(
     relations=(_SIZES,),
 )
 
-# Parameters: ids of clusters, our application name, from when on (twice).
+# Parameters: cluster ids, our application name, start time (twice).
 ACTIVITY = TargetQuery(
     """SELECT cluster_id, greatest(max(began_at), max(finished_at)) FROM mz_internal.mz_statement_execution_history_redacted
     WHERE cluster_id = ANY(%s::text[]) AND application_name IS DISTINCT FROM %s::text AND (began_at >= %s OR finished_at >= %s)
@@ -75,7 +75,7 @@ ACTIVITY = TargetQuery(
     relations=(_HISTORY,),
 )
 
-# Parameters: ids of clusters, our application name, from when on (twice).
+# Parameters: cluster ids, our application name, start time (twice).
 SPANS = TargetQuery(
     """SELECT cluster_id, min(began_at) AS first, max(greatest(began_at, finished_at))
     FROM mz_internal.mz_statement_execution_history_redacted
@@ -84,10 +84,10 @@ SPANS = TargetQuery(
     relations=(_HISTORY,),
 )
 
-# These objects are those of the view mz_hydration_statuses. One without a status is not hydrated. A target runs each sink, and
-# each source of these types, on one replica, its oldest, until that is dropped: where it is hydrated there, no other replica
-# waits for it, since it never hydrates beside it. A replica without objects has nothing to read: its processes have to be
-# online. Parameter: ids of clusters.
+# These objects are the ones in the view mz_hydration_statuses. An object without a status is not hydrated. A target
+# runs each sink, and each source of these types, on its oldest replica until that replica is dropped. If the object is
+# hydrated there, no other replica needs to wait for it, because it will never hydrate on them. A replica without
+# objects has nothing to read, so its processes only need to be online. Parameter: cluster ids.
 HYDRATION = TargetQuery(
     """WITH objects AS (
       SELECT id, cluster_id, false AS single FROM mz_catalog.mz_indexes
@@ -117,7 +117,7 @@ HYDRATION = TargetQuery(
     relations=(_HYDRATION, _STATUSES, _INDEXES, _VIEWS, _SOURCES, _SINKS, _REPLICAS),
 )
 
-# All processes of a replica report the same crash. Parameters: ids of clusters, from when on.
+# All processes of a replica report the same crash. Parameters: cluster ids, start time.
 CRASHES = TargetQuery(
     """SELECT r.cluster_id, r.name, count(DISTINCT s.occurred_at),
       count(DISTINCT s.occurred_at) FILTER (WHERE lower(s.reason) LIKE '%%oom%%')
@@ -140,16 +140,16 @@ CREATE_TABLES: Mapping[str, TargetQuery] = MappingProxyType(
         }.items()
     }
 )
-"""The three tables by name, each made where it is missing."""
+"""The statements that create the three tables if they are missing, by table name."""
 
 STRATEGIES = TargetQuery(
     "SELECT cluster_id, strategy_type, config, updated_at FROM mz_cluster_strategies", relations=(_STRATEGIES,)
 )
-# `rows` puts one of these, as often as there are rows, where there are braces.
+# `rows` replaces the braces by one of these for each row.
 PAIR = "(%s::text, %s::text)"
 STORED = "(%s, %s, %s::jsonb, %s)"
 
-# Parameters: cluster id and type of each pair, and the time where there is one.
+# Parameters: cluster id and type of each pair, and the time if there is one.
 NEWEST_PAIRS = TargetQuery(
     "SELECT max(updated_at) FROM mz_cluster_strategies WHERE (cluster_id, strategy_type) IN ({})",
     relations=(_STRATEGIES,),
@@ -179,7 +179,7 @@ STATES = TargetQuery(
     relations=(_STATES,),
 )
 OWNERS = TargetQuery("SELECT DISTINCT cluster_id FROM mz_cluster_strategy_state", relations=(_STATES,))
-# Parameters: cluster id, types, and the time where there is one.
+# Parameters: cluster id, types, and the time if there is one.
 NEWEST_STATES = TargetQuery(
     """SELECT max(updated_at) FROM mz_cluster_strategy_state
     WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s::text[])""",
@@ -201,7 +201,7 @@ WIPE_STATES = TargetQuery(
 )
 DROP_STATES = TargetQuery("DROP TABLE IF EXISTS mz_cluster_strategy_state", "DROP", (_STATES,))
 
-# Parameters: the columns of the row in their order, and its id again.
+# Parameters: the columns of the row in order, and its id again.
 AUDIT = TargetQuery(
     """INSERT INTO mz_cluster_strategy_actions (action_id, cluster_id, action_sql, decision_ctx, executed, error_message)
     SELECT %s::text, %s::text, %s::text, %s::jsonb, %s::bool, %s::text
@@ -210,7 +210,7 @@ AUDIT = TargetQuery(
     (_ACTIONS,),
 )
 
-# Parameters: ids of clusters, from when on.
+# Parameters: cluster ids, start time.
 AUDITED = TargetQuery(
     """SELECT action_id, cluster_id, coalesce(action_sql, ''), decision_ctx, coalesce(executed, false), error_message, created_at
     FROM mz_cluster_strategy_actions WHERE cluster_id = ANY(%s::text[]) AND created_at >= %s
@@ -223,12 +223,12 @@ UNLOCK = TargetQuery("SELECT pg_advisory_unlock_all()")
 
 
 def rows(query: TargetQuery, row: str, length: int) -> TargetQuery:
-    """Return the query with this many rows of parameters in place of its braces."""
+    """Return the query with its braces replaced by this many rows of parameters."""
     return TargetQuery(query.text.format(", ".join([row] * length)), query.privilege, query.relations)
 
 
 def probe(relations: Mapping[str, tuple[str, ...]]) -> TargetQuery:
-    """Return a query without results that fails if a relation or a column is missing."""
+    """Return a query that returns no rows, and that fails if a relation or a column is missing."""
     each = "(SELECT {} FROM {} LIMIT 0) AS r{}".format
     parts = (each(", ".join(columns), name, at) for at, (name, columns) in enumerate(relations.items()))
     text = "SELECT 1 FROM " + ", ".join(parts)  # noqa: S608 - names of this module

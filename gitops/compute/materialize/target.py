@@ -1,4 +1,4 @@
-"""The port of a target of strategies on the catalog of Materialize."""
+"""A strategy target that uses Materialize's catalog."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MaterializeTarget:
-    """Implements StrategyTarget with one connection for statements, and a second one for the lock if it is taken."""
+    """Implements StrategyTarget with a connection for statements, and a second connection that holds the lock."""
 
     def __init__(self, address: TargetAddress) -> None:
-        """Raises UsageError `target_url_invalid`."""
+        """Create the target without connecting. Raises UsageError `target_url_invalid`."""
         self._address = address
         self._statements = TargetConnection(address)
         self._lock: TargetConnection | None = None
@@ -47,14 +47,15 @@ class MaterializeTarget:
         self._statements.close()
         if self._lock is None:
             return
-        # A server takes a moment to see that a connection is gone, in which the next program would find the lock taken.
+        # A server needs a moment to notice that a connection is closed. Until then, the next program would find the
+        # lock taken.
         with suppress(MissingFunctionError, GitopsError):
             if self._lock.is_open:
                 self._lock.run(queries.UNLOCK)
         self._lock.close()
 
     def probe(self) -> None:
-        """Check every relation at once, and each column if that fails."""
+        """Check all relations with one statement. If that fails, check each column."""
         try:
             self._statements.run(queries.probe(queries.SIGNALS))
         except (MissingRelationError, MissingColumnError):
@@ -74,7 +75,7 @@ class MaterializeTarget:
         return True
 
     def clusters(self) -> Mapping[str, signals.ComputeCluster]:
-        """Read the compute clusters with one statement."""
+        """Read the compute clusters. Uses one statement."""
         found: dict[str, signals.ComputeCluster] = {}
         replicas: dict[str, dict[str, signals.ReplicaSpec]] = {}
         for owner, name, managed, replica, size in self._signals(queries.CLUSTERS):
@@ -87,7 +88,7 @@ class MaterializeTarget:
     def observe(
         self, clusters: Collection[signals.ComputeCluster], *, now: datetime, lookback: timedelta | None
     ) -> Mapping[str, signals.Signals]:
-        """Read the signals with four statements."""
+        """Read the signals. Uses four statements."""
         owners = [each.cluster_id for each in clusters]
         sizes = self.sizes()
         since = _LONG_AGO if lookback is None else now - lookback
@@ -111,13 +112,13 @@ class MaterializeTarget:
         }
 
     def sizes(self) -> signals.SizeTable:
-        """Read the sizes with one statement."""
+        """Read the sizes. Uses one statement."""
         return signals.SizeTable(
             {size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)}
         )
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
-        """Read the hydration of replicas with one statement."""
+        """Read which replicas are hydrated. Uses one statement."""
         return self._hydrated([cluster_id]).get(cluster_id, frozenset())
 
     def _hydrated(self, owners: list[str]) -> Mapping[str, frozenset[str]]:
@@ -128,14 +129,14 @@ class MaterializeTarget:
         return {owner: frozenset(names) for owner, names in found.items()}
 
     def _signals(self, query: queries.TargetQuery, *values: object) -> list[tuple[Any, ...]]:
-        """Read rows of the system catalog; a missing object means that the signal is unavailable."""
+        """Read rows of the system catalog. If an object is missing, the signal is unavailable."""
         try:
             return self._statements.run(query, *values)[0]
         except (MissingRelationError, MissingColumnError) as error:
             raise statements.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
 
     def strategies(self) -> Mapping[tuple[str, str], port.StrategyRow]:
-        """Read the strategy rows with one statement."""
+        """Read the strategy rows. Uses one statement."""
         found = self._if_there(queries.STRATEGIES)
         return port.newest_strategies(
             port.StrategyRow(owner, kind, config if isinstance(config, dict) else {}, at)
@@ -143,7 +144,7 @@ class MaterializeTarget:
         )
 
     def states(self) -> Mapping[str, Sequence[signals.StrategyState]]:
-        """Read the strategy states with one statement; rows of other versions are kept."""
+        """Read the strategy states, except those of other versions. Uses one statement."""
         found = (
             (owner, signals.read_payload(version, payload), at)
             for owner, version, payload, at in self._if_there(queries.STATES, signals.STATE_VERSION)
@@ -151,11 +152,11 @@ class MaterializeTarget:
         return port.newest_states(port.StateRow(owner, state, at) for owner, state, at in found if state is not None)
 
     def state_owners(self) -> frozenset[str]:
-        """Read the owners of states with one statement."""
+        """Read the owners of strategy states. Uses one statement."""
         return frozenset(owner for (owner,) in self._if_there(queries.OWNERS))
 
     def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[port.AuditRow]:
-        """Read the audit rows with one statement."""
+        """Read the audit rows. Uses one statement."""
         return [
             port.AuditRow(
                 action, owner, sql, context if isinstance(context, dict) else {}, executed, said, at.astimezone(UTC)
@@ -168,7 +169,7 @@ class MaterializeTarget:
     def activity(
         self, cluster_ids: Collection[str], *, since: datetime
     ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
-        """Read the activity with one statement."""
+        """Read the activity. Uses one statement."""
         found: dict[str, list[tuple[datetime, datetime]]] = {}
         seen = self._signals(queries.SPANS, list(cluster_ids), self._address.application_name, since, since)
         for owner, first, last in seen:
@@ -176,14 +177,14 @@ class MaterializeTarget:
         return found
 
     def _if_there(self, query: queries.TargetQuery, *values: object) -> list[tuple[Any, ...]]:
-        """Rows of one of the three tables, none if it is missing."""
+        """Return rows of one of the three tables; none if the table is missing."""
         try:
             return self._on_table(query, *values)[0]
         except MissingRelationError:
             return []
 
     def try_lock(self, key: str) -> bool | None:
-        """Compute the key of the lock, a number derived from the text."""
+        """Try to take the lock whose key is a number derived from the text `key`."""
         if self._lock is None:
             self._lock = TargetConnection(self._address)
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], signed=True)
@@ -194,12 +195,15 @@ class MaterializeTarget:
             return None
 
     def create_tables(self) -> None:
-        """Create the tables with one statement each."""
+        """Create the tables. Uses one statement for each."""
         for query in queries.CREATE_TABLES.values():
             self._write(query)
 
     def replace_strategies(self, rows: Collection[port.StrategyRow], *, at: datetime) -> None:
-        """Run three statements: read the newest time, insert the new rows, delete the old ones."""
+        """Replace the strategy rows.
+
+        Three statements read the newest time, insert the new rows and delete the old ones.
+        """
         if not rows:
             return
         pairs = list(chain.from_iterable((row.cluster_id, row.strategy_type) for row in rows))
@@ -209,14 +213,14 @@ class MaterializeTarget:
         self._write(queries.rows(queries.PRUNE_PAIRS, queries.PAIR, len(rows)), *pairs, at)
 
     def delete_strategies(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Delete the rows with two statements."""
+        """Delete strategy rows. Uses two statements."""
         if pairs:
             values = list(chain.from_iterable(pairs))
             self._write(queries.rows(queries.DELETE_PAIRS, queries.PAIR, len(pairs)), *values)
             self._write(queries.rows(queries.DELETE_PAIR_STATES, queries.PAIR, len(pairs)), *values)
 
     def replace_states(self, cluster_id: str, states: Iterable[signals.StrategyState], *, at: datetime) -> None:
-        """Write the states with three statements, as for strategies."""
+        """Replace the strategy states. Uses three statements, like `replace_strategies`."""
         payloads = {state.strategy.value: json.dumps(dict(state.payload)) for state in states}
         if not payloads:
             return
@@ -232,41 +236,44 @@ class MaterializeTarget:
         return at if newest is None else max(at, newest.astimezone(UTC) + _TICK)
 
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
-        """Delete the states with one statement; if the table is missing, there is nothing to delete."""
+        """Delete the states with one statement. Returns 0 if the table is missing."""
         try:
             return self._on_table(queries.WIPE_STATES, list(cluster_ids))[1]
         except MissingRelationError:
             return 0
 
     def recreate_states(self) -> None:
-        """Recreate the table with two statements."""
+        """Recreate the state table. Uses two statements."""
         self._write(queries.DROP_STATES)
         self._write(queries.CREATE_TABLES["mz_cluster_strategy_state"])
 
     def audit(self, row: port.AuditRow) -> None:
-        """Write an audit row with one statement, which adds nothing the second time."""
+        """Write an audit row with one statement, which has no effect the second time."""
         context = json.dumps(dict(row.decision_ctx))
         values = (row.action_id, row.cluster_id, row.action_sql, context, row.executed, row.error_message)
         self._write(queries.AUDIT, *values, row.action_id)
 
     def _write(self, query: queries.TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
-        """Carry out a statement on a table that has to be there."""
+        """Execute a statement on a table that must exist."""
         try:
             return self._on_table(query, *values)
         except MissingRelationError as error:
             raise statements.failed(self._statements.place, str(error)) from None
 
     def _on_table(self, query: queries.TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
-        """Carry out a statement on a table. One with other columns was not made by a program that keeps these tables."""
+        """Execute a statement on a table.
+
+        Raises an error for a table with different columns, which a different program created.
+        """
         try:
             return self._statements.run(query, *values)
         except MissingColumnError as error:
             raise statements.failed(self._statements.place, str(error)) from None
 
     def create_replica(self, cluster: str, replica: str, size: str) -> port.ReplicaResult:
-        """Create a replica with one statement."""
+        """Create a replica. Uses one statement."""
         return self._statements.replica_statement(statements.create_replica(cluster, replica, size))
 
     def drop_replica(self, cluster: str, replica: str) -> port.ReplicaResult:
-        """Drop a replica with one statement."""
+        """Drop a replica. Uses one statement."""
         return self._statements.replica_statement(statements.drop_replica(cluster, replica))

@@ -1,4 +1,4 @@
-"""Strategies for the replicas of compute clusters: the wanted replicas, and the actions that produce them.
+"""Strategies for the replicas of compute clusters: the desired replicas, and the actions that produce them.
 
-`decision` is the entry point. Its parts are pure: the time is a signal like any other.
+`decision` is the entry point. All parts are pure: the current time is an input like any other signal.
 """

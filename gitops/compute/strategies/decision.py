@@ -1,16 +1,16 @@
-"""Decides about the replicas of one compute cluster: runs its strategies, protects serving replicas, lists the actions.
+"""Decides about the replicas of one compute cluster: runs its strategies, protects serving replicas and lists the actions.
 
-1. The strategies run in order of priority, each on the result of the previous one. The first begins with the cluster as
-   it is.
-2. The guard runs after each of them, so that the next one sees the remaining replicas: no replica changes its size in
-   place, and the last hydrated replica stays, unless the cluster is suspended or declares `drop_first`.
-3. The limits also apply after each of them: the whole result of a strategy is dropped if its creates would exceed them.
-4. Creates come first, smallest size first, then drops, by name; with `drop_first` the drops come first.
-5. A strategy remembers a decision only if it results in an action; a decision that the guard reverts starts no
+1. The strategies run in order of priority, each on the result of the previous one. The first one starts from the
+   current replicas.
+2. The guard runs after each strategy, so that the next one sees the corrected replicas. No replica changes its size in
+   place, and the last hydrated replica is kept, unless the cluster is suspended or declares `drop_first`.
+3. The limits also apply after each strategy: its complete result is dropped if its creates would exceed them.
+4. Creates come first, smallest size first, then drops, by name. With `drop_first`, drops come first.
+5. A strategy remembers a decision only if it results in an action. A decision that the guard reverts does not start a
    cooldown.
 
-The same arguments always give the same decision. If it is applied, deciding again on the same signals gives no further
-action.
+The same arguments always give the same decision. If the decision is applied, deciding again on the same signals gives
+no further actions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GUARD = "guard"
 
 
 class ActionKind(StrEnum):
-    """Kind of an action on a replica."""
+    """The kind of a replica action."""
 
     CREATE = "create"
     DROP = "drop"
@@ -65,7 +65,7 @@ class ReplicaAction:
 
 @dataclass(frozen=True, slots=True)
 class StrategyDecision:
-    """Target state of a cluster, the ordered actions that produce it, and the states of strategies if they succeed.
+    """The desired replicas of a cluster, the ordered actions that produce them, and the strategy states if they succeed.
 
     `refused` lists the strategies that wanted more than the limits permit.
     """
@@ -83,7 +83,7 @@ def decide(
     signals: Signals,
     limits: Limits,
 ) -> StrategyDecision:
-    """Decide by the steps above; a strategy without a state begins with one."""
+    """Decide by the steps in the module docstring. A strategy without a state gets an initial one."""
     desired, after, refused = DesiredReplicas.of(cluster), {}, list[str]()
     for rule in sorted(rules, key=lambda each: type_of(each).priority):
         kind = type_of(rule)
@@ -109,7 +109,7 @@ def _remembered(
     cluster: ComputeCluster,
     actions: Iterable[ReplicaAction],
 ) -> dict[StrategyType, StrategyState]:
-    """Return the states without the decisions that were not carried out."""
+    """Return the states without the decisions that did not lead to an action."""
     changed = {action.replica for action in actions}
     kept = {}
     for kind, state in after.items():
@@ -147,7 +147,10 @@ def _actions(desired: DesiredReplicas, cluster: ComputeCluster, signals: Signals
 
 
 def _excess(wanted: DesiredReplicas, cluster: ComputeCluster, signals: Signals, limits: Limits) -> str | None:
-    """Explain which limit the creates would exceed, before the drops unless these come first; None if there is none."""
+    """Explain which limit the creates would exceed; None if there is none.
+
+    Creates are counted before the drops, unless the drops come first.
+    """
     created = [spec for name, spec in wanted.target_replicas.items() if name not in cluster.replicas]
     if not created:
         return None
@@ -166,12 +169,12 @@ def _excess(wanted: DesiredReplicas, cluster: ComputeCluster, signals: Signals, 
     return None
 
 
-# -- The replicas that a compute cluster shall have, and why. Each strategy makes a new one from that of the strategy before
+# -- The desired replicas of a compute cluster, and the reasons. Each strategy derives its result from the previous one ----
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReason:
-    """Reason why a replica is wanted or not: the deciding strategy or guard, and a sentence."""
+    """Why a replica is wanted or not: the strategy or guard that decided, and a sentence."""
 
     by: str
     replica: str
@@ -183,7 +186,7 @@ class ReplicaReason:
 
 @dataclass(frozen=True, slots=True)
 class DesiredReplicas:
-    """The replicas by name, and every reason so far."""
+    """Desired replicas by name, and all reasons so far."""
 
     target_replicas: Mapping[str, ReplicaSpec]
     reasons: tuple[ReplicaReason, ...] = ()
@@ -191,29 +194,29 @@ class DesiredReplicas:
 
     @classmethod
     def of(cls, cluster: ComputeCluster) -> DesiredReplicas:
-        """Return the cluster as it is."""
+        """Return the current replicas of the cluster."""
         return cls(MappingProxyType(dict(cluster.replicas)))
 
     @property
     def reason(self) -> str:
-        """All reasons as one text."""
+        """All reasons as one string."""
         return "; ".join(map(str, self.reasons))
 
     def names(self, *, size: str | None = None) -> list[str]:
-        """Return the names of the replicas in order, or of those that have a size."""
+        """Return the names of the replicas in order; with `size`, only replicas of that size."""
         return sorted(name for name, spec in self.target_replicas.items() if size is None or spec.size == size)
 
     def because(self, replica: str) -> tuple[ReplicaReason, ...]:
-        """Return the reasons that are about one replica."""
+        """Return the reasons that refer to one replica."""
         return tuple(reason for reason in self.reasons if reason.replica == replica)
 
     def with_replica(self, name: str, spec: ReplicaSpec, by: str, text: str) -> DesiredReplicas:
-        """Return the same with a replica more."""
+        """Return a copy with an additional replica."""
         replicas = MappingProxyType({**self.target_replicas, name: spec})
         return replace(self, target_replicas=replicas, reasons=(*self.reasons, ReplicaReason(by, name, text)))
 
     def without(self, names: Iterable[str], by: str, text: str) -> DesiredReplicas:
-        """Return the same without some replicas, all for one reason."""
+        """Return a copy without some replicas, all for one reason."""
         gone = sorted(set(names) & self.target_replicas.keys())
         kept = MappingProxyType({name: spec for name, spec in self.target_replicas.items() if name not in gone})
         return replace(
@@ -221,10 +224,11 @@ class DesiredReplicas:
         )
 
 
-# -- What each strategy wants, given what the strategies before it want ------------------------------------------------
+# -- The result of each strategy, given the result of the previous ones ------------------------------------------------
 #
-# Every strategy is a pure function: (desired state, state, rule, signals, cluster) -> (desired state, state). In its cooldown a
-# strategy leaves what is its own as it is: the replicas of the cluster, its burst replica, the suspension.
+# Every strategy is a pure function: (desired state, state, rule, signals, cluster) -> (desired state, state). During
+# its cooldown, a strategy does not change what it controls: the cluster's replicas, its burst replica, or the
+# suspension.
 
 
 Strategy: TypeAlias = Callable[
@@ -232,9 +236,9 @@ Strategy: TypeAlias = Callable[
 ]
 
 SUSPENDED = "suspended"
-"""The key of the metadata of a desired state that is empty because the cluster is idle."""
+"""Metadata key of a desired state that is empty because the cluster is idle."""
 GAP = "gap"
-"""The key of the metadata of a desired state whose replica is created after the others are dropped, as it was declared."""
+"""Metadata key of a desired state whose replica is created only after the others are dropped, as declared."""
 
 _FAILURES_COUNT_FOR = timedelta(hours=1)
 
@@ -247,12 +251,10 @@ def burst_name(cluster: str) -> str:
 def target_size(
     desired: DesiredReplicas, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """Want a replica of the size, with any name except the one that `burst` will remove.
+    """Request a replica of the target size, with any name except that of the burst replica.
 
-    Once it is hydrated, no others.
-
-    With `drop_first`, no others from then on, but only for a size that the target has: nothing is dropped for a replica
-    that cannot be created.
+    Once it is hydrated, no other replicas are wanted. With `drop_first`, no others are wanted from the start, but only
+    if the target has that size, because nothing must be dropped for a replica that cannot be created.
     """
     by, size = StrategyType.TARGET_SIZE.value, rule.target_size
     fitting = [name for name in desired.names(size=size) if name != burst_name(cluster.name)]
@@ -280,9 +282,9 @@ def target_size(
 def shrink_to_fit(
     desired: DesiredReplicas, state: StrategyState, rule: ShrinkToFit, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """Want one replica of each size up to the largest.
+    """Request one replica of each size up to the largest.
 
-    Then the smallest that hydrates without crashing, and the sizes below it.
+    After that, keep the smallest size that hydrates without crashing, and the sizes below it.
     """
     by = StrategyType.SHRINK_TO_FIT.value
     failed = {size: at for size, at in state.failed_sizes.items() if signals.now - at < _FAILURES_COUNT_FOR}
@@ -316,7 +318,7 @@ def shrink_to_fit(
 def burst(
     desired: DesiredReplicas, state: StrategyState, rule: Burst, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """Want a large replica while no other one is hydrated."""
+    """Request a large replica while no other replica is hydrated."""
     by, name = StrategyType.BURST.value, burst_name(cluster.name)
     there = cluster.replicas.get(name)
     if state.cooling(signals.now, rule.cooldown_s):
@@ -332,7 +334,7 @@ def burst(
     elif others and not ready and not desired.names(size=rule.burst_replica_size):
         text = f"{', '.join(others)} not hydrated"
         wanted = desired.with_replica(name, ReplicaSpec(rule.burst_replica_size), by, text)
-    # A strategy before this one may have removed the replica: its cooldown counts from there all the same.
+    # An earlier strategy may have removed the replica. The cooldown counts from then in either case.
     changed = (name in wanted.target_replicas) != (there is not None)
     return wanted, _decided(state, signals) if changed else state
 
@@ -340,7 +342,7 @@ def burst(
 def idle_suspend(
     desired: DesiredReplicas, state: StrategyState, rule: IdleSuspend, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """Want no replicas after this many seconds without activity. The strategy that wants replicas brings them back."""
+    """Request no replicas after this many seconds without activity. The strategy that needs replicas recreates them."""
     seen = (state.first_seen, state.woken, signals.last_activity)
     idle_s = (signals.now - max(at for at in seen if at is not None)).total_seconds()
     if not desired.target_replicas or idle_s <= rule.idle_after_s:
@@ -361,7 +363,7 @@ STRATEGIES: Mapping[StrategyType, Strategy] = MappingProxyType(
         StrategyType.IDLE_SUSPEND: idle_suspend,
     }
 )
-"""Every strategy there is."""
+"""All strategies by type."""
 
 
 def _decided(state: StrategyState, signals: Signals, **changes: Any) -> StrategyState:
@@ -369,6 +371,9 @@ def _decided(state: StrategyState, signals: Signals, **changes: Any) -> Strategy
 
 
 def _free_name(wanted: str, taken: Container[str]) -> str:
-    """Return the name, or with a number behind it: a replica never changes its size, since that would drop it first."""
+    """Return the name, with a number appended if it is taken.
+
+    Replicas never change their size, which would drop them first.
+    """
     candidates = (wanted if n == 1 else f"{wanted}_{n}" for n in count(1))
     return next(name for name in candidates if name not in taken)

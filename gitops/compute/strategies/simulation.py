@@ -1,9 +1,9 @@
 """Simulates strategies in a described scenario on a virtual clock: their actions and the cost.
 
-A tick runs at the start and then at every interval. Its decisions take effect at once; a new replica is hydrated after
-the time for its size. Nothing is random: the same scenario gives the same timeline.
+A tick runs at the start and then at every interval. Its decisions take effect immediately, and a new replica is
+hydrated after the time for its size. Nothing is random: the same scenario always gives the same timeline.
 
-A scenario is described in YAML:
+A scenario is a YAML document:
 
 cluster: serving length: 1d interval: 5m sizes: {25cc: 0.25, 50cc: 0.5} # credits per hour, smallest first replicas:
 {main: 25cc} # at the start, hydrated hydration: {25cc: 10m, 50cc: 5m} # how long a new replica of a size takes; 5m
@@ -44,7 +44,7 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 
 HYDRATION_S = 300
-"""How long a replica takes to hydrate, where nothing says it."""
+"""Hydration time of a replica if the scenario does not set it."""
 
 _DAY_S = 24 * 3600
 _CRASHES_COUNT_FOR_S = 3600
@@ -52,7 +52,7 @@ _CRASHES_COUNT_FOR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Statements run from the second `start` of the scenario, or of each of its days, until the second `to`."""
+    """Statements run from second `start` of the scenario, or of each of its days, until second `to`."""
 
     start: int
     to: int
@@ -61,7 +61,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Crashing:
-    """Crash behaviour of a size: its replicas never hydrate, and each crashes every `every` seconds."""
+    """Crash behaviour of a size. Its replicas never hydrate, and each crashes every `every` seconds."""
 
     every: int
     out_of_memory: bool = False
@@ -69,7 +69,7 @@ class Crashing:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A compute cluster, its strategies, and the events of its history. Times are in seconds, from the start.
+    """A compute cluster, its strategies and its history of events. Times are in seconds from the start.
 
     `hydration_s` is the hydration time by size; at each of `rehydrate_at_s` all replicas hydrate again, as for a new
     index. Replicas that exist at the start are hydrated.
@@ -107,7 +107,7 @@ class SimulatedStep:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedUsage:
-    """Sums over a timeline. `unserved_s` counts intervals in which statements ran and no replica was hydrated."""
+    """Totals of a timeline. `unserved_s` counts intervals in which statements ran and no replica was hydrated."""
 
     replica_hours: float
     credits: float
@@ -118,7 +118,7 @@ class SimulatedUsage:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The steps of a scenario, one for each tick."""
+    """The steps of a scenario, with one step per tick."""
 
     scenario: Scenario
     steps: tuple[SimulatedStep, ...]
@@ -170,7 +170,7 @@ def _steps(scenario: Scenario) -> Iterator[SimulatedStep]:
 
 
 def _signals(scenario: Scenario, at_s: int, sizes: Mapping[str, str], since: Mapping[str, int]) -> Signals:
-    """Return the target's signals at a second of the scenario."""
+    """Return the target's signals at a given second of the scenario."""
     begun = max((at for at in scenario.rehydrate_at_s if at <= at_s), default=None)
     hydrated, crashes = set(), {}
     for name, size in sizes.items():
@@ -187,7 +187,7 @@ def _signals(scenario: Scenario, at_s: int, sizes: Mapping[str, str], since: Map
 
 
 def _last(activity: Activity, at_s: int) -> int | None:
-    """Return the last second until now at which it went on, None if it has not begun."""
+    """Return the last second, up to `at_s`, with activity; None if the activity has not begun."""
     days = at_s // _DAY_S if activity.daily else 0
     for day in (days, days - 1) if activity.daily and days else (days,):
         start, end = day * _DAY_S + activity.start, day * _DAY_S + activity.to
@@ -227,7 +227,7 @@ def _moment(value: object) -> datetime:
 
 
 def _activity(value: object) -> Activity:
-    # `from` is a word of the programming language.
+    # `from` is a Python keyword.
     renamed = (
         {("start" if key == "from" else key): each for key, each in value.items()} if isinstance(value, dict) else value
     )
@@ -262,9 +262,9 @@ _DOCUMENT = mapping(
 
 
 def read_scenario(data: bytes, path: str, found: Diagnostics) -> Scenario | None:
-    """Return the scenario of a document.
+    """Parse a scenario.
 
-    None if it has problems, which are added to `found` with their lines in `path`.
+    Returns None if it has problems. These are added to `found`, with their lines in `path`.
     """
     try:
         root = parse_yaml(data)
@@ -302,7 +302,7 @@ def read_scenario(data: bytes, path: str, found: Diagnostics) -> Scenario | None
 
 
 def _check(document: _Document) -> None:
-    """Raises Refused for values that do not fit each other."""
+    """Raise Refused for values that contradict each other."""
     problems: list[tuple[Place, str]] = []
     if document.interval < 1 or not 0 < document.length <= document.interval * _MOST_TICKS:
         problems.append((("length",), f"expected from one to {_MOST_TICKS} intervals of {document.interval} s"))
@@ -336,24 +336,26 @@ def _sizes(declared: compute.DeclaredStrategies) -> list[tuple[Place, str]]:
     return [((strategy, key), getattr(rule, key)) for strategy, key, rule in found if rule is not None]
 
 
-# -- What a target recorded of a compute cluster over some days, as a scenario that strategies can be played against ---
+# -- A target's history of a compute cluster over some days, as a scenario for replaying strategies --------------------
 #
-# | of the scenario | from |
+# | scenario | source |
 # | --- | --- |
-# | replicas at its start | those of now, with the audited statements taken back, the last one first |
+# | initial replicas | the current ones, with all audited statements undone, the last one first |
 # | activity | the history of statements |
-# | how long a size takes to hydrate | the shortest time from a create to a drop that was permitted since it is hydrated |
-# | when everything hydrates again | a burst, where every other replica was there for longer than its size takes |
-# | crashes | nothing: targets remember them for an hour |
+# | hydration time of a size | the shortest time from a create to a drop that was permitted because the replica had
+#   hydrated |
+# | rehydration of all replicas | a burst at a time when every other replica had existed longer than its size takes |
+# | crashes | none, because targets remember them for only an hour |
 #
-# What a trace does not say is assumed. Both are listed for people: a replay is as good as what it was made from.
+# Values that a trace does not contain are assumed. Recorded and assumed parts are listed for people, because a replay
+# is only as good as its data.
 
 
 @dataclass(frozen=True, slots=True)
 class SignalTrace:
     """Signals of a target for one compute cluster from `since` until `until`.
 
-    `cluster` has the replicas at the end; `audited` are its audit rows and `spans` the times of its statements, both in
+    `cluster` has the replicas at the end. `audited` are its audit rows and `spans` the times of its statements, both in
     order.
     """
 
@@ -367,7 +369,7 @@ class SignalTrace:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A scenario made from a trace, without strategies, and which parts of it are `recorded` or `assumed`."""
+    """A scenario derived from a trace, without strategies. Lists the parts that were `recorded` or `assumed`."""
 
     scenario: Scenario
     recorded: tuple[str, ...]
@@ -375,11 +377,11 @@ class Replay:
 
     @property
     def says_something(self) -> bool:
-        """Return whether the target recorded anything that happened."""
+        """Return whether the target recorded any event."""
         return bool(self.recorded)
 
     def under(self, rules: Sequence[StrategyRule], limits: Limits) -> Scenario:
-        """Return the scenario with these strategies."""
+        """Return the scenario with the given strategies."""
         return replace(self.scenario, rules=tuple(rules), limits=limits)
 
 
@@ -395,10 +397,10 @@ class _Event:
 
 
 def replay_of(trace: SignalTrace, interval_s: int) -> Replay:
-    """Return the scenario of a trace, for ticks that come every `interval_s` seconds.
+    """Return the scenario of a trace, with a tick every `interval_s` seconds.
 
-    The same trace always gives the same replay. Rows that were not executed, or whose statement cannot be read, are
-    passed over.
+    The same trace always gives the same replay. Rows that were not executed, or whose statement cannot be parsed, are
+    skipped.
     """
     events, passed_over = _events(trace)
     start, unsized = _at_start(trace, events)
@@ -449,7 +451,7 @@ def _assumed(trace: SignalTrace, interval_s: int, unsized: Iterable[str], passed
 
 
 def _events(trace: SignalTrace) -> tuple[list[_Event], int]:
-    """Return the statements that were executed, in order, and how many rows cannot be read."""
+    """Return the executed statements in order, and the number of rows that cannot be parsed."""
     found, passed_over = [], 0
     for row in trace.audited:
         if not row.executed or row.created_at is None or not trace.since <= row.created_at <= trace.until:
@@ -472,7 +474,7 @@ def _events(trace: SignalTrace) -> tuple[list[_Event], int]:
 
 
 def _at_start(trace: SignalTrace, events: Iterable[_Event]) -> tuple[dict[str, str], list[str]]:
-    """Return the sizes, by name, of the replicas that existed before all events, and the names with unknown size.
+    """Return the sizes, by name, of the replicas that existed before all events, and the names of those with unknown size.
 
     These are the replicas whose first event is a drop, and the current ones without events.
     """
@@ -488,7 +490,7 @@ def _at_start(trace: SignalTrace, events: Iterable[_Event]) -> tuple[dict[str, s
 
 
 def _fallback(trace: SignalTrace) -> str:
-    """Return the assumed size of a replica with unknown size: the smallest in the cluster now, otherwise on the target."""
+    """Return the assumed size of a replica with unknown size: the smallest size now in the cluster, otherwise on the target."""
     there = {each.size for each in trace.cluster.replicas.values()}
     return min(there or trace.sizes.credits or ("unknown",), key=trace.sizes.rank)
 
@@ -496,7 +498,7 @@ def _fallback(trace: SignalTrace) -> str:
 def _hydration(cluster: str, events: Iterable[_Event]) -> dict[str, int]:
     """Return, by size, the shortest time until a replica was hydrated, as shown by a drop that waited for it.
 
-    A burst waits for older replicas to hydrate again; every other replica is older than its replacement.
+    A burst waits for older replicas to rehydrate; every other replica is older than its replacement.
     """
     found, created = dict[str, int](), dict[str, _Event]()
     for event in events:
@@ -514,14 +516,14 @@ def _hydration(cluster: str, events: Iterable[_Event]) -> dict[str, int]:
 
 
 def _says_hydrated(reason: str, made: _Event) -> bool:
-    """Return whether a reason, as written by the strategies, is that this replica is hydrated."""
+    """Return whether a reason written by a strategy means that this replica is hydrated."""
     return reason.endswith((f": {made.replica} is hydrated", f": {made.replica} of size {made.size} is hydrated"))
 
 
 def _rehydrated(
     cluster: str, events: Iterable[_Event], start: Iterable[str], hydration: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the times of bursts at which every other replica had existed long enough to be hydrated."""
+    """Return the times of bursts at which all other replicas had existed long enough to be hydrated."""
     burst, found = burst_name(cluster), list[int]()
     ready = dict.fromkeys(start, 0)
     for event in events:
@@ -537,7 +539,10 @@ def _rehydrated(
 
 
 def _spans(trace: SignalTrace, interval_s: int, length_s: int) -> Iterator[Activity]:
-    """Yield the spans of statements, each at least until the next tick, joined if no tick falls between them."""
+    """Yield the spans of statements.
+
+    Each lasts at least until the next tick, and spans without a tick in between are joined.
+    """
     first = last = None
     for began, ended in trace.spans:
         begin = max(0, int((began - trace.since).total_seconds()))

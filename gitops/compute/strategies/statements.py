@@ -1,4 +1,4 @@
-"""Texts of the statements about replicas, for people and for the target, and the meaning of its errors.
+"""Statements about replicas, as text for people and for the target, and the meaning of the target's errors.
 
 Names and sizes are rendered only by `identifier` and `literal`. A target reports nearly every catalog error with the
 same SQLSTATE, so the cause is read from the beginning of the message, which no name can affect.
@@ -22,7 +22,7 @@ _MESSAGES = (
     (r"cannot modify managed cluster", ReplicaOutcome.MANAGED),
     (r"cannot create more than one replica of a cluster containing sources or sinks", ReplicaOutcome.SINGLE_REPLICA),
 )
-# The connection broke, the server goes down, or the statement was cancelled.
+# The connection was lost, the server is shutting down, or the statement was cancelled.
 _INDETERMINATE = re.compile(r"08...|57P0.|57014")
 _NAME = r'"((?:[^"]|"")*)"'
 _CREATE = re.compile(rf"CREATE CLUSTER REPLICA {_NAME}\.{_NAME} \(SIZE '((?:[^']|'')*)'[,)]")
@@ -31,7 +31,7 @@ _DROP = re.compile(rf"DROP CLUSTER REPLICA (?:IF EXISTS )?{_NAME}\.{_NAME}\Z")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatement:
-    """A statement's operation on a replica; a drop has no size."""
+    """A statement's operation on a replica. A drop has no size."""
 
     kind: ActionKind
     cluster: str
@@ -40,15 +40,15 @@ class ReplicaStatement:
 
 
 def identifier(name: str) -> str:
-    """Return a name between quotes; whatever is in it stays part of it.
+    """Quote an identifier, with special characters escaped.
 
-    Raises BugError for a name that no statement can carry.
+    Raises BugError for a name that no statement can contain.
     """
     return '"' + _checked(name).replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Return a text between quotes. Raises BugError as `identifier`."""
+    """Quote a string literal. Raises BugError for the same texts as `identifier`."""
     return "'" + _checked(text).replace("'", "''") + "'"
 
 
@@ -58,7 +58,7 @@ def create_replica(cluster: str, replica: str, size: str) -> str:
 
 
 def drop_replica(cluster: str, replica: str) -> str:
-    """Return the statement that drops a replica of a compute cluster, if it is there."""
+    """Return the statement that drops a replica of a compute cluster if it exists."""
     return f"DROP CLUSTER REPLICA IF EXISTS {identifier(cluster)}.{identifier(replica)}"
 
 
@@ -77,7 +77,7 @@ def _plain(name: str) -> str:
 
 
 def outcome_of(message: str, state: str | None) -> ReplicaOutcome:
-    """Return the outcome that an error means for its statement; an error without an SQLSTATE is a lost connection."""
+    """Return the outcome of a statement from its error. An error without an SQLSTATE means a lost connection."""
     if state is None or _INDETERMINATE.fullmatch(state):
         return ReplicaOutcome.INDETERMINATE
     found = (outcome for template, outcome in _MESSAGES if re.match(template, message))
@@ -90,11 +90,11 @@ def _checked(text: str) -> str:
     return text
 
 
-# -- The errors of a target, each with the place of the target, and what to do now -------------------------------------
+# -- Errors of a target, each with the target's place and a remedy -----------------------------------------------------
 
 
 _HISTORY_ROLE = "mz_monitor_redacted"
-# The compute cluster on which the tables are read cannot do that.
+# The compute cluster that would read the tables cannot do so.
 _NOT_HERE = re.compile(
     r" has no replicas available to service request| is not allowed from the \".*\" cluster|^unknown cluster '"
 )
@@ -102,26 +102,26 @@ _OTHER_CLUSTER = "read the tables on a compute cluster that has a replica: --que
 
 
 def unreachable(place: str, reason: str) -> RemoteError:
-    """Return the error of a target that does not respond, or no longer."""
+    """Return the error for a target that does not respond or stopped responding."""
     return RemoteError(Code.TARGET_UNREACHABLE, f"the target does not respond: {reason}", path=place, retryable=True)
 
 
 def failed(place: str, reason: str) -> RemoteError:
-    """Return the error of a statement that a target rejected."""
+    """Return the error for a statement that a target rejected."""
     fix = _OTHER_CLUSTER if _NOT_HERE.search(reason) else None
     return RemoteError(Code.TARGET_FAILED, f"the target rejects a statement: {reason}", path=place, fix=fix)
 
 
 def login_refused(place: str, reason: str) -> RemoteError:
-    """Return the error of a target that rejects the role of the URL."""
+    """Return the error for a target that rejects the role in the URL."""
     fix = "correct the user and password in the target URL, then run the command again"
     return RemoteError(Code.TARGET_DENIED, f"the target rejects the login: {reason}", path=place, fix=fix)
 
 
 def denied(place: str, role: str, privilege: str, relation: str, reason: str) -> RemoteError:
-    """Return the error of a role without a privilege on a relation.
+    """Return the error for a role that lacks a privilege on a relation.
 
-    The history of statements requires membership of a role.
+    Reading the history of statements requires membership in a role.
     """
     if relation.endswith("mz_statement_execution_history_redacted"):
         grant = f"GRANT {_HISTORY_ROLE} TO {identifier(role)}"
@@ -134,6 +134,6 @@ def denied(place: str, role: str, privilege: str, relation: str, reason: str) ->
 
 
 def signals_missing(place: str, missing: Iterable[str]) -> RemoteError:
-    """Relations, or columns of relations, that signals are read from are not there."""
+    """Return the error for missing relations or columns that signals are read from."""
     detail = f"the target has no {', '.join(missing)}; signals cannot be read"
     return RemoteError(Code.SIGNAL_UNAVAILABLE, detail, path=place)

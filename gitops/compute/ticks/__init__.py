@@ -1,4 +1,4 @@
-"""Ticks: current decisions of strategies for a target, their graph and record.
+"""Ticks: the strategies' current decisions for a target, with their execution graph and record.
 
-Replays and forecasts of these decisions.
+Also replays and forecasts of such decisions.
 """

@@ -1,20 +1,22 @@
 """The decided actions of a tick as an execution graph and as a changeset.
 
-| node | what it waits for |
+| node | waits for |
 | --- | --- |
-| decision of a strategy, where it wants an action | the decisions before it in its compute cluster (`strategy_order`) |
+| decision of a strategy that wants an action | the decisions before it in its compute cluster (`strategy_order`) |
 | create of a replica | the decisions that want it (`replica_decision`), and the drops that come before it (`replica_gap`) |
-| readiness of a compute cluster, where something is dropped that needs a cover | its creates (`replica_cover`) |
+| readiness of a compute cluster, if a drop needs a cover | its creates (`replica_cover`) |
 | drop of a replica | the decisions that want it (`replica_decision`), and the readiness (`replica_cover`) |
 
-A decision precedes the graph. Its node checks whether it is still valid just before the first statement.
+Decisions are made before the graph is built. A decision's node checks, just before the first statement, whether it is
+still valid.
 
-The nodes of one compute cluster are a failure group: after the first failure, nothing more is done to it. Those of one
-target share its connection, and so the lock `compute:<target>`; statements also hold that of their compute cluster.
+The nodes of one compute cluster are a failure group: after the first failure, the cluster is left alone. The nodes of
+one target share its connection, and therefore the lock `compute:<target>`. Statements also hold the lock of their
+compute cluster.
 
-A replica is not a resource of the cluster: neither the applied state nor the catalog changes. Its create is a member of
-the changeset that is staged, its drop one that finishes. The outputs of each contain everything that identifies the
-statement, so that a later tick can determine the effects of an interrupted one and write its missing audit rows.
+A replica is not a resource of the cluster, so neither the applied state nor the catalog changes. In the changeset, its
+create is a staged member and its drop a finishing one. The outputs of each member identify its statement, so that a
+later tick can determine the effects of an interrupted tick and write its missing audit rows.
 """
 
 from __future__ import annotations
@@ -61,10 +63,10 @@ _GAP = "replica_gap"
 class TickAction:
     """One statement about a replica, with its reason.
 
-    `compute` is the name of the compute cluster in `cluster.yaml`, `cluster` and `cluster_id` are those of the target.
-    `by` are the strategies that wanted it, `signals` is the digest of the signals behind the decision. `index` counts
-    from 1 within the compute cluster, which has `of` actions. `suspends` means that no other replica has to cover it:
-    the cluster is idle, or `drop_first` is declared.
+    `compute` is the name of the compute cluster in `cluster.yaml`; `cluster` and `cluster_id` are its name and id on
+    the target. `by` are the strategies that wanted the action, and `signals` is the digest of the signals behind the
+    decision. `index` counts from 1 within the compute cluster, which has `of` actions. `suspends` means that no other
+    replica needs to cover a drop, because the cluster is idle or declares `drop_first`.
     """
 
     target: str
@@ -83,12 +85,12 @@ class TickAction:
 
     @property
     def address(self) -> Address:
-        """The address of the replica."""
+        """The replica's address."""
         return replica_address(self.target, self.compute, self.replica)
 
     @property
     def decisions(self) -> Mapping[StrategyType, str]:
-        """The strategies that wanted it, in the order in which they decided, each with its reasons in words."""
+        """The strategies that wanted the action, in the order in which they decided, each with its reasons as text."""
         return {
             kind: "; ".join(text for by, _, text in (each.partition(": ") for each in self.reasons) if by == kind)
             for kind in StrategyType
@@ -97,14 +99,14 @@ class TickAction:
 
     @property
     def sql(self) -> str:
-        """The statement."""
+        """The SQL statement."""
         if self.kind is ActionKind.CREATE:
             return create_replica(self.cluster, self.replica, self.size)
         return drop_replica(self.cluster, self.replica)
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the action as JSON, without the fields of its member's record. The keys are sorted, as in events."""
+        """Return the action as JSON, without the fields of its member's record. Keys are sorted, as in events."""
         names = ("target", "compute", "cluster", "cluster_id", "replica", "size", "signals", "index", "of", "suspends")
         values = {name: getattr(self, name) for name in names}
         form = {**values, "reasons": list(self.reasons), "by": list(self.by)}
@@ -114,7 +116,7 @@ class TickAction:
 def actions_of(
     rules: ComputeRules, cluster: ComputeCluster, decision: StrategyDecision, signals: Signals
 ) -> list[TickAction]:
-    """Return the actions of a decision in their order."""
+    """Return the actions of a decision in order."""
     seen, metadata = signals_digest(signals), decision.desired.metadata
     suspends = SUSPENDED in metadata or GAP in metadata
     return [
@@ -138,7 +140,7 @@ def actions_of(
 
 
 def signals_digest(signals: Signals) -> str:
-    """Return a digest of signals for comparison; equal signals have equal digests."""
+    """Return a digest of signals. Equal signals have equal digests."""
     last = signals.last_activity
     return canonical_digest(
         {
@@ -152,12 +154,12 @@ def signals_digest(signals: Signals) -> str:
 
 
 def decision_id(compute: str, strategy: StrategyType) -> str:
-    """Return the id of the node for the decision of a strategy about a compute cluster, by its name in `cluster.yaml`."""
+    """Return the node id for a strategy's decision about a compute cluster, which is named as in `cluster.yaml`."""
     return f"{DECISION}.{compute}.{strategy.value}"
 
 
 def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
-    """Return the execution graph of actions, by the table of this module."""
+    """Return the execution graph of actions, according to the table in this module."""
     nodes: list[ExecNode] = []
     edges: list[ExecEdge] = []
     ordered = sorted(actions, key=lambda each: (each.target, each.compute, each.index))
@@ -201,7 +203,7 @@ def tick_record(
     actor: str | None,
     at: str,
 ) -> changeset.Changeset:
-    """Return the first record of the changeset of a tick, created at the RFC 3339 time `at`."""
+    """Return the first record of a tick's changeset, created at the RFC 3339 time `at`."""
     graph = tick_graph(actions)
     return changeset.Changeset(
         key=key,
@@ -221,7 +223,7 @@ def tick_record(
 
 
 def plan_digest(actions: Iterable[TickAction]) -> str:
-    """Digest of the actions, and of the signals that they were decided on."""
+    """Return a digest of the actions and of the signals behind them."""
     return canonical_digest([{"op": each.kind.value, **each.form} for each in actions])
 
 
@@ -238,7 +240,7 @@ def _member(action: TickAction) -> changeset.Member:
 
 
 def action_of(member: changeset.Member) -> TickAction | None:
-    """Return the action of a member; None if its outputs are not those that a tick records."""
+    """Return a member's action; None if its outputs are not those of a tick."""
     form = {**member.runtime.outputs, "kind": ActionKind.CREATE if member.action is Action.CREATE else ActionKind.DROP}
     try:
         found = TickAction(**{**form, "reasons": tuple(form["reasons"]), "by": tuple(form["by"])})
@@ -250,7 +252,7 @@ def action_of(member: changeset.Member) -> TickAction | None:
 
 
 def audit_row(key: str, action: TickAction, *, executed: bool, said: str) -> AuditRow:
-    """Return the audit row of a statement of the changeset `key`; the same statement always has the same id.
+    """Return the audit row of a statement in changeset `key`. The same statement always has the same id.
 
     `said` is the result of an executed statement, or the error of a failed one.
     """
@@ -268,7 +270,7 @@ def audit_row(key: str, action: TickAction, *, executed: bool, said: str) -> Aud
         "reasons": list(action.reasons),
         "strategy": list(action.by),
         "signals": action.signals,
-        # A statement that drops a replica does not say it.
+        # A statement that drops a replica does not contain its size.
         "size": action.size,
         "execution_result" if executed else "error": said,
     }
@@ -277,19 +279,19 @@ def audit_row(key: str, action: TickAction, *, executed: bool, said: str) -> Aud
     )
 
 
-# -- The work of a tick: a node is one statement about a replica with its audit row, or a look -------------------------
+# -- The work of a tick. A node is a statement about a replica with its audit row, or a check --------------------------
 #
-# Two things are looked at: whether the decision of a strategy still holds, when it is about to be carried out, and whether what
-# covers a drop is hydrated.
+# There are two checks: whether a strategy's decision is still valid just before it is applied, and whether the replicas
+# that cover a drop are hydrated.
 #
-# 1. What a lost connection has done is looked up, never guessed, and never tried again in the same tick. The lock may be lost
-#    with it, so nothing more is done to that target.
-# 2. A statement has one audit row: `executed` where it had its effect. A row that cannot be written fails the node. The
-#    changeset stays open then, and the next tick writes what is owed before it does anything else.
+# 1. After a lost connection, the effect of a statement is looked up, never guessed, and the statement is not retried in
+#    the same tick. The lock may be lost as well, so the tick does nothing more on that target.
+# 2. A statement has one audit row, with `executed` set if it took effect. If the row cannot be written, the node fails.
+#    The changeset then remains open, and the next tick writes missing rows before it does anything else.
 
 
 OWES = "owes"
-"""The fact of a result whose audit row is not written, or cannot be yet."""
+"""Fact of a result whose audit row has not been written yet."""
 
 _REFUSALS = {
     ReplicaOutcome.EXISTS: Code.REPLICA_CONFLICT,
@@ -302,7 +304,7 @@ _REFUSALS = {
 
 
 class ReplicaWork:
-    """Carries out the nodes of a tick. Each target has one connection, and the locks of the nodes serialize its use."""
+    """Executes the nodes of a tick. Each target has one connection, and the nodes' locks serialize its use."""
 
     def __init__(
         self,
@@ -313,13 +315,13 @@ class ReplicaWork:
         *,
         since: datetime,
     ) -> None:
-        """`key` is that of the changeset, `since` when its actions were decided."""
+        """`key` is the changeset's key, and `since` is the time when its actions were decided."""
         self._key, self._targets, self._faults, self._since = key, targets, faults, since
         self._actions: Mapping[str, TickAction] = {each.address: each for each in actions}
         self._lost: set[str] = set()
 
     def __call__(self, node: ExecNode) -> NodeResult:
-        """Carry out a node."""
+        """Execute a node."""
         if node.kind == DECISION:
             return self._look_at_decision(node)
         if node.kind == READINESS:
@@ -348,7 +350,7 @@ class ReplicaWork:
         return target.drop_replica(action.cluster, action.replica)
 
     def _settle(self, action: TickAction, said: ReplicaResult, problems: Diagnostics) -> NodeOutcome:
-        """Return the result of the node from the target's response or, if that is unclear, from the current replicas."""
+        """Return a node's outcome from the target's response or, if that is unclear, from the current replicas."""
         target, outcome = self._targets[action.target], said.outcome
         if outcome is ReplicaOutcome.DONE:
             return NodeOutcome.DONE
@@ -376,7 +378,7 @@ class ReplicaWork:
             try:
                 self._targets[action.target].audit(row)
             except GitopsError:
-                # The next call connects again, and a row is written once however often it is asked for.
+                # The next call reconnects, and writing the same row again has no effect.
                 self._lost.add(action.target)
                 self._targets[action.target].audit(row)
         except GitopsError as error:
@@ -386,7 +388,7 @@ class ReplicaWork:
         return True
 
     def _look_at_decision(self, node: ExecNode) -> NodeResult:
-        """Check that the compute cluster is still the one of the decision and, before it is suspended, still idle."""
+        """Check that the compute cluster is still the one that was decided about, and still idle before it is suspended."""
         action = next(each for each in self._actions.values() if f"{each.target}.{each.compute}" == node.group)
         if action.target in self._lost:
             return NodeResult(node.id, NodeOutcome.CANCELLED)
@@ -399,7 +401,7 @@ class ReplicaWork:
                 ran = target.activity([action.cluster_id], since=self._since)
                 outdated = f"statements ran on {action.cluster} since then" if ran else None
         except GitopsError as error:
-            # With the connection the lock may be lost.
+            # When the connection is lost, the lock may be lost as well.
             self._lost.add(action.target)
             problems.add(error.code, node.id, error.detail, fix=error.fix)
         if outdated is not None:
@@ -408,7 +410,7 @@ class ReplicaWork:
         return NodeResult(node.id, outcome, tuple(problems))
 
     def _look_at_cover(self, node: ExecNode) -> NodeResult:
-        """Check that the drops leave a hydrated replica, if there is one now."""
+        """Check that a hydrated replica remains after the drops, if there is one now."""
         drops = [a for a in self._actions.values() if f"{a.target}.{a.compute}" == node.group and _drops(a)]
         first, going = drops[0], {each.replica for each in drops}
         if first.target in self._lost:
@@ -423,14 +425,14 @@ class ReplicaWork:
 
 
 def has_happened(target: TargetReader, action: TickAction) -> bool | None:
-    """Return whether the effect of a statement is there now; None if the target does not say."""
+    """Return whether a statement has taken effect; None if the target does not report it."""
     try:
         found = target.clusters()
     except GitopsError:
         return None
     cluster = next((each for each in found.values() if each.cluster_id == action.cluster_id), None)
     if cluster is None:
-        return False  # It is gone, with all its replicas: nothing says that this was the statement.
+        return False  # The cluster was dropped with all its replicas, but not necessarily by this statement.
     there = cluster.replicas.get(action.replica)
     return there is None if _drops(action) else there is not None and there.size == action.size
 

@@ -1,7 +1,7 @@
-"""Opens and locks the targets of a tick, reads their signals once, and decides for each compute cluster separately.
+"""Opens and locks a tick's targets, reads their signals once, and decides for each compute cluster separately.
 
-A problem that prevents a decision about one target or compute cluster is reported, and the others continue. A target
-without signals gets no decision, because nothing is ever dropped without signals.
+A problem that prevents a decision about one target or compute cluster is reported, and the others continue. Without
+signals from a target, nothing is decided for it, because nothing must be dropped without signals.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from gitops.core.errors import GitopsError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selected compute clusters: those with a pattern in their name on the target or in `cluster.yaml`."""
+    """The selected compute clusters: those whose name on the target or in `cluster.yaml` contains a pattern."""
 
     clusters: re.Pattern[str] | None = None
     target: str | None = None
 
     def has(self, rules: ComputeRules) -> bool:
-        """Return whether a compute cluster is among them."""
+        """Return True if a compute cluster is selected."""
         named = self.clusters is None or any(map(self.clusters.search, (rules.cluster, rules.key)))
         return named and self.target in (None, rules.target.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision about one compute cluster, with its inputs."""
+    """A decision about one compute cluster, with all inputs of the decision."""
 
     rules: ComputeRules
     cluster: ComputeCluster
@@ -50,12 +50,12 @@ class Decided:
 
     @property
     def actions(self) -> list[TickAction]:
-        """The actions on its replicas, in order."""
+        """The replica actions, in order."""
         return actions_of(self.rules, self.cluster, self.decision, self.signals)
 
 
 def by_target(rules: Sequence[ComputeRules]) -> Mapping[str, list[ComputeRules]]:
-    """Return the compute clusters of each target, in the order of the names of targets."""
+    """Group compute clusters by target, in the order of target names."""
     names = sorted({each.target.name for each in rules})
     return {name: [each for each in rules if each.target.name == name] for name in names}
 
@@ -68,11 +68,11 @@ def lock_targets(
     *,
     scheduled: bool,
 ) -> dict[str, StrategyTarget]:
-    """Connect to targets and take their locks; a busy or unresponsive target is reported and skipped.
+    """Connect to targets and take their locks. A busy or unresponsive target is reported and skipped.
 
     A busy target is in use by a run of this or a different cluster folder. A target without locks is protected only by
-    the lock of the ledger. A `scheduled` run is repeated, so a busy target is only a warning for it, and an error
-    otherwise. Raises UsageError if a target cannot be opened with this command line and environment.
+    the ledger lock. For a `scheduled` run, a busy target is only a warning, because the run is repeated; otherwise it
+    is an error. Raises UsageError if a target cannot be opened with this command line and environment.
     """
     opened = {}
     for name, clusters in rules.items():
@@ -105,7 +105,7 @@ def decide_all(
     now: datetime,
     problems: Diagnostics,
 ) -> Iterator[Decided]:
-    """Decide about the compute clusters of one target as far as possible, except those that are `claimed`."""
+    """Decide as many of a target's compute clusters as possible, except the `claimed` ones."""
     try:
         target.probe()
         found = target.clusters()
@@ -131,7 +131,7 @@ def decide_all(
             for detail in decision.refused:
                 problems.add(Code.REPLICA_LIMIT_EXCEEDED, rules.place, detail)
             for rule in rules.rules:
-                # Any other size that is not known is refused with the statement that has it.
+                # A replica of any other unknown size is refused by the target when it is created.
                 if isinstance(rule, ShrinkToFit) and rule.max_replica_size not in seen.sizes.credits:
                     detail = f"target {rules.target.name} does not list the size {rule.max_replica_size}, so nothing is tried"
                     problems.add(Code.REPLICA_SIZE_INVALID, f"{rules.place}.shrink_to_fit.max_replica_size", detail)
@@ -157,6 +157,6 @@ def _is_usable(
 
 
 def _lookback(clusters: Sequence[ComputeRules]) -> timedelta:
-    """Return twice the longest idle time, so that a decision can report its duration; nothing else needs activity."""
+    """Return twice the longest idle time, so that a decision can report its duration. Nothing else needs activity."""
     idle = (rule.idle_after_s for each in clusters for rule in each.rules if isinstance(rule, IdleSuspend))
     return timedelta(seconds=2 * max(idle, default=0))

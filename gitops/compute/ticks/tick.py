@@ -1,16 +1,15 @@
-"""A tick: decides and carries out the replica changes that the applied strategies want now.
+"""A tick: decides and makes the replica changes that the applied strategies want now.
 
-1. Lock the ledger, and read the applied strategies; files of the folder are ignored. While a changeset of another kind
-   is carried out, nothing is done.
-2. Connect to the targets and lock them. Settle the tick that an interrupted run left: write its missing audit rows.
-3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster but
-   those that belong to another cluster folder.
-4. Without any action, only these states are written. Otherwise the changeset of the tick is recorded before the first
-   statement, the execution graph is carried out, the states of strategies are written, and the end of the changeset is
-   recorded.
+1. Lock the ledger and read the applied strategies, ignoring the files in the folder. If a different kind of changeset
+   is in progress, do nothing.
+2. Connect to the targets and lock them. Settle an earlier interrupted tick by writing its missing audit rows.
+3. Update each target's rows to match the ledger, read its signals once, and decide for each compute cluster, except
+   those that belong to a different cluster folder.
+4. If there are no actions, only write the strategy states. Otherwise record the tick's changeset before the first
+   statement, execute the graph, write the strategy states, and record the end of the changeset.
 
-An interrupted tick is not continued. The next one decides again from the current replicas, which converges, because
-completed work is visible and a completed decision needs nothing more.
+An interrupted tick is not resumed. The next tick decides again from the current replicas. This converges, because
+completed actions are visible and need not be repeated.
 """
 
 from __future__ import annotations
@@ -85,10 +84,10 @@ _MOST_WORKERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutcome(VerbOutcome):
-    """Outcome of a tick: its real or predicted actions in order, and the result of each if it was carried out.
+    """The outcome of a tick: its actual or predicted actions in order, and the result of each executed action.
 
-    `decided` are the compute clusters with a decision, each after the name of its target. `skipped` explains why
-    nothing was checked, and `loaded` is whether the cluster folder declares its ledger.
+    `decided` contains the compute clusters with a decision, each with its target's name first. `skipped` explains why
+    the tick was skipped, and `loaded` is whether the cluster folder declares its ledger.
     """
 
     actions: tuple[TickAction, ...] = ()
@@ -101,14 +100,14 @@ class TickOutcome(VerbOutcome):
 
     @property
     def unreachable(self) -> bool:
-        """Return whether all errors are of unresponsive targets."""
+        """Return True if all errors come from unresponsive targets."""
         codes = {each.code for each in self.diagnostics if each.severity is Severity.ERROR}
         return codes == {Code.TARGET_UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True)
 class Ticking:
-    """Settings of a tick: how to open a target, the selected compute clusters, and whether a schedule started it."""
+    """Settings of a tick: how to open a target, the selected compute clusters, and whether it was started by a schedule."""
 
     open_target: OpenTarget
     selection: Selection = Selection()
@@ -116,7 +115,7 @@ class Ticking:
 
 
 def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
-    """Return the actions of a tick now. Nothing is written to the ledger or a target, and no lock is taken."""
+    """Return the actions that a tick would take now, without writing to the ledger or a target, and without locks."""
 
     def look(current: Session) -> TickOutcome:
         found: list[Decided] = []
@@ -140,17 +139,17 @@ def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
 
 
 def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
-    """Decide and carry out the actions, by the steps of this module."""
+    """Decide and act, by the steps in the module docstring."""
     loaded = without_resources(workspace)
     outcome = writing(workspace, "tick", StateNeed.REQUIRED, lambda current: _tick(current, how), loaded=loaded)
     if not how.scheduled:
         return outcome
-    # What has the lock does the work, or the next run of the schedule does.
+    # The holder of the lock does the work, or the next scheduled run does.
     return replace(outcome, diagnostics=tuple(map(_as_scheduled, outcome.diagnostics)))
 
 
 def without_resources(workspace: Workspace) -> Loaded:
-    """Return the folder with only the place of its ledger.
+    """Return the folder with only its ledger location.
 
     A tick is about applied strategies, not declared ones.
     """
@@ -198,7 +197,7 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
 def _carry_out(
     current: Session, found: Sequence[Decided], targets: Mapping[str, StrategyTarget], actions: tuple[TickAction, ...]
 ) -> TickOutcome:
-    """Carry out step 4. Raises GitopsError if the ledger cannot be written."""
+    """Perform step 4. Raises GitopsError if the ledger cannot be written."""
     workspace, log = current.workspace, RunLog()
     journal = _create_changeset(current, actions)
     journal.run = log.record
@@ -221,7 +220,7 @@ def _carry_out(
     report_interrupt(workspace.cancel, results, current.problems)
     ended = {result.node_id: result for result in results}
     _remember(current, found, targets, ended)
-    # The next tick has to look what became of a node whose effect is not known, and to write the audit row that one owes.
+    # The next tick must determine the effect of nodes whose outcome is unknown, and write missing audit rows.
     if not any(each.outcome is NodeOutcome.INDETERMINATE or each.facts.get(OWES) for each in results):
         _end_changeset(current, journal, ended)
     return replace(_outcome(current, found), results=results, changeset=journal.record)
@@ -230,7 +229,7 @@ def _carry_out(
 def _remember(
     current: Session, found: Sequence[Decided], targets: Mapping[str, StrategyTarget], results: Mapping[str, NodeResult]
 ) -> None:
-    """Write the strategy states of each compute cluster that changed."""
+    """Write the changed strategy states of each compute cluster."""
     at = current.workspace.clock.now()
     for each in found:
         after = _memory(each, results)
@@ -245,7 +244,7 @@ def _remember(
 
 
 def _memory(decided: Decided, results: Mapping[str, NodeResult]) -> Mapping[StrategyType, StrategyState]:
-    """Return the states after the actions: those of the decision on success, otherwise the old ones with the failure."""
+    """Return the states after the actions: the decision's states if they succeeded, otherwise the old ones with the failure."""
     ended = [results[action.address] for action in decided.actions if action.address in results]
     if not ended:
         return dict(decided.decision.states)
@@ -265,17 +264,17 @@ def _memory(decided: Decided, results: Mapping[str, NodeResult]) -> Mapping[Stra
 
 
 def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> StrategyState:
-    """Return the state of a strategy, with the outcome if it wanted any of the actions."""
+    """Return a strategy's state, with the outcome if the strategy wanted any of the actions."""
     by = {name for action in decided.actions for name in action.by}
     return replace(state, last_outcome=outcome) if state.strategy.value in by else state
 
 
 def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules]]:
-    """Return the applied strategies of the targets that have any of the chosen compute clusters.
+    """Return the applied strategies of the targets that have any selected compute cluster.
 
     None if they cannot be read.
 
-    Raises UsageError for a chosen target that no strategy is on, and for a filter that matches no compute cluster.
+    Raises UsageError for a selected target without strategies, and for a filter that doesn't match any compute cluster.
     """
     if not current.ready:
         return {}
@@ -298,7 +297,7 @@ def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules
 
 
 def _interrupted(current: Session) -> Changeset | str | None:
-    """Return the tick that an earlier run left open, or the problem that prevents every tick."""
+    """Return the tick that an earlier run left unfinished, or the problem that prevents all ticks."""
     listing = current.opened.ledger.changesets()
     if listing.problem is not None:
         return listing.problem
@@ -324,18 +323,18 @@ def _as_scheduled(problem: Diagnostic) -> Diagnostic:
     return replace(problem, code=Code.ALREADY_RUNNING, severity=Severity.WARNING)
 
 
-# -- The changeset of a tick in the ledger: its creation, its end, and what becomes of one that an interrupted run left open
+# -- A tick's changeset in the ledger: creating it, ending it, and settling one that an interrupted run left open ----------
 
 
 _LOOK_BACK = 20
-"""Among how many of the newest changesets a tick that died is looked for."""
+"""Number of newest changesets among which an interrupted tick is looked for."""
 _FOUND = "done; its effect was found by a later tick"
 _FIX = "make sure that the target responds, then run the tick again"
 _NO_READERS = "replicas are not read from the ledger"
 
 
 def _create_changeset(current: Session, actions: Sequence[TickAction]) -> Journal:
-    """Record a new changeset with these actions, before any of them is begun. Raises GitopsError."""
+    """Record a new changeset with these actions before any of them starts. Raises GitopsError."""
     workspace, ledger, (cluster, base) = current.workspace, current.opened.ledger, begins_at(current)
     subject, attempt = f"{current.view.head or current.view.cas} {plan_digest(actions)}", 1
     while ledger.changeset(key := changeset_key(cluster, ChangesetKind.TICK, subject, attempt=attempt)) is not None:
@@ -348,11 +347,15 @@ def _create_changeset(current: Session, actions: Sequence[TickAction]) -> Journa
 
 
 def _end_changeset(current: Session, journal: Journal, results: Mapping[str, NodeResult]) -> None:
-    """Record how the changeset ended: it failed where nothing was done. The applied state is as before. Raises GitopsError."""
+    """Record how the changeset ended; it failed if no action was executed. Raises GitopsError.
+
+    The applied state does not change.
+    """
     record, at, revision = journal.record, current.workspace.stamp(), current.state.revision
     done = tuple(each.address for each in record.members if results[each.address].outcome.succeeded)
     if record.state is ChangesetState.ROLLING_BACK:
-        # A person gave it up. A replica is not taken back: the next decision is about what is there.
+        # A person abandoned it. Replicas are not rolled back, because the next decision starts from the current
+        # replicas.
         orphaned = tuple(Orphan(address, "it was done before that") for address in done)
         journal.add(Failed(record.error or INTERRUPTED, orphaned))
     elif not done:
@@ -360,7 +363,7 @@ def _end_changeset(current: Session, journal: Journal, results: Mapping[str, Nod
         error = "the tick was interrupted" if first is None else failure_text(first)
         add_failure(journal, results, error, None if first is None else first.node_id, at=at)
     else:
-        # What is not tried is left out before the boundaries are passed.
+        # Actions that were not attempted are removed before the boundaries are passed.
         untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
         journal.add(*member_events(record, results, {Effect.STAGE}, at=at))
         journal.add(*member_events(record, untried, {Effect.FINISH}, at=at))
@@ -382,7 +385,7 @@ def _owed_by(current: Session) -> Changeset | None:
 
 
 def _settle_tick(current: Session, record: Changeset, targets: Mapping[str, StrategyTarget]) -> None:
-    """Settle an interrupted tick: determine its effects, write its missing audit rows, and record its end.
+    """Settle an interrupted tick: determine its effects, write its missing audit rows and record its end.
 
     Raises ConflictError `cluster_recovery_pending` while one of its targets does not report its replicas, and
     RemoteError.
@@ -415,7 +418,7 @@ def _settle_tick(current: Session, record: Changeset, targets: Mapping[str, Stra
 def _begin_cooldowns(
     current: Session, record: Changeset, done: Iterable[TickAction], targets: Mapping[str, StrategyTarget]
 ) -> None:
-    """Start the cooldown of the strategies whose actions were done at the time of their tick, unless it is known."""
+    """Start the cooldown of strategies whose actions succeeded, at the time of their tick, unless it is already recorded."""
     decided = parse_timestamp(record.created_at) or current.workspace.clock.now()
     wanted: dict[tuple[str, str, str], set[str]] = {}
     for action in done:
@@ -432,15 +435,15 @@ def _begin_cooldowns(
             target.replace_states(cluster_id, late, at=current.workspace.clock.now())
 
 
-# What a person does to the memory of strategies on a target: wake a suspended compute cluster, or let strategies begin again.
+# Manual changes to the strategy states on a target: wake a suspended compute cluster, or reset strategies.
 #
-# Both hold the locks of a tick, so that no tick writes over them what it had read before.
+# Both hold the locks of a tick, so that no tick overwrites them with states that it read earlier.
 
 _Work = Callable[[str, StrategyTarget, list[ComputeRules]], int]
 
 
 class Wipe(StrEnum):
-    """Scope of a wipe: the states of selected compute clusters, of those no longer on the target, or the whole table."""
+    """What to wipe: the states of selected compute clusters, of clusters that the target no longer has, or all of them."""
 
     CHOSEN = "chosen"
     ORPHANS = "orphans"
@@ -449,14 +452,14 @@ class Wipe(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOutcome(VerbOutcome):
-    """Number of deleted rows, or of woken compute clusters, on each reachable target."""
+    """The number of deleted rows or of woken compute clusters on each reachable target."""
 
     done: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     loaded: bool = True
 
 
 def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
-    """Delete the states of strategies; each starts again at the next tick, which suspends nothing."""
+    """Delete strategy states. Each strategy starts again at the next tick, which never suspends anything."""
 
     def work(_name: str, target: StrategyTarget, clusters: list[ComputeRules]) -> int:
         owners, there = target.state_owners(), target.clusters()
@@ -475,9 +478,9 @@ def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
 
 
 def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
-    """Mark a compute cluster as used just now, so that a suspended one returns with the next tick.
+    """Mark a compute cluster as used just now, so that the next tick resumes it if it is suspended.
 
-    Raises UsageError `usage_error` if nothing suspends a compute cluster of this name.
+    Raises UsageError `usage_error` if no applied strategy suspends a compute cluster with this name.
     """
 
     def begin(targets: Mapping[str, list[ComputeRules]]) -> _Work:
@@ -513,9 +516,9 @@ def _on_targets(
     is_chosen: Callable[[ComputeRules], bool],
     begin: Callable[[Mapping[str, list[ComputeRules]]], _Work],
 ) -> MemoryOutcome:
-    """Process the selected compute clusters of each target under its lock; a failing target is reported and skipped.
+    """Process the selected compute clusters of each target under its lock. A failing target is reported and skipped.
 
-    So is a compute cluster that belongs to a different cluster folder, which owns its states.
+    A compute cluster that belongs to a different cluster folder is also skipped, because that folder owns its states.
     """
 
     def body(current: Session) -> MemoryOutcome:

@@ -1,7 +1,7 @@
-"""Predicts the effects of strategy changes in a plan: their decision on current signals, and a replay of recent days.
+"""Predicts the effects of strategy changes in a plan: decisions on current signals, and a replay of recent days.
 
-A target is queried after the plan is made, without a lock, and only if this process can reach it. Missing data is a
-line of the result; it never makes a plan fail, and is never part of its digest.
+A target is queried after the plan is made, without a lock, and only if this process can reach it. Missing data is
+mentioned in the result. It never makes a plan fail, and is never part of the plan's digest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_REPLAYED = 20
 class Reach(Enum):
     """Targets that a plan may query: the declared ones, only those that are also applied unchanged, or none.
 
-    The declarations of a change request decide about no connection, and those of a fork open none.
+    A change request's declarations must not choose the connections, and a fork's must not open any.
     """
 
     DECLARED = auto()
@@ -50,9 +50,9 @@ class Reach(Enum):
 
 
 def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reach.DECLARED) -> PlanOutcome:
-    """Return the outcome of a plan with the predicted effects of its strategy changes, or why they are unknown.
+    """Return a plan's outcome with the predicted effects of its strategy changes, or with the reasons why they are unknown.
 
-    It is unchanged without strategy changes.
+    The outcome does not change if there are no strategy changes.
     """
     changes = outcome.strategies
     if changes is None or outcome.plan is None:
@@ -70,7 +70,7 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reac
 
 
 def _out_of_reach(target: ComputeTarget, applied: Sequence[ComputeTarget], reach: Reach) -> str | None:
-    """Explain why a target is not queried; None if it is."""
+    """Explain why a target is not queried; None if it can be queried."""
     if reach is Reach.NONE:
         return "a change request from a fork cannot access a target"
     if reach is Reach.DECLARED or target in applied:
@@ -92,7 +92,7 @@ def _ask(
     sides: Sequence[tuple[ComputeRules, ComputeRules]],
     changes: StrategyChanges,
 ) -> Iterator[WhatIf]:
-    """Return the information about the compute clusters of one target: for each, its decision or why there is none."""
+    """Return, for each compute cluster of a target, its predicted decision or the reason why there is none."""
     problems = Diagnostics()
     decided: dict[str, Decided] = {}
     replayed: Mapping[str, WhatIf] = {}
@@ -112,7 +112,7 @@ def _ask(
         problems.add(error.code, error.path or place_of(target.name), error.detail)
     places = {after.place for _, after in sides}
     own = {each.path: each for each in problems if each.path in places}
-    # What a target or its driver says may name a host: of that, comments show the code alone.
+    # Messages from a target or its driver can contain a host, so comments show only the code.
     common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
     for _, after in sides:
         if after.key in decided:
@@ -122,7 +122,7 @@ def _ask(
             actions = tuple(WhatIfAction(action.sql, action.reasons) for action in each.actions)
             yield replace(known, actions=actions, refused=each.decision.refused, unlisted=lacking)
         elif (why := own.get(after.place)) is not None:
-            # Another cluster folder is named by the place of its ledger.
+            # Another cluster folder is identified by the location of its ledger.
             is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED
             yield _unknown(after, REGISTRY[why.code].summary if is_claimed else why.message, why.code)
         else:
@@ -130,7 +130,10 @@ def _ask(
 
 
 def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decided]]) -> dict[str, WhatIf]:
-    """Return, by key, the totals of recent days for clusters with recorded history; none if the target denies access."""
+    """Return, by key, the totals of recent days for clusters with recorded history.
+
+    Empty if the target denies access.
+    """
     chosen = decided[:_MOST_REPLAYED]
     if not chosen:
         return {}
@@ -151,11 +154,11 @@ def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decide
     return sums
 
 
-# -- Strategies against what targets recorded: the days that were, played with the applied and with the declared strategies
+# -- Replays of targets' recorded history, with the applied and with the declared strategies ------------------------------
 
 
 INTERVAL_S = 300
-"""How often a tick comes in a replay."""
+"""Seconds between two ticks of a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome(VerbOutcome):
-    """The replays of a command, the time that they begin at, and whether the folder declares where its ledger is."""
+    """The replays of a command, their start time, and whether the folder declares its ledger location."""
 
     since: datetime
     loaded: bool = True
@@ -179,9 +182,9 @@ class ReplayOutcome(VerbOutcome):
 
 
 def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection, *, last: timedelta) -> ReplayOutcome:
-    """Play the `last` days of compute clusters that have strategies, applied or declared.
+    """Replay the `last` days of compute clusters that have applied or declared strategies.
 
-    Reads the ledger, the folder and the targets; writes nothing, and holds no lock while targets answer.
+    Reads the ledger, the folder and the targets. Doesn't write anything, and holds no lock while it queries targets.
     """
     since = workspace.clock.now() - last
     found: list[StrategyChanges] = []
@@ -215,7 +218,10 @@ def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection,
 
 
 def by_target(changes: StrategyChanges) -> Mapping[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]]:
-    """Both sides of each compute cluster by its target, in the order of keys. One name may be two targets: then and now."""
+    """Both sides of each compute cluster by its target, in the order of keys.
+
+    One name can refer to two targets, an earlier and a current one.
+    """
     found: dict[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]] = {}
     for key in changes.keys:
         sides = changes.sides(key)
@@ -253,7 +259,7 @@ def traces(
     since: datetime,
     until: datetime,
 ) -> list[Replay]:
-    """Return the replay of each compute cluster, in two statements. Raises RemoteError."""
+    """Return the replay of each compute cluster. Uses two statements. Raises RemoteError."""
     owners = [each.cluster_id for each in clusters]
     audited, spans = target.audited(owners, since=since), target.activity(owners, since=since)
     return [
@@ -273,6 +279,6 @@ def traces(
 
 
 def played(replay: Replay, before: ComputeRules, after: ComputeRules) -> tuple[Timeline, Timeline]:
-    """Return a replay with the applied and with the declared strategies."""
+    """Run a replay with the applied and with the declared strategies."""
     first, second = (simulate(replay.under(each.rules, each.limits)) for each in (before, after))
     return first, second
