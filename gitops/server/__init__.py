@@ -1,1 +1,1 @@
-"""The bot as a server: webhooks in, a queue on disk, the same handlers as in a job."""
+"""The bot as a server. Webhooks go to a queue on disk, and the same handlers as in a job process them."""

@@ -1,4 +1,4 @@
-"""API of a server's clusters for programs, independent of HTTP.
+"""API for programs to the clusters of a server, independent of HTTP.
 
 GET CLUSTER/schema what is applied, and the changesets that have not ended GET CLUSTER/changesets a list: `all`,
 `state`, `limit`, `commit` GET CLUSTER/changesets/KEY a whole record GET CLUSTER/events the stream: see `EventStream`
@@ -6,9 +6,9 @@ POST CLUSTER/changesets create: apply a merge commit of the cluster's branch POS
 what is prepared is committed by the run that prepared it POST CLUSTER/changesets/KEY/fail give up a changeset that is
 not committed POST CLUSTER/changesets/KEY/runtime report how far a member of the active changeset is
 
-1. Without a token, nothing can be read or written. A read-only token writes nothing. A token of an identity provider is
-   valid only for clusters of the repository whose rules verified it.
-2. A program can do only what a person at the command line could: only merged changes are applied, with their approvals.
+1. Every call needs a token, and writes need a token that permits them. A token of an identity provider is valid only
+   for clusters of the repository whose rules verified it.
+2. A program cannot do more than a person at the command line: only merged changes are applied, with their approvals.
 3. Every response is a JSON document with `ok`; a refusal has `diagnostics` with code, message and remedy.
 
 Source: the calls of the design note on schema changesets.
@@ -53,9 +53,9 @@ from gitops.render.json import Form as JsonForm
 from gitops.server.queue import EventQueue
 from gitops.server.shared import RefusalLog, ServerContext
 
-# The bodies of the calls that programs make: what they must hold, with every problem of one that does not.
+# Bodies of program requests, with the values that they must contain. All problems of an invalid body are reported.
 #
-# Unknown members are refused and values never coerced. What a program need not know has a default.
+# Unknown members are refused, and values are never coerced. Members that a program can omit have a default.
 
 _SHOWN: Final = 10
 
@@ -78,19 +78,19 @@ _ObjectId = Annotated[str, AfterValidator(OBJECT_ID.read)]
 
 
 class Body(BaseModel):
-    """Body of a call."""
+    """Body of a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class CommitBody(Body):
-    """The merge commit to apply, by its full id."""
+    """The merge commit to apply, given by its full id."""
 
     commit: _ObjectId
 
 
 class FailBody(Body):
-    """Reason for abandoning a changeset; `force` leaves behind changes that were not rolled back."""
+    """The reason for abandoning a changeset. With `force`, changes that were not rolled back are left in place."""
 
     error: _Line
     force: bool = False
@@ -113,7 +113,7 @@ class RuntimeBody(Body):
 
     @property
     def happening(self) -> RuntimeUpdated:
-        """Event to record."""
+        """Return the event to record."""
         given = self.runtime
         runtime = Runtime(given.state, given.attempts, given.started_at, given.updated_at, given.outputs, given.error)
         return RuntimeUpdated(Address(self.address), runtime)
@@ -156,7 +156,7 @@ _CHALLENGES = {Code.OIDC_TOKEN_REFUSED: 'Bearer error="invalid_token"'}
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token: its owner, and whether it permits more than reading."""
+    """A token with its owner, and whether it permits writing."""
 
     name: str
     writes: bool
@@ -165,7 +165,7 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller, and whether it may write. `repository` is the only one that it may use, None for all."""
+    """A caller, and whether it may write. `repository` is the only repository that it may use; None for all."""
 
     name: str
     writes: bool
@@ -173,7 +173,7 @@ class Caller:
 
 
 IdentifyCaller = Callable[[str, str | None, bytes], Caller]
-"""Who asks for a cluster, in the repository of a name if one is given, with a token of an identity provider.
+"""Identifies the caller by a token of an identity provider, for a cluster in the given repository, if any.
 
 Raises TokenRefusedError, RemoteError.
 """
@@ -184,7 +184,7 @@ class ServedCluster:
     """A cluster of a served repository: its branch, its ledger, and the allowed actions.
 
     `merged` returns whether a commit is part of the branch, `brings_nothing` whether it has nothing to apply.
-    `steering` acts in the name of a token. `refresh` drops cached responses of the remote.
+    `steering` acts on behalf of a token. `refresh` drops cached responses of the remote.
     """
 
     name: str
@@ -199,7 +199,7 @@ class ServedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request: its method, the cluster and the rest of the address, and other parts.
+    """A request with its method, its cluster, the rest of its path, and its other parts.
 
     Header names are in lower case.
     """
@@ -222,20 +222,20 @@ class ApiAnswer:
 
 
 class EventStream:
-    """Stream of one reader; each call of `poll` returns the new items. Called by one thread at a time."""
+    """The stream of one reader. Each call of `poll` returns the new items. Must be called by one thread at a time."""
 
     def __init__(
         self, cluster: ServedCluster, now: Callable[[], str], after: int | None, wanted: WatchedChangeset | None
     ) -> None:
         """Create a stream.
 
-        `after` is the reader's position, None if it needs the full state; `wanted` selects changesets.
+        `after` is the reader's position; None if it needs the full state. `wanted` selects changesets.
         """
         self._cluster, self._now, self._wanted = cluster, now, wanted
         self._position, self._first = after, True
 
     def poll(self) -> tuple[StreamItem, ...]:
-        """Return the new items since the last call. Raises as the ledger does."""
+        """Return the items since the last call. Raises the errors of the ledger."""
         self._cluster.refresh()
         reading, keys = read_stream(self._cluster.ledger, self._cluster.name, self._now(), self._position, self._wanted)
         items = pull(reading, self._position, keys, first=self._first)
@@ -244,7 +244,7 @@ class EventStream:
 
 
 class ClusterApi:
-    """Answers the requests of programs. May be called from several threads."""
+    """Answers the requests of programs. Thread-safe."""
 
     def __init__(
         self,
@@ -254,26 +254,25 @@ class ClusterApi:
         context: ServerContext,
         identify: IdentifyCaller | None = None,
     ) -> None:
-        """`open_cluster` finds a cluster by its name, among several repositories with the name of one.
+        """`open_cluster` finds a cluster by name, and by the name of its repository if there are several.
 
-        It raises GitopsError `cluster_not_found`, `cluster_ambiguous`. Without `identify` only `tokens` count.
+        It raises GitopsError `cluster_not_found`, `cluster_ambiguous`. Without `identify`, only `tokens` are accepted.
         """
         self._tokens, self._find, self._queue, self._context = tuple(tokens), open_cluster, queue, context
         self._identify, self._refused = identify, RefusalLog(context, "tokens")
 
     def answer(self, request: ApiRequest) -> ApiAnswer:
-        """Return the answer to a request for a document."""
+        """Answer a request for a document."""
         try:
             return self._answer(request, self._caller(request))
         except GitopsError as error:
             return self._refusal(request, error)
 
     def stream(self, request: ApiRequest) -> tuple[EventStream, tuple[StreamItem, ...]] | ApiAnswer:
-        """Return the stream of a cluster's changesets and its first items: `after`, `changeset` or `commit`.
+        """Return the stream of a cluster's changesets with its first items, as selected by `after`, `changeset` or `commit`.
 
-        An answer if it is refused.
-
-        A reader of server-sent events sends its position as `Last-Event-ID`.
+        Returns an answer instead if the request is refused. A reader of server-sent events sends its position as
+        `Last-Event-ID`.
         """
         try:
             cluster = self._open(request, self._caller(request))
@@ -293,12 +292,12 @@ class ClusterApi:
         return found
 
     def _caller(self, request: ApiRequest) -> Caller:
-        """Return the caller.
+        """Identify the caller.
 
         Raises GitopsError `api_token_refused`, `oidc_token_refused`, `api_write_refused`, RemoteError.
         """
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        # All tokens are compared, so that the time does not show which one is nearly right.
+        # All tokens are compared, so that the response time does not reveal a partial match.
         same = [
             each for each in self._tokens if hmac.compare_digest(each.secret.reveal().encode(), given.strip().encode())
         ]

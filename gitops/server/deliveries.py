@@ -1,13 +1,14 @@
-"""Processes a webhook as a function of its headers, its bytes and the queue, independent of HTTP.
+"""Processes a webhook as a function of its headers, its body and the queue, independent of HTTP.
 
-1. The signature is checked on the raw bytes, under every valid secret, before they are parsed.
-2. If the signature covers a time, a delivery that is too old or too far in the future is refused.
-3. Only then is it parsed. Ignored events and repositories that are not served end here.
-4. It is in the queue, on disk, before the response. A repeated delivery gets a success response and is handled once.
+1. The signature is checked on the raw bytes, with every valid secret, before they are parsed.
+2. If the signature covers a timestamp, a delivery that is too old or too far in the future is refused.
+3. Only then is the delivery parsed. Ignored events and unknown repositories end here.
+4. The event is in the queue, on disk, before the response. A repeated delivery gets a success response and is handled
+   once.
 
-A delivery is identified by the forge's id. If the signature covers only the body, everybody who has seen a delivery can
-change the id, so the body identifies it as well, because forges write times or ids into their bodies. A response is a
-few words about the delivery, and reveals nothing about the server.
+A delivery is identified by the forge's id. If the signature covers only the body, anyone who has seen a delivery can
+change the id, so the body also identifies it. This works because forges write times or ids into their bodies. A
+response says a few words about the delivery, and reveals nothing about the server.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _ANSWERS = {
 class WebhookFormat:
     """Verification and decoding of one forge kind's deliveries. Several secrets are valid while one is being replaced.
 
-    `body_identifies` means that the signature covers only the body, so the body identifies a delivery as well.
+    `body_identifies` means that the signature covers only the body, so the body also identifies a delivery.
     """
 
     decode: Decode
@@ -62,16 +63,16 @@ class HttpAnswer:
 
 
 NOT_FOUND = HttpAnswer(404, "not found")
-"""The answer at an address that accepts nothing."""
+"""The answer at a path that does not accept anything."""
 
 
 def repository_key(kind: str, repository: str) -> str:
-    """Return the name of a repository in the queue. Forges ignore the case of names."""
+    """Return a repository's name in the queue. Forges ignore the case of names."""
     return f"{kind}:{repository.casefold()}"
 
 
 class DeliveryReceiver:
-    """Receives the deliveries for the repositories of a server."""
+    """Receives the deliveries for a server's repositories."""
 
     def __init__(
         self,
@@ -80,21 +81,20 @@ class DeliveryReceiver:
         repositories: Iterable[str],
         context: ServerContext,
     ) -> None:
-        """`formats` are by kind of forge, `repositories` are names as `repository_key` returns them."""
+        """`formats` has an entry per kind of forge; `repositories` are names as returned by `repository_key`."""
         self._queue, self._formats, self._repositories = queue, formats, frozenset(repositories)
         self._context = context
         self._refusals = RefusalLog(context, "deliveries")
 
     def accepts(self, kind: str) -> bool:
-        """Return whether deliveries of a kind of forge are accepted at all."""
+        """Return whether deliveries of a kind of forge are accepted."""
         return kind in self._formats
 
     def receive(self, kind: str, headers: Mapping[str, str], body: bytes, sender: str = "") -> HttpAnswer:
-        """Return the answer to a delivery of a kind of forge; header names are in lower case.
+        """Answer a delivery of a kind of forge. Header names are in lower case.
 
-        May be called from several threads.
-
-        `sender` is the address that it came from; it decides nothing, and is logged.
+        Thread-safe. `sender` is the address that the delivery came from. It is only logged, and never used for
+        decisions.
         """
         answer = self._answer(kind, headers, body)
         self._context.metrics.count("deliveries", str(answer.status))
@@ -111,7 +111,7 @@ class DeliveryReceiver:
         webhook = self._formats.get(kind)
         if webhook is None:
             return NOT_FOUND
-        # All secrets are tried, so that the time does not show which one was right.
+        # All secrets are tried, so that the response time does not reveal which one matched.
         good = [webhook.check_signature(headers, body, secret.reveal().encode()) for secret in webhook.secrets]
         if not any(good):
             return HttpAnswer(_REFUSED, "bad signature")

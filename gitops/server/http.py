@@ -1,14 +1,13 @@
-"""HTTP: the addresses of a server and its listener, with limits on the resources that strangers can use.
+"""HTTP: a server's paths and its listener, with limits on the resources that strangers can use.
 
 POST /hooks/KIND a webhook: its headers and body as they came GET /healthz `ok` while all threads run GET /readyz `ok`
 while, besides, the queue can take an event GET /metrics numbers for Prometheus, if the operator enables them
 /v1/clusters/... what programs ask of clusters, if the operator gives out tokens: `gitops.server.http`
 
-1. A connection lasts a bounded time, from its first byte to the last byte of the answer, however slowly bytes arrive.
-2. The number of connections is bounded; any further one is closed at once.
-3. The sizes of the head and of the body of a request are bounded.
-4. Nothing is parsed here, and nothing in an answer names the program. No address of a sender is trusted; it is only
-   logged.
+1. The time of a connection is limited, from its first byte to the last byte of the answer, however slowly bytes arrive.
+2. The number of connections is limited. Further connections are closed immediately.
+3. The sizes of request headers and request bodies are limited.
+4. Nothing is parsed here, and answers don't identify the program. The sender's address is never trusted, only logged.
 
 Source of the options: https://www.uvicorn.org/settings/.
 """
@@ -50,9 +49,9 @@ _BACKLOG = 128
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """An address to listen on; port 0 is any free port.
+    """An address to listen on. Port 0 means any free port.
 
-    `connection_s` bounds the time of a connection in seconds, `max_connections` their number.
+    `connection_s` limits the duration of a connection in seconds, `max_connections` the number of connections.
     """
 
     host: str
@@ -66,10 +65,10 @@ class ListenAddress:
 
 
 class Listener(uvicorn.Server):
-    """Serves an application on an address, in the thread that calls `run`, until `stop` is called from any other, or a signal."""
+    """Serves an application on an address, in the thread that calls `run`, until a signal or a call of `stop`."""
 
     def __init__(self, app: ASGIApp, address: ListenAddress, ready: Callable[[ListenAddress], None]) -> None:
-        """`ready` is called with the address once connections are taken."""
+        """`ready` is called with the address once connections are accepted."""
         self._address, self._ready = address, ready
         config = uvicorn.Config(
             app,
@@ -97,12 +96,12 @@ class Listener(uvicorn.Server):
         try:
             super().run(sockets)
         except SystemExit:
-            # The server reports a failed start like this; its message goes to a log that is off.
+            # The server reports a failed start in this way; its message goes to a log that is turned off.
             detail = f"cannot listen on {self._address}: it is in use, or not an address of this machine"
             raise UsageError(Code.LISTEN_FAILED, detail) from None
 
     def stop(self) -> None:
-        """Stop accepting connections, answer those that are open, and end `run`."""
+        """Stop accepting connections, answer the open ones, and end `run`."""
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -118,7 +117,7 @@ class Listener(uvicorn.Server):
 
 
 def _bounded(address: ListenAddress) -> type[H11Protocol]:
-    """Return the protocol of one connection, with its bounds."""
+    """Return the protocol class of a connection, with the limits of `address`."""
 
     class Bounded(H11Protocol):
         _end: Any = None
@@ -148,9 +147,11 @@ def make_app(
     metrics: bool = False,
     more: Sequence[Route] = (),
 ) -> Starlette:
-    """Return the application. `healthy` says whether all threads run; larger bodies than `max_body_bytes` are refused.
+    """Return the application.
 
-    `more` are further addresses.
+    `healthy` returns whether all threads run; bodies larger than `max_body_bytes` are refused.
+
+    `more` are additional routes.
     """
 
     async def hook(request: Request) -> Response:
@@ -200,13 +201,13 @@ async def _receive(receiver: DeliveryReceiver, request: Request, kind: str, max_
     body = await read_body(request, max_body_bytes)
     if body is None:
         return HttpAnswer(413, "too large")
-    # To check the signature of megabytes and to write to disk takes time, which must not delay other connections.
+    # Checking the signature of a large body and writing to disk take time, and must not delay other connections.
     sender = "" if request.client is None else request.client.host
     return await run_in_threadpool(receiver.receive, kind, dict(request.headers.items()), body, sender)
 
 
 async def read_body(request: Request, most: int) -> bytes | None:
-    """Return the body of a request; None if it has more than `most` bytes, the rest of which are not read."""
+    """Return a request's body; None if it exceeds `most` bytes, without reading the rest."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced[:20]) > most:
         return None
@@ -219,23 +220,23 @@ async def read_body(request: Request, most: int) -> bytes | None:
 
 
 def _response(answer: HttpAnswer) -> Response:
-    # One request per connection, so that the time of a connection can be bounded.
+    # One request per connection, so that the duration of a connection can be limited.
     return PlainTextResponse(f"{answer.text}\n", answer.status, headers={"connection": "close"})
 
 
-# The addresses below `/v1/clusters`: what `gitops.server.api` answers, as HTTP.
+# The routes below `/v1/clusters`: the answers of `gitops.server.api` over HTTP.
 #
 #     /v1/clusters/CLUSTER/events    JSON Lines, or server-sent events for a reader that accepts `text/event-stream`
 #     /v1/clusters/CLUSTER/...       JSON documents
 #
-# A stream gives what is recorded, and then what happens during `wait` seconds, as far as the time of a connection permits. Its
-# reader comes back with the `seq` of its last item, as browsers do by themselves. Beyond a number of streams that wait at once,
-# a further one does not wait.
-# Source of server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+# A stream sends the recorded items, then new items during `wait` seconds, limited by the duration of a connection. Its
+# reader reconnects with the `seq` of its last item, as browsers do automatically. The number of waiting streams is
+# limited; a further stream does not wait. Source of server-sent events:
+# https://html.spec.whatwg.org/multipage/server-sent-events.html.
 
 _MOST = 64 * 1024
 _SHORTEST_S, _LONGEST_S, _SLICE_S = 1.0, 10.0, 0.5
-# Each stream that waits keeps a thread, of which webhooks need some.
+# Each waiting stream occupies a thread, and webhooks need some as well.
 _WAITING = 16
 _SSE, _LINES = "text/event-stream", "application/x-ndjson"
 _CLOSE = {"connection": "close", "cache-control": "no-store"}
@@ -244,7 +245,7 @@ _CLOSE = {"connection": "close", "cache-control": "no-store"}
 def api_routes(
     api: ClusterApi, context: ServerContext, *, longest_s: float, stopping: Callable[[], bool]
 ) -> list[Route]:
-    """Return the addresses; a stream lasts at most `longest_s` seconds, and ends when the server is `stopping`."""
+    """Return the routes. A stream lasts at most `longest_s` seconds, and ends when the server is `stopping`."""
     places = threading.BoundedSemaphore(_WAITING)
 
     def pieces(stream: EventStream, items: tuple[StreamItem, ...], kind: str, wait: float) -> Iterator[str]:
@@ -281,7 +282,7 @@ def api_routes(
 
 
 async def _asked(request: Request) -> ApiRequest | None:
-    """Return a request as the interface reads it; None if its body is too large."""
+    """Convert an HTTP request to a request of the API; None if its body is too large."""
     body = await read_body(request, _MOST)
     if body is None:
         return None
@@ -294,7 +295,7 @@ async def _asked(request: Request) -> ApiRequest | None:
 def _pieces(
     stream: EventStream, items: tuple[StreamItem, ...], kind: str, end: float, stopping: Callable[[], bool]
 ) -> Iterator[str]:
-    """Yield the items of a stream until its time is over or the server stops.
+    """Yield a stream's items until its time is over or the server stops.
 
     Raises GitopsError if the ledger cannot be read.
     """

@@ -1,15 +1,15 @@
-"""The queue of a server: the events that are not handled yet, in one SQLite file that survives a crash of the process.
+"""The queue of a server: unhandled events in one SQLite file that survives a crash of the process.
 
-1. `enqueue` returns when the event is on disk. A repeated delivery is recognised by its marks and changes nothing,
-   except that a failed event is retried, which is why people repeat a delivery.
-2. Of several waiting events with one subject only the newest is kept, at the position of the first.
-3. `take` returns one event of a repository at a time, the oldest that is due. The attempt is counted before, so that an
-   event which kills the process cannot do so without end.
-4. An event that was being handled when the process died waits again when the queue is opened. So an event is handled at
-   least once, and its handler must be able to repeat it.
-5. One process owns a queue, by the lock of a file beside it; it may use it from several threads.
+1. `enqueue` returns when the event is on disk. A repeated delivery is recognised by its marks and has no effect, except
+   that a failed event is retried, because that is why people repeat a delivery.
+2. If several waiting events have the same subject, only the newest is kept, at the position of the first.
+3. `take` returns the oldest due event, and only one event per repository at a time. It counts the attempt first, so
+   that an event that crashes the process is not retried endlessly.
+4. An event that was being handled when the process crashed becomes pending again when the queue is opened. So events
+   are handled at least once, and handlers must be idempotent.
+5. One process owns a queue, through a lock file next to it, and can use it from several threads.
 
-Times are whole milliseconds since 1970.
+Times are integers in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from gitops.forge import events
 from gitops.forge.events import Event
 from gitops.forge.port import Account
 
-# The file of a queue: an SQLite database with a write-ahead log and one owner. A change is on disk as a whole, or not at all.
+# The file of a queue: an SQLite database with a write-ahead log and one owner. Changes to it are atomic and durable.
 #
 # Sources: https://www.sqlite.org/wal.html, https://www.sqlite.org/lang_transaction.html.
 
 APPLICATION, VERSION = 0x67697471, 1
-"""What marks a file as a queue (`PRAGMA application_id`), and the version of its tables (`PRAGMA user_version`)."""
+"""Application id that marks a file as a queue (`PRAGMA application_id`), and version of its tables (`PRAGMA user_version`)."""
 
 _TABLES = """
 CREATE TABLE event (
@@ -79,9 +79,9 @@ Connection = sqlite3.Connection
 
 
 class Database:
-    """See the module. All threads share one connection, one at a time.
+    """The SQLite file of the queue. Threads take turns on one connection.
 
-    Raises GitopsError `queue_unusable` wherever the file cannot be read or written.
+    Raises GitopsError `queue_unusable` whenever the file cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class Database:
         Raises GitopsError `queue_in_use` if another process owns it.
         """
         try:
-            # Events hold comments of people, which other users of the machine must not read.
+            # Events contain people's comments, which other users of the machine must not read.
             self._owner = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +116,7 @@ class Database:
         self._connect(create=False)
 
     def close(self) -> None:
-        """Close the file, and end all waiting; nothing can be done with it any more."""
+        """Close the file and wake all waiters. The object cannot be used afterwards."""
         with self._changed:
             if self._connection is not None:
                 self._connection.close()
@@ -128,13 +128,16 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that reads."""
+        """Open a read transaction."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
     def writing(self, *, wakes: bool = True) -> Iterator[Connection]:
-        """A transaction that writes, on disk when the block has ended, or not at all. With `wakes` it ends all waiting."""
+        """Open a write transaction. After the block it is durable; after an error it is rolled back.
+
+        `wakes` wakes all waiters.
+        """
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
         if wakes:
@@ -142,23 +145,26 @@ class Database:
 
     @property
     def changes(self) -> int:
-        """A counter for `wait`, to be read before looking for work: it grows with each change that ends waiting."""
+        """Return a counter for `wait` that grows with each change that wakes waiters.
+
+        Read it before looking for work.
+        """
         with self._changed:
             return self._changes
 
     def wait(self, seen: int, longest: timedelta) -> None:
-        """Wait until `changes` is not `seen`, but not longer than `longest`."""
+        """Wait until `changes` differs from `seen`, for at most `longest`."""
         with self._changed:
             self._changed.wait_for(lambda: self._changes != seen, longest.total_seconds())
 
     def wake(self) -> None:
-        """End all waiting."""
+        """Wake all waiters."""
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
 
     def unusable(self, why: str, *, fix: str | None = None) -> GitopsError:
-        """Return the error that says why the file cannot be used."""
+        """Return an error with the reason why the file cannot be used."""
         return GitopsError(Code.QUEUE_UNUSABLE, f"the queue {self.path}: {why}", path=str(self.path), fix=fix)
 
     @contextmanager
@@ -180,7 +186,7 @@ class Database:
 
     def _connect(self, *, create: bool) -> None:
         try:
-            # Autocommit: `_transaction` begins and ends every transaction.
+            # Autocommit, because `_transaction` begins and ends every transaction.
             self._connection = connection = sqlite3.connect(
                 self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
@@ -190,7 +196,7 @@ class Database:
                 newer = f"it has version {version}; this release reads version {VERSION}"
                 raise self.unusable(newer if application == APPLICATION else "it is not a queue")
             connection.execute("PRAGMA journal_mode = WAL")
-            # What was accepted survives a power loss as well.
+            # Accepted events survive even a power loss.
             connection.execute("PRAGMA synchronous = FULL")
             if made:
                 marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
@@ -208,13 +214,14 @@ class Database:
         return int(value)
 
 
-# Forges offer to deliver again what is some days old: https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks
+# Forges offer to redeliver events that are several days old:
+# https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks
 _REMEMBERED = timedelta(days=14)
 _MAX_REASON = 500
 
 
 class EventState(StrEnum):
-    """The state of an event in the queue. An event that is done is removed."""
+    """The state of a queued event. Finished events are removed."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -222,9 +229,9 @@ class EventState(StrEnum):
 
 
 class EnqueueResult(StrEnum):
-    """Result of `enqueue`. MERGED: merged into a waiting event. KNOWN: from an earlier delivery.
+    """Result of `enqueue`. MERGED: merged into a waiting event. KNOWN: already delivered earlier.
 
-    RETRIED: retried after it was given up.
+    RETRIED: retried after the server had given up on it.
     """
 
     QUEUED = "queued"
@@ -235,9 +242,9 @@ class EnqueueResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """An event to handle: `document` is in the form of `gitops.server.queue`, `attempts` counts this attempt as well.
+    """An event to handle. `document` is in the form of `gitops.server.queue`; `attempts` includes this attempt.
 
-    `waited` is how many seconds it could have been handled, and was not.
+    `waited` is the time in seconds since the event became due.
     """
 
     number: int
@@ -249,7 +256,7 @@ class QueuedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ListedEvent:
-    """An event in a listing; `reason` is why its last attempt failed."""
+    """An event in a listing; `reason` is the reason why its last attempt failed."""
 
     number: int
     repository: str
@@ -262,9 +269,9 @@ class ListedEvent:
 
 
 class EventQueue(Database):
-    """See the module. Raises GitopsError `queue_unusable` wherever the file cannot be read or written.
+    """The queue of a server. All methods raise GitopsError `queue_unusable` if the file cannot be read or written.
 
-    `open_shared` is enough to list events, and to retry and remove some, whether or not a server owns the queue.
+    `open_shared` is enough to list, retry and remove events, whether or not a server owns the queue.
     """
 
     def __init__(
@@ -272,13 +279,15 @@ class EventQueue(Database):
     ) -> None:
         """Create a queue with at most `most` waiting events.
 
-        An event with `attempts` unfinished attempts is given up on opening.
+        On opening, events with `attempts` unfinished attempts are marked as given up.
         """
         super().__init__(path)
         self._clock, self._most, self._attempts, self._faults = clock, most, attempts, faults or NoFaults()
 
     def open_owned(self) -> None:
-        """Open the queue as its owner, and create it if it is missing; events that were being handled wait again.
+        """Open the queue as its owner, and create it if it is missing.
+
+        Events that were being handled become pending again.
 
         Raises GitopsError `queue_in_use` if another process owns it.
         """
@@ -293,7 +302,7 @@ class EventQueue(Database):
                 _wait_again(database, number, self._now(), "the process ended while it handled this event")
 
     def enqueue(self, repository: str, event: Event, marks: Sequence[str] = ()) -> EnqueueResult:
-        """Add an event of a repository; `marks` identify its delivery, empty for an event without one.
+        """Add an event of a repository. `marks` identify its delivery; empty if the event was not delivered.
 
         Raises GitopsError `queue_full`.
         """
@@ -336,7 +345,7 @@ class EventQueue(Database):
         return EnqueueResult.QUEUED if waits is None else EnqueueResult.MERGED
 
     def take(self) -> QueuedEvent | None:
-        """Return the oldest due event of a repository without a running event; None if there is none."""
+        """Return the oldest due event of a repository that has no running event; None if there is none."""
         with self.writing(wakes=False) as database:
             now = self._now()
             found = database.execute(
@@ -351,7 +360,7 @@ class EventQueue(Database):
             return QueuedEvent(number, repository, document, attempts + 1, (now - due) / 1000)
 
     def finish(self, event: QueuedEvent) -> None:
-        """Remove an event that is done, and an earlier one with the same subject that was given up."""
+        """Remove a finished event, and an earlier event with the same subject that was given up."""
         with self.writing() as database:
             database.execute(
                 "DELETE FROM event WHERE state = 'failed' AND (repository, subject) IN"
@@ -367,7 +376,7 @@ class EventQueue(Database):
                 _wait_again(database, event.number, self._now() + _milliseconds(by), reason)
 
     def give_up(self, event: QueuedEvent, reason: str) -> None:
-        """Mark a failed event as given up, until a person decides about it."""
+        """Mark a failed event as given up, so that a person decides what to do with it."""
         with self.writing() as database:
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE number = ? AND state = 'running'",
@@ -375,14 +384,14 @@ class EventQueue(Database):
             )
 
     def release(self, event: QueuedEvent) -> None:
-        """Return an event to the queue as if it had not been taken, because its handling was stopped."""
+        """Return an event to the queue as if it had never been taken, because its handling was stopped."""
         with self.writing() as database:
             if _state_of(database, event.number) is EventState.RUNNING:
                 database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (event.number,))
                 _wait_again(database, event.number, self._now(), "")
 
     def wait(self, seen: int, longest: timedelta) -> None:
-        """Wait until `changes` is not `seen`, or the next event is due, but not longer than `longest`."""
+        """Wait until `changes` differs from `seen` or the next event is due, for at most `longest`."""
         with self.reading() as database:
             (due,) = database.execute(
                 "SELECT min(due) FROM event WHERE state = 'waiting'"
@@ -392,7 +401,7 @@ class EventQueue(Database):
         super().wait(seen, left)
 
     def listed(self) -> tuple[ListedEvent, ...]:
-        """Return all events that are not done, oldest first."""
+        """Return all unfinished events, oldest first."""
         with self.reading() as database:
             rows = database.execute(
                 "SELECT number, repository, subject, state, attempts, received, due, reason FROM event ORDER BY number"
@@ -441,7 +450,7 @@ def _retry(database: Connection, number: int, now: int) -> None:
 
 
 def _wait_again(database: Connection, number: int, due: int, reason: str) -> None:
-    """Return an event to the queue, unless a newer one with its subject is waiting, which replaces it."""
+    """Make an event pending again, unless a newer event with the same subject is waiting and replaces it."""
     newer = database.execute(
         "SELECT 1 FROM event AS newer JOIN event AS it USING (repository, subject)"
         " WHERE it.number = ? AND newer.state = 'waiting' AND newer.number <> it.number",
@@ -459,9 +468,9 @@ def _milliseconds(span: timedelta) -> int:
     return span // timedelta(milliseconds=1)
 
 
-# Events as the queue keeps them: one JSON document each, with its version, read as strictly as anything else on disk.
+# Stored events: each is a versioned JSON document, which is read as strictly as any other file.
 #
-# A queue outlives the program that wrote it. What another release wrote in another form is refused, never guessed.
+# A queue outlives the program that wrote it. An unknown format of a different release is refused, never guessed.
 
 
 def _pair(value: Any) -> tuple[str, str]:
@@ -496,7 +505,9 @@ write_event = EVENT.write
 
 
 def event_subject(event: events.Event) -> str:
-    """Return the subject of an event. Of two waiting events with one subject, the newer one covers the older one.
+    """Return the subject of an event.
+
+    Of two pending events with the same subject, the newer one replaces the older one.
 
     A review has a different subject from its request, because only a review is attested. A push is its own subject: the
     pusher determines who may approve, so no push may be lost.

@@ -1,8 +1,11 @@
-"""Runs a whole server: the queue, the listener and the workers, which start and stop in this order.
+"""Runs a complete server: the queue, the listener and the workers, started and stopped in this order.
 
-1. Open the queue: an event that was being handled when a process died waits again. 2. Accept connections. 3. Only then start the
-workers. 4. To stop, accept no more connections. 5. Stop the workers, and release the events that do not end in time. 6. Close the
-queue last.
+1. Open the queue: an event that was being handled when a process crashed becomes pending again.
+2. Accept connections.
+3. Only then start the workers.
+4. To stop, accept no more connections.
+5. Stop the workers, and release events that do not finish in time.
+6. Close the queue last.
 """
 
 from __future__ import annotations
@@ -27,40 +30,45 @@ from gitops.server.http import ListenAddress, Listener, api_routes, make_app
 from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
 from gitops.server.shared import ServerContext
 
-# The threads of a server: workers, which handle the events of the queue, and timers, which add events.
+# The threads of a server: workers handle the events in the queue, and timers add events.
 #
-# 1. A worker handles one event after another. The queue makes sure that no two of one repository are handled at once.
-# 2. An event that fails for a temporary reason (a remote that does not answer, a conflict, a defect of the program) is retried
-#    with growing pauses, a bounded number of times. Any other failure is final. What is given up stays in the queue with its
-#    reason, until a person decides about it.
-# 3. What a handler reports is not a failure: a plan with errors is reported to the people of its change request.
-# 4. When the server stops, no event is taken. A running event has some time to end, and is released if it takes longer: it is
-#    handled again at the next start, as after a crash. Handlers can be repeated.
+# 1. A worker handles one event after another. The queue ensures that it never hands out two events of one repository at
+#    the same time.
+# 2. An event that fails for a temporary reason (an unresponsive remote, a conflict, a bug in the program) is retried a
+#    limited number of times, with growing pauses. Any other failure is final. Failed events remain in the queue with
+#    their reason until a person decides about them.
+# 3. A problem that a handler reports is not a failure: a plan with errors is reported to the people of its change
+#    request.
+# 4. When the server stops, no more events are taken. A running event has some time to finish. If it takes longer, it is
+#    released and handled again at the next start, as after a crash. Handlers are idempotent.
 
 EventHandler = Callable[[str, Event], Iterator[LogLine]]
-"""Handles an event of a repository, named as in the queue. Raises any error that ended it."""
+"""Handles an event of a repository, given by its name in the queue. Raises the error that ended the handling."""
 
 _LOOK_AGAIN = timedelta(seconds=2)
-"""How long a worker without work waits before it reads the file again, which another process may change."""
+"""How long an idle worker waits before it reads the file again, which another process can change."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Number of attempts for an event, and the pauses between them: doubled from the first to the longest."""
+    """Number of attempts for an event, and the pause before each.
+
+    The pause doubles, from the first up to the longest.
+    """
 
     attempts: int = 8
     first: timedelta = timedelta(seconds=10)
     longest: timedelta = timedelta(minutes=15)
 
     def pause(self, attempts: int) -> timedelta | None:
-        """Return the pause after a number of attempts; None if there is no further attempt."""
+        """Return the pause after a number of attempts; None if there are no more attempts."""
         if attempts >= self.attempts:
             return None
         return min(self.longest, self.first * (1 << min(attempts - 1, 32)))
 
 
 class WorkerPool:
-    """Workers and timers on one queue."""
+    """Workers and timers that share a queue."""
 
     def __init__(
         self, queue: EventQueue, handle: EventHandler, context: ServerContext, retry: RetryPolicy | None = None
@@ -77,16 +85,15 @@ class WorkerPool:
     ) -> None:
         """Start workers and timers.
 
-        The timers add a timer event for each repository `every` time, and a tick `tick_every` time.
-
-        None for no such events.
+        For each repository, the timers add a timer event every `every`, and a tick every `tick_every`. None turns these
+        events off.
         """
         wanted: list[tuple[str, Callable[[], None]]] = [(f"worker-{n + 1}", self._work) for n in range(workers)]
         if every is not None:
             wanted.append(("timer", partial(self._repeat, repositories, TimerEvent(), every)))
         if tick_every is not None:
             wanted.append(("ticker", partial(self._repeat, repositories, TickEvent(), tick_every)))
-        # Daemons: a thread that does not end in time must not keep the process alive.
+        # Daemon threads, so that a thread that does not end in time cannot keep the process alive.
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in wanted]
         for thread in self._threads:
             thread.start()
@@ -97,7 +104,7 @@ class WorkerPool:
         return all(thread.is_alive() for thread in self._threads)
 
     def stop(self, grace: timedelta) -> bool:
-        """Accept no more events, and wait for running ones, at most `grace`. Returns whether all have ended."""
+        """Stop taking events, and wait at most `grace` for running ones. Returns whether all have finished."""
         self._stop.set()
         self._queue.wake()
         end = time.monotonic() + grace.total_seconds()
@@ -176,7 +183,7 @@ class WorkerPool:
             self._log(queued, f"given up after {count(queued.attempts, 'attempt')}", logging.ERROR)
 
     def _record(self, outcome: str, change: Callable[[], None]) -> None:
-        """Record the result of an event, and try again until that succeeds, so that no result is lost."""
+        """Record an event's result, retrying until this succeeds, so that no result is lost."""
         while True:
             try:
                 change()
@@ -189,7 +196,10 @@ class WorkerPool:
                 return
 
     def _repeat(self, repositories: Sequence[str], event: Event, every: timedelta) -> None:
-        """Add the first events at once, because the sweep finds changes missed while the server was down."""
+        """Add an event for each repository now and then every `every`.
+
+        The first sweep finds changes missed while the server was down.
+        """
         while not self._stop.is_set():
             for repository in repositories:
                 try:
@@ -202,16 +212,16 @@ class WorkerPool:
         self._context.log(f"{queued.repository} #{queued.number}: {text}", level)
 
 
-# What is left of the time of a connection when a stream ends in good order.
+# The time reserved for closing a connection after its stream ends normally.
 _LAST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Settings of a server. `formats` are by kind of forge, `repositories` the names of the served ones in the queue.
+    """Settings of a server. `formats` are by kind of forge; `repositories` are the names in the queue.
 
-    `every` is the time between two timer events, `tick_every` that between two ticks of strategies, None for none; `grace` is the
-    time in which running events may end.
+    `every` is the time between two timer events, and `tick_every` between two strategy ticks; None for no such events.
+    `grace` is the time that running events have to finish.
     """
 
     address: ListenAddress
@@ -227,7 +237,7 @@ class ServerSettings:
 
 
 class Server:
-    """A server, as described at the module."""
+    """The whole server, as described in the module docstring."""
 
     def __init__(
         self,
@@ -240,7 +250,7 @@ class Server:
     ) -> None:
         """Create a server without opening anything. `ready` is called with the address once connections are accepted.
 
-        Without an `api`, programs cannot send requests.
+        Without `api`, programs cannot send requests.
         """
         self._queue, self._settings, self._context, self._ready = queue, settings, context, ready
         self._workers = WorkerPool(queue, handle, context, settings.retry)
@@ -271,7 +281,7 @@ class Server:
             self._queue.close()
 
     def stop(self) -> None:
-        """End `run`; may be called from any thread, and from a signal handler."""
+        """End `run`. Can be called from any thread, and from a signal handler."""
         self._listener.stop()
 
     def _start(self, address: ListenAddress) -> None:

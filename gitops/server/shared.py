@@ -1,4 +1,4 @@
-"""Shared parts of a server: clock, metrics, log, and the stop signal."""
+"""Shared parts of a server: clock, metrics, log and stop signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gitops.core.redact import Redactor
 from gitops.render.characters import visible
 from gitops.server.queue import EventState
 
-# Numbers since the start of the process, in the text format of Prometheus.
+# Metrics since the start of the process, in the Prometheus text format.
 #
 # Source: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format.
 
@@ -40,7 +40,7 @@ _BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 class Metrics:
-    """Counters of deliveries and events, and how long events take; nothing else. Thread-safe."""
+    """Counters of deliveries and events, and durations of events. Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -49,12 +49,12 @@ class Metrics:
         self._sums = dict.fromkeys(_TIMED, 0.0)
 
     def count(self, name: str, value: str) -> None:
-        """Count one of `deliveries`, `tokens` or `events`, by a value from a small set."""
+        """Increment `deliveries`, `tokens` or `events`, labelled with one of a few values."""
         with self._guard:
             self._found[name, value] += 1
 
     def time(self, name: str, seconds: float) -> None:
-        """Record one of `waits` or `runs`. A clock that was set back gives 0."""
+        """Record a duration of `waits` or `runs`. If the clock was set back, 0 is recorded."""
         seconds = max(0.0, seconds)
         with self._guard:
             self._times[name][bisect_left(_BOUNDS, seconds)] += 1
@@ -81,7 +81,7 @@ class Metrics:
 
 
 class StopSignal(threading.Event):
-    """Signals that the server stops, and ends every wait."""
+    """Signals that the server stops, and interrupts every wait."""
 
     def pause(self, seconds: float) -> None:
         """Wait between two attempts of a forge client. Raises RemoteError `forge_unavailable` when the server stops."""
@@ -91,7 +91,7 @@ class StopSignal(threading.Event):
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """See the module. `logger` takes lines from any thread."""
+    """Clock, metrics, log and stop signal of a server. `logger` takes lines from any thread."""
 
     clock: Clock
     logger: logging.Logger
@@ -101,7 +101,7 @@ class ServerContext:
     faults: Faults = field(default_factory=NoFaults)
 
     def safe(self, text: str) -> str:
-        """Return a text without secrets and control characters, which may be shown and stored."""
+        """Remove secrets and control characters from a text, so that it can be shown and stored."""
         return visible(self.redact(text))
 
     def log(self, text: str, level: int = logging.INFO) -> None:
@@ -113,10 +113,10 @@ _LOGGED_A_MINUTE = 30
 
 
 class RefusalLog:
-    """Logs refusals, up to a number per minute and then their count, so that strangers cannot fill a disk."""
+    """Logs a limited number of refusals per minute, then only their count, so that strangers cannot fill the disk."""
 
     def __init__(self, context: ServerContext, what: str) -> None:
-        """Create the log; `what` are the refused things, in the plural."""
+        """Create the log. `what` is a plural noun for the refused requests."""
         self._context, self._what, self._guard = context, what, threading.Lock()
         self._minute, self._count = 0, 0
 
