@@ -1,1 +1,1 @@
-"""The bot: reacts to pushes. It plans change requests, applies merges, guards the repository, and reports."""
+"""The bot: reacts to pushes, plans change requests, applies merges, guards the repository and reports."""

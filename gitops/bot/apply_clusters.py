@@ -1,17 +1,17 @@
 """Applies: brings a cluster to the newest commit of its target branch, regardless of the commit in an event.
 
 1. Read the ledger position and the branch, and choose the next merge: see `gitops.cluster.changesets.queue`.
-2. Find the change requests that its commits merged, and their authors. If the trust rules ask for the forge's own
+2. Find the change requests that its commits merged, and their authors. If the trust rules require the forge's own
    verdict, check it for each of these commits.
 3. Import the cluster if it has no ledger. If its declared location differs from the recorded one, see
    `gitops.repository.apply`.
 4. Apply. The first push is the entry with its intents: a rejected push ends the run before any side effect.
 5. Set the status, record the deployment, write the comments.
-6. Repeat while merges wait: the branch may have moved, and another run may have found the lock held, and ended.
-7. Plan the other open requests again.
+6. Repeat while merges wait: the branch may have moved, and another run may have ended because this one held the lock.
+7. Re-plan the other open requests.
 
-Events get lost, repeated and delayed. None of that matters, because only the ledger and the branch determine the
-applied revision.
+Events get lost, repeated and delayed. This doesn't matter, because the applied revision depends only on the ledger and
+the branch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """Result of a step: the new location of the cluster, and `refused` if it was not planned.
+    """Result of a step: the cluster's new location, and `refused` if planning was refused.
 
     The location is None if no further step may follow. `drifted` means that drift blocks it, or that it settled drift.
     """
@@ -79,13 +79,13 @@ def apply_cluster(
     asked: bool = False,
     again: str | None = None,
 ) -> Iterator[LogLine]:
-    """Apply the waiting merges of a cluster's branch, including those that arrive during the run.
+    """Apply all waiting merges of a cluster's branch, including merges that arrive during the run.
 
-    Without any, apply the rest.
+    If no merge is waiting, apply what remains unapplied.
 
-    An interrupt prevents further merges. `push` is the event's push; `notes` are lines for the comment about how this
-    run was started. `asked` means that a person requested the run, so that a merge with a failed changeset is retried.
-    `again` is such a merge to begin with.
+    After an interrupt, no further merges are applied. `push` is the event's push; `notes` are lines for the comment
+    about how this run was started. `asked` means that a person requested the run, so a merge with a failed changeset is
+    retried. `again` is such a merge, which comes first.
     """
     drifted = yield from _apply_waiting(context, rule, push, notes, asked=asked, again=again)
     if drifted:
@@ -144,7 +144,7 @@ def _apply_waiting(
 
 
 def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -> LogLine:
-    """Explain what to do about a failed merge, which an event does not repeat."""
+    """Explain what to do about a failed merge. Events don't retry it."""
     merge = failed.source.merge_commit or ""
     way = retry_command(context, rule, failed)
     text = (
@@ -154,9 +154,9 @@ def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -
 
 
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    """Plan the open requests of a cluster again after an apply, which may have changed their effects.
+    """Re-plan a cluster's open requests after an apply, which may have changed their effects.
 
-    Their plans do not change the result of the run.
+    These plans don't affect the result of the run.
     """
     if context.bot.cancel.requested:
         return
@@ -167,14 +167,14 @@ def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[Log
 
 
 def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    """Apply again if a merged change waits for an approval, or a debt for its countersignature."""
+    """Apply again if a merged change waits for an approval, or a debt waits for its countersignature."""
     view = context.repository.ledger(rule).view()
     head, position = context.repository.head_of(rule.ref), context.position(rule)
     if view.state is None or head is None:
         return
     new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
     moves = context.repository.scope_waits(rule, position, context.config)
-    # What waits is not read from statuses: a refresh sets them to what it observed.
+    # Waiting changes are not read from statuses, because a refresh resets those to the observed state.
     if not position.converged or view.state.debts or new_rules or moves:
         yield from apply_cluster(context, rule, asked=True)
 
@@ -186,13 +186,13 @@ def _apply_step(
     commit = step.commit
     subject = comment_subject(rule, 0, commit, commit)
     try:
-        # Read again: the origins depend on what is applied, and another run may have applied since the event was read.
+        # Read again: another run may have applied since the event was read, which changes the origins.
         context.refresh(rule)
         position, store = context.position(rule), context.store
         applied = position.applied
-        # Those of the branch that are not applied yet, newest first; before the first apply the newest alone.
+        # The unapplied commits of the branch, newest first; only the newest one before the first apply.
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
-        # Another cluster of the branch may have moved it: its requests hear nothing of this one.
+        # Another cluster of the branch may have advanced it, whose requests get no report about this cluster.
         merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
         if merged.pending:
             yield LogLine(f"apply of {rule.name}: no change request gets a report: {merged.pending}")
@@ -203,7 +203,7 @@ def _apply_step(
         if missing:
             yield from _report_refused(context, subject, "apply", missing)
             return _Applied(rule, refused=True)
-        # The forge is asked before the lock is taken.
+        # Query the forge before taking the lock.
         known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         if not applied:
             started = import_cluster(context.workspace_at(rule, commit, known, in_place=True))
@@ -216,7 +216,7 @@ def _apply_step(
             position = context.position(rule)
             known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
-        # Not `applied`: after a run that failed the ledger names the very merge that is tried again.
+        # Not `applied`, because after a failed run the ledger already contains the merge that is retried.
         previous = applied_last(context, rule)
         source = ChangesetSource(rule.branch, commit, previous, subject.request or None, context.bot.actor)
         facts = ChangesetFacts(source, covers=step.covers)
@@ -249,9 +249,10 @@ def _requests_of_step(
     step: QueuedStep,
     merged: Sequence[ChangeRequest],
 ) -> tuple[tuple[ChangeRequest, ...], tuple[ChangeRequest, ...]]:
-    """Return the requests of earlier commits that still wait, and those that a step is reported to."""
+    """Return the requests of earlier commits that still wait, and the requests to which a step is reported."""
     waiting, commit = _waiting_requests(context, rule, position), step.commit
-    # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
+    # Requests of earlier commits already have a report. It is replaced only when none of their changes is waiting any
+    # longer.
     own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
     others = tuple(r for r in {r.number: r for r in (*waiting, *merged)}.values() if r not in own)
     earlier = others if own or position.applied != commit else tuple(r for r in others if r.merged_as != commit)
@@ -259,7 +260,7 @@ def _requests_of_step(
 
 
 def _waiting_requests(context: EventContext, rule: ClusterRule, position: LedgerPosition) -> tuple[ChangeRequest, ...]:
-    """Return the merged requests with unapplied changes: the one of the newest merge, and those whose changes wait.
+    """Return the merged requests with unapplied changes: that of the newest merge, and those whose changes are waiting.
 
     A request that is labelled as applied keeps its report, because the waiting changes belong to an earlier one.
     """
@@ -278,11 +279,10 @@ def _carry_out(
     known: KnownOrigins,
     facts: ChangesetFacts,
 ) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
-    """Apply a commit, after a change of the cluster's location.
+    """Apply a commit, after changing the cluster's location if needed.
 
-    Raises GitopsError `pushers_pending`, and like `workspace_at`.
-
-    Returns the outcome, the plan of the changes that still wait for approval, and the new location of the cluster.
+    Returns the outcome, the plan of the changes that still wait for approval, and the cluster's new location. Raises
+    GitopsError `pushers_pending`, and the errors of `workspace_at`.
     """
     declared = partial(context.workspace_at, rule, commit, known)
     moved = move_cluster(context.repository, rule, position, context.config, declared)
@@ -306,7 +306,7 @@ def _carry_out(
     outcome = governed_apply(moved, apply_rest)
     if moved.rule is None or not waits:
         return outcome, None, moved.rule
-    # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
+    # The plan of the remaining changes differs from the partly applied one, and this plan is the one to approve.
     workspace = context.workspace_at(moved.rule, commit, known)
     unknown = _unknown_authors(workspace, outcome)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *unknown)), plan(workspace), moved.rule
@@ -323,7 +323,7 @@ def _did_nothing(outcome: ApplyOutcome) -> bool:
 
 
 def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics:
-    """Yield warnings about waiting changes with unknown authors, before a person approves them in vain."""
+    """Return warnings about waiting changes with unknown authors, so that people don't approve them in vain."""
     found, known = Diagnostics(), {(problem.code, problem.path) for problem in outcome.diagnostics}
     for change in outcome.changes:
         waits = change.reason is Reason.APPROVAL_REQUIRED and workspace.governance is not None
@@ -337,13 +337,13 @@ def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics
 def _missing_verdict(
     context: EventContext, rule: ClusterRule, position: LedgerPosition, commit: Commit
 ) -> tuple[Diagnostic, ...]:
-    """Explain why a commit that changes the cluster may not be applied.
+    """Explain why a commit that changes the cluster must not be applied.
 
-    Only if the trust rules require the forge's own verdict.
+    Only used if the trust rules require the forge's own verdict.
     """
     if not position.needs_forge_verdict or not commit_changes(context.repository, rule, commit):
         return ()
-    # A request onto another branch was reviewed under the rules of that branch.
+    # A request to another branch was reviewed under the rules of that branch.
     merged = requests_merged_by(context.forge, rule, [commit.id])
     if any(context.forge.review_decision(r.number) is ReviewDecision.APPROVED for r in merged.requests):
         return ()
@@ -357,7 +357,7 @@ def _missing_verdict(
 def _report_refused(
     context: EventContext, subject: CommentSubject, command: str, problems: tuple[Diagnostic, ...]
 ) -> Generator[LogLine, None, bool]:
-    """Report a run that could not start. Return whether a different run is active, which is not a failure."""
+    """Report a run that could not start. Returns whether the reason is another active run, which is not a failure."""
     held = _lock_held(problems)
     if held is not None:
         yield held
@@ -380,10 +380,10 @@ def _report_applied(
     notes: tuple[str, ...],
     found: tuple[str, ...],
 ) -> Iterator[LogLine]:
-    """Report the result of an apply to the merged `requests`, with the plan `left` if changes wait for approvals.
+    """Report an apply's result to the merged `requests`, with the plan `left` if changes wait for approvals.
 
-    `before` is the plan of the changes that waited already, `notes` describe how it started, and `found` its
-    observations.
+    `before` is the plan of the changes that were already waiting, `notes` describe how the apply was started, and
+    `found` are its observations.
     """
     done = outcome.ok and outcome.converged
     subjects = [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
@@ -394,20 +394,20 @@ def _report_applied(
     unusual = [changeset_outcome(r) for r in outcome.changesets if r.state is not ChangesetState.FINALIZED]
     for note in (*found, *unusual):
         yield LogLine(f"apply of {subject.cluster}: {note}")
-    # A request may touch several clusters: it is applied when it is applied to all of them.
-    # What waits since an earlier merge is not theirs.
+    # A request can touch several clusters, and counts as applied when it is applied to all of them. Changes waiting
+    # since an earlier merge don't belong to it.
     own_done = done or (left is not None and left.plan is not None and {c.address for c in left.plan.changes} == waited)
     everywhere = own_done and not _fails_elsewhere(context, subject)
     labels = {_APPLIED: everywhere, _WAITING: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
         yield from set_labels(context, request.number, request.labels, labels)
-    # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
+    # Only the end is recorded, because at the start it is not known whether this run will get the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
 
 
 def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:
-    """Return whether the apply of the same commit to a different cluster has failed, or waits."""
+    """Return whether applying the same commit to a different cluster failed or is waiting."""
     if not (context.clusters[1:] and subject.request):
         return False
     own, bad = status_context("apply", subject.cluster), (CheckState.FAILURE, CheckState.ERROR)
@@ -422,21 +422,24 @@ def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:
 
 
 def _lock_held(problems: Sequence[Diagnostic]) -> LogLine | None:
-    """Return the line to log if the only error is a lock, because the run that has it applies up to the newest commit."""
+    """Return the line to log if the only error is a held lock, because the run that holds it applies up to the newest commit."""
     errors = [d for d in problems if d.severity == "error"]
     if [d.code for d in errors] != [Code.STATE_LOCK_HELD]:
         return None
     return LogLine(f"already running: {errors[0].message}", RunResult.DONE)
 
 
-# -- the merge that comes next -----------------------------------------------------------------------------------------
+# -- the next merge ----------------------------------------------------------------------------------------------------
 #
-# What a run of the bot reads to find the merge that it applies next; the decision is that of `cluster.changesets.queue`.
+# Data that a bot run reads to find the merge to apply next. `cluster.changesets.queue` decides.
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The commits of a branch that are not applied, up to its `head`, the oldest first; they were tried up to one of `tried`."""
+    """The unapplied commits of a branch up to its `head`, oldest first.
+
+    Commits up to one in `tried` were already attempted.
+    """
 
     line: tuple[WaitingCommit, ...]
     tried: frozenset[str]
@@ -444,13 +447,13 @@ class Queue:
     applied: str | None
 
     def up_to(self, merge: str) -> QueuedStep:
-        """Return the step that brings in a merge, whether it was tried or not, with everything before it."""
+        """Return the step that applies a merge and all earlier ones, whether or not it was tried."""
         ids = [each.id for each in self.line]
         return whole_line(self.line[: ids.index(merge) + 1] if merge in ids else (), merge)
 
 
 def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
-    """Return the waiting work on the branch of a cluster, whose newest commit is `head`. Raises GitopsError."""
+    """Return the unapplied work on a cluster's branch, whose newest commit is `head`. Raises GitopsError."""
     store, applied = context.store, applied_last(context, rule)
     if applied is None:
         return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
@@ -463,8 +466,9 @@ def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
 def applied_last(context: EventContext, rule: ClusterRule) -> str | None:
     """Return the newest applied merge. Raises GitopsError.
 
-    The ledger records the merge of its newest intents, which are announced before their result is known. A merge whose
-    changesets all failed is not applied, and the first of them records the merge applied before.
+    The ledger records the merge of its newest intents, which are announced before their result is known. If all
+    changesets of a merge failed, the merge is not applied, and the first changeset records the previously applied
+    merge.
     """
     position, ledger = context.position(rule), context.repository.ledger(rule)
     applied = position.applied
@@ -488,13 +492,14 @@ def next_merge(
     *,
     together: bool,
 ) -> QueuedStep | None:
-    """Return the next step; None if nothing that touches the cluster is waiting. Raises GitopsError.
+    """Return the next step; None if no waiting commit touches the cluster. Raises GitopsError.
 
-    `tried` is the newest merge that this run has tried, `pushed` are the newest commits of known pushes. With
-    `together`, all waiting merges are one step.
+    `tried` is the newest merge that this run has tried; `pushed` are the newest commits of known pushes. With
+    `together`, all waiting merges form one step.
     """
     applied, store = queue.applied, context.store
-    # A branch that does not continue what is applied, or that declares the cluster elsewhere, is looked at as a whole.
+    # A branch that does not continue the applied commit, or that declares the cluster elsewhere, is treated as one
+    # step.
     together = together or context.config.apply.queue == "coalesce" or applied is None
     together = together or len(queue.line) == 1 or not store.is_ancestor(applied or "", queue.head)
     together = together or context.repository.scope_waits(rule, context.position(rule), context.config)
@@ -516,11 +521,11 @@ def next_merge(
 
 
 def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[QueuedStep, Changeset | None]:
-    """Return the step of a run without new merges, and the atomic changeset of its merge if that failed.
+    """Return the step for a run without new merges, and its merge's atomic changeset if that failed.
 
     Raises GitopsError.
 
-    An interrupted run does not count against a merge, so its changeset is not a failed one.
+    An interrupted run does not count as a failure of the merge, so its changeset is not returned.
     """
     step = whole_line(queue.line, queue.head)
     found = newest_changesets(context, rule, step.covers[-1]) if step.covers else ()
@@ -529,7 +534,7 @@ def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Q
 
 
 def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:
-    """Return the changesets of the newest attempt to bring in a merge. Raises GitopsError."""
+    """Return the changesets of the newest attempt to apply a merge. Raises GitopsError."""
     ledger = context.repository.ledger(rule)
     return newest_attempt(filter(None, map(ledger.changeset, ledger.changeset_of(commit))))
 

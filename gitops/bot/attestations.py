@@ -1,9 +1,9 @@
-"""Attestations: approvals that people give on the forge, signed by the bot so that the ledger can carry them.
+"""Attestations: approvals given on the forge, which the bot signs so that the ledger can include them.
 
 The trust rules of the ledger decide whether an attestation counts, and for which changes. This module only verifies the
-action by querying the forge again. A command must contain the digest of the current plan. A review must be the newest
-of its account, be of a commit with the same cluster folder as the head, and approve. A dismissed review does not count,
-and neither does a review by an account without permission to give commands.
+action by querying the forge again. A command must contain the digest of the current plan. A review must be its
+account's newest one, refer to a commit with the same cluster folder as the head, and approve. A dismissed review does
+not count, nor does a review by an account without permission to give commands.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": 
 
 
 def missing_permission(context: EventContext, account: Account, rules: Iterable[ClusterRule]) -> str:
-    """Explain why an account may not give commands or reviews for some clusters; empty if it may.
+    """Explain why an account cannot give commands or reviews for some clusters; empty if it can.
 
-    The forge reports the permission, and the rules in force decide; of several clusters, the strictest counts. So an
-    edit of `forge.commands` counts only once it is approved. Raises RemoteError.
+    The forge reports the permission, and the rules in force decide; for several clusters, the strictest rule applies.
+    So an edit of `forge.commands` takes effect only after its approval. Raises RemoteError.
     """
     in_force = [position.trust for position in map(context.position, rules)]
     named = [context.config.forge.commands if trust is None else trust.commands for trust in in_force]
@@ -77,7 +77,7 @@ def attest_command(
 
 
 def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:
-    """Attest the reviews of a request for every gate that is not open yet.
+    """Attest a request's reviews for every gate that is not open yet.
 
     Reviews that do not count are logged and skipped.
 
@@ -106,11 +106,11 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
         return
     workspace = context.workspace_of(rule, request)
     for review in approving_reviews(reviews, lambda commit: _has_same_folder(context, rule, commit, request.head)):
-        # In a public repository everybody may review, also people who have left.
+        # In a public repository, anyone can review, including people who have left.
         try:
             missing = missing_permission(context, review.account, (rule,))
         except GitopsError as error:
-            # One account that the forge says nothing about does not hide the reviews of the others.
+            # If the forge does not return one account, the reviews of the others still count.
             missing = f"{error.code}: {error.detail}"
         if missing:
             yield LogLine(f"review of {review.account.login}: command_refused: {missing}")
@@ -147,7 +147,10 @@ def _attest(
     grant: ForgeGrant,
     digest: str | None = None,
 ) -> Iterator[LogLine]:
-    """Attest one grant; `digest` is the plan that it must be for, if it names one. Raises GitopsError if it does not count."""
+    """Attest one grant. Raises GitopsError if it does not count.
+
+    `digest` is the digest of the plan that it approves, if it contains one.
+    """
     outcome = attest(workspace, Address(address), grant, _publisher(context, rule), plan_digest=digest)
     error = next((d for d in outcome.diagnostics if d.severity == "error"), None)
     if error is not None:
@@ -171,16 +174,16 @@ def _grant(
     commit: str,
     at: str,
 ) -> ForgeGrant:
-    """Return the grant for an account's action.
+    """Return the grant that represents an account's action.
 
-    `reference` is the id of its review or comment, which is about `commit`.
+    `reference` is the id of the review or comment, which refers to `commit`.
     """
     name = _account_name(context, account)
     return ForgeGrant(name, account.login, request.number, source, reference, commit, at, request.url)
 
 
 def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head: str) -> bool:
-    """Return whether a reviewed commit has the cluster folder of the head."""
+    """Return whether the cluster folder of a reviewed commit is the same as that of the head."""
     store = context.store
     if store.resolve(commit) is None:
         return False
@@ -195,17 +198,20 @@ def _account_name(context: EventContext, account: Account) -> str:
 
 # -- attestations ------------------------------------------------------------------------------------------------------
 #
-# Attestations: a review or a comment on a forge as its author's approval, in a commit that the bot's ledger key signs.
+# Attestations: a review or comment on a forge becomes its author's approval, in a commit that the bot's ledger key
+# signs.
 #
-# An attestation names the account (by the forge's number), the review or comment, the commit that it is about, and the cluster
-# folder of that commit. It passes the same numbered steps as any approval before it is pushed. The forge is trusted only to
-# report what the account did; what that permits is decided by the rules of the ledger.
+# An attestation contains the account (by its id on the forge), the review or comment, the commit that it refers to, and
+# the cluster folder of that commit. It passes the same numbered steps as any approval before it is pushed. The forge is
+# trusted only to report the account's action. The ledger's rules decide what that action permits.
 #
-# 1. For each account only the newest approval, request for changes or dismissal counts; comments change nothing.
-# 2. A review of another commit than the head counts if that commit has the folder that would be applied: the caller decides.
-# 3. Each review or comment is attested once: after its attestation was revoked, the person has to approve again.
-# 4. An attestation of a review lapses when the account's newest review is not an approval any more; that of a command in a
-#    comment, when the account requested changes, or was dismissed, after it. The bot that attested it revokes what lapsed.
+# 1. For each account, only the newest approval, request for changes or dismissal counts; comments have no effect.
+# 2. A review of a commit other than the head counts if that commit has the folder that would be applied; the caller
+#    decides.
+# 3. Each review or comment is attested once. If its attestation is revoked, the person must approve again.
+# 4. A review's attestation lapses when the account's newest review is no longer an approval. The attestation of a
+#    command in a comment lapses when the account requested changes, or was dismissed, after it. The bot that attested
+#    it revokes lapsed attestations.
 
 
 _COUNTED = (ReviewState.APPROVED, ReviewState.CHANGES_REQUESTED, ReviewState.DISMISSED)
@@ -219,10 +225,10 @@ def attest(
     *,
     plan_digest: str | None = None,
 ) -> ApproveOutcome:
-    """Attest `grant` as the approval of the change of `address`; refused before the push if it would not count.
+    """Attest `grant` as an approval of the change to `address`. Raises before the push if it would not count.
 
     `publisher` is the bot's, with its ledger key; `plan_digest` is that of the plan in the command, if there is one.
-    The caller has fetched the reviewed commit. Repeating it returns the existing attestation.
+    The caller must have fetched the reviewed commit. A repeated call returns the existing attestation.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -246,7 +252,8 @@ def attest(
             detail = f"the reviewed commit {reviewed[:12]} has no folder {target.path}"
             raise GitopsError(Code.APPROVAL_STALE, detail)
         listing = current.opened.ledger.approvals().complete()
-        # Those of the same review or comment, of any commit. Login and address are for people, and may change.
+        # The attestations of the same review or comment, for any commit. Login and address are only informative and can
+        # change.
         same = [attested for attested in _attestations(listing) if _identity(attested[2]) == _identity(grant)]
         evidence = [found for found, _, _ in same]
         revoked = revoked_approvals(
@@ -257,7 +264,7 @@ def attest(
             equal = (given.commit, given.tree) == (reviewed, tree)
             if equal and verify_approval(found, need, gated.trust).accepted:
                 return approval, found.commit
-        # Otherwise the next event would restore what was revoked.
+        # Otherwise the next event would restore a revoked attestation.
         for _, approval, _ in same:
             identity = (approval.approval_id, principal)
             if (approval.resource, approval.approved_by) == (address, principal) and identity in revoked:
@@ -272,7 +279,7 @@ def attest(
 
 
 def _attestations(listing: ApprovalListing) -> list[tuple[ApprovalEvidence, Approval, ForgeGrant]]:
-    """Return the evidence of attestations, with the document and the grant of each."""
+    """Return all attestations: the evidence, document and grant of each."""
     return [
         (evidence, evidence.approval, evidence.statement.grant)
         for evidence in listing.evidence
@@ -286,12 +293,12 @@ def _identity(grant: ForgeGrant) -> tuple[object, ...]:
 
 
 def newest_reviews(reviews: Iterable[Review]) -> dict[str, Review]:
-    """Account id to its newest review that counts; `reviews` are in the order in which they were given. Rule 1."""
+    """Map each account id to its newest review that counts (rule 1). `reviews` are in chronological order."""
     return {review.account.id: review for review in reviews if review.state in _COUNTED}
 
 
 def approving_reviews(reviews: Iterable[Review], counts: Callable[[str], bool]) -> tuple[Review, ...]:
-    """Return the approvals among the newest reviews, of commits for which `counts` holds. Rules 1 and 2."""
+    """Return the approvals among the newest reviews, for commits where `counts` returns True. Rules 1 and 2."""
     newest = newest_reviews(reviews).values()
     return tuple(review for review in newest if review.state is ReviewState.APPROVED and counts(review.commit))
 
@@ -299,9 +306,9 @@ def approving_reviews(reviews: Iterable[Review], counts: Callable[[str], bool]) 
 def revoke_lapsed(
     context: DecisionContext, request: int, reviews: Sequence[Review], account: Callable[[Account], str]
 ) -> tuple[DecisionOutcome, ...]:
-    """Revoke the attestations of a request that lapsed and are not consumed; gives an outcome for each. May be repeated.
+    """Revoke a request's attestations that lapsed and are not consumed yet. Returns an outcome for each. Idempotent.
 
-    Rule 4. `reviews` are all of the request; `account` gives the name of an account as grants have it.
+    Rule 4. `reviews` are all reviews of the request; `account` returns an account's name in the form used by grants.
     """
     view, listing = context.ledger.view(), context.ledger.approvals().complete()
     if view.trust is None:

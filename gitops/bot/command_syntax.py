@@ -1,7 +1,7 @@
-"""Commands in comments: a strict grammar, in which nothing can become an option of a program.
+"""Commands in comments. The grammar is strict, so no word can become an option of a program.
 
-The first line that is not blank decides. If its first word is not `/gitops`, the comment is not a command. Otherwise
-the line is exactly one of these, its words one blank apart:
+Only the first nonblank line matters. If its first word is not `/gitops`, the comment is not a command. Otherwise the
+line must be exactly one of these, with single blanks between words:
 
     /gitops plan
     /gitops approve ADDRESS DIGEST
@@ -9,8 +9,8 @@ the line is exactly one of these, its words one blank apart:
     /gitops explain ADDRESS
     /gitops retry
 
-each with or without ` --cluster NAME` at its end. The text below that line is for people and is not read. There is no
-quoting, no abbreviation and no further option: anything else is refused, never guessed.
+each optionally followed by ` --cluster NAME`. The text below that line is for people and is ignored. There are no
+quotes, abbreviations or other options: anything else is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class CommandAction(StrEnum):
-    """First word of a command."""
+    """The action, which is the first word of a command."""
 
     PLAN = "plan"
     APPROVE = "approve"
@@ -43,7 +43,7 @@ class CommandAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommentCommand:
-    """A command: `address` of approve and explain, `digest` of approve, `lock_id` of unlock, `cluster` if it names one."""
+    """A command with `address` (approve, explain), `digest` (approve), `lock_id` (unlock), and `cluster` if given."""
 
     action: CommandAction
     address: str = ""
@@ -52,7 +52,7 @@ class CommentCommand:
     cluster: str | None = None
 
     def __str__(self) -> str:
-        """Return the line in which it is written."""
+        """Return the command line."""
         words = [_WORD, self.action.value, self.address, self.digest, self.lock_id]
         if self.cluster is not None:
             words += ["--cluster", self.cluster]
@@ -63,14 +63,14 @@ class CommentCommand:
 class MalformedCommand:
     """A line that begins like a command but is malformed.
 
-    `why` describes the expected form and quotes nothing from the comment.
+    `why` describes the expected form, without quoting the comment.
     """
 
     why: str
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is an address of a known kind, with only the characters of names."""
+    """Return whether a text is an address of a known kind that contains only characters allowed in names."""
     return _ADDRESS.match(text) is not None and Address(text).kind is not Kind.UNKNOWN
 
 
@@ -79,7 +79,7 @@ def _is_lock_id(text: str) -> bool:
     return is_ulid(text) or is_object_id(text)
 
 
-# The operands of each action, with the check of each, and what a refusal says.
+# The operands of each action, how each is checked, and the text of its refusal.
 _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], str]] = {
     CommandAction.PLAN: ({}, f"{_WORD} plan accepts only --cluster NAME"),
     CommandAction.APPROVE: (
@@ -99,7 +99,7 @@ _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], s
 
 
 def parse_command(body: str) -> CommentCommand | MalformedCommand | None:
-    """Return the command of a comment; None for a comment that is not a command."""
+    """Return the command in a comment; None if the comment is not a command."""
     line = next((text for text in body[: 4 * _MAX_LINE].split("\n") if text.strip()), "").rstrip("\r")
     if line.split(" ", 1)[0] != _WORD:
         return None

@@ -1,17 +1,21 @@
-"""Carries out commands in comments.
+"""Executes commands given in comments.
 
-1. A comment that is not a command, or that a machine wrote, is ignored. 2. The author must be allowed to give commands
-   now: the forge is queried for the account by its id, and the author in the event does not count. Without permission,
-   the bot only adds a reaction. 3. The forge must have the comment, by that account and with the same command, because
-   an event may be forged or late. 4. The comment must be unedited, because anyone who may write to the repository may
-   put a command into a comment of another account. 5. The line must be exactly a command. 6. The comment must not be
-   older than its head. 7. `approve` must contain the digest of the current plan. 8. The command is carried out and
-   answered with a reaction; the bot's comment also shows a refusal.
+1. A comment that is not a command, or that a machine wrote, is ignored.
+2. The author must currently be allowed to give commands. The forge is queried for the account by its id, because the
+   event's author cannot be trusted. Without permission, the bot only adds a reaction.
+3. The comment must exist on the forge, by that account and with the same command, because an event can be forged or
+   late.
+4. The comment must be unedited, because anyone with write access to the repository can insert a command into another
+   account's comment.
+5. The line must be exactly a command.
+6. The comment must not be older than its head.
+7. `approve` must contain the digest of the current plan.
+8. The command is executed and answered with a reaction. A refusal also appears in the bot's comment.
 
-A comment that is delivered twice does no harm: to plan, explain or apply again changes nothing by itself, an unlock
-names the one lock that it removes, an approval is not given twice, and a retry that landed leaves nothing to retry.
-What was carried out once would be refused then, because the request is merged or the lock is gone: its reaction says
-so, and no refusal is written.
+A comment that is delivered twice does no harm. Planning, explaining or applying again has no effect, an unlock contains
+the id of the lock that it removes, an approval is not given twice, and after a successful retry there is nothing left
+to retry. A repeated command would be refused, because the request is merged or the lock is gone. Its reaction shows
+that it was executed, so no refusal is written.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ _MOST_CHARACTERS = 65_536
 
 
 def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[LogLine]:
-    """Carry out the command of a comment, if it is one."""
+    """Execute the command in a comment, if it contains one."""
     parsed = None if event.author.bot else parse_command(event.body)
     if parsed is None:
         yield LogLine("the comment is not a command")
@@ -65,12 +69,13 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
     try:
         comment = _confirmed(context, event, parsed)
         if comment.edited:
-            # Without a reaction or a text: on GitLab, a comment that was answered counts as edited when its event comes again.
+            # No reaction and no text, because on GitLab an answered comment counts as edited when its event is
+            # repeated.
             yield LogLine("the comment was edited after it was written, and is not a command: write a new one")
             return
         event = replace(event, at=comment.at)
         _check_age(context, event, request)
-        # All of it, before the reaction says how it ended.
+        # Completed before the reaction shows the result.
         lines = tuple(_carry_out(context, event, request, parsed))
     except GitopsError as error:
         yield from _refuse(context, event, request, parsed, error)
@@ -83,9 +88,9 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
 
 
 def _confirmed(context: EventContext, event: CommentEvent, command: CommentCommand) -> Comment:
-    """Return the comment as the forge has it. Raises GitopsError `command_refused` if the forge has no such comment.
+    """Return the comment from the forge. Raises GitopsError `command_refused` if the forge has no such comment.
 
-    Everybody who may start a job can pass it an event, so an attestation must not rely on the event.
+    Anyone who can start a job can pass it an event, so an attestation must not rely on the event.
     """
     found = next((c for c in context.forge.comments(event.number) if c.id == event.comment), None)
     if found is None or found.account != event.author.id or parse_command(found.body) != command:
@@ -95,7 +100,7 @@ def _confirmed(context: EventContext, event: CommentEvent, command: CommentComma
 
 
 def _check_age(context: EventContext, event: CommentEvent, request: ChangeRequest) -> None:
-    """Refuse a comment about an earlier head, as far as dates show.
+    """Refuse a comment that is older than the current head, as far as dates show.
 
     Commands that need certainty also contain a digest.
     """
@@ -111,9 +116,9 @@ def _check_age(context: EventContext, event: CommentEvent, request: ChangeReques
 def _carry_out(
     context: EventContext, event: CommentEvent, request: ChangeRequest, command: CommentCommand
 ) -> Iterator[LogLine]:
-    """Carry out a command for the cluster that it names, or the only cluster that follows the target of the request.
+    """Execute a command for the given cluster, or for the only cluster that follows the request's target.
 
-    A plan is made of all of them, if none is named.
+    A plan without a cluster is made for all of them.
     """
     following = context.rules_of(request)
     rules = [rule for rule in following if command.cluster in (None, rule.name)]
@@ -140,7 +145,7 @@ def _carry_out(
 
 
 def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[LogLine]:
-    """Remove a lock by its id; it is not an error if the lock is gone already."""
+    """Remove a lock by its id. It is not an error if the lock is already gone."""
     head = context.repository.head_of(rule.ref)
     if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
@@ -158,7 +163,10 @@ def _refuse(
     parsed: CommentCommand | MalformedCommand,
     error: GitopsError,
 ) -> Iterator[LogLine]:
-    """Answer with a reaction, and show the reason in the comment of the plan; neither if it was carried out before."""
+    """Answer with a reaction, and show the reason in the plan's comment.
+
+    Does neither if the command was executed before.
+    """
     if _was_carried_out(context, event):
         yield LogLine(f"the command was carried out before, and would be refused now: {error.code}: {error.detail}")
         return
@@ -177,9 +185,9 @@ def _refuse(
 
 
 def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | None, refused: RefusedCommand) -> None:
-    """Explain below the report of a merged request why a command was refused, replacing an earlier explanation.
+    """Explain below a merged request's report why a command was refused, replacing an earlier explanation.
 
-    Without a `cluster` or a report, the reaction has to suffice. Raises GitopsError.
+    Without a `cluster` or a report, only the reaction shows the refusal. Raises GitopsError.
     """
     rules = context.rules_of(request)
     mark = marker(cluster or rules[0].name) if cluster or len(rules) == 1 else None
@@ -195,10 +203,7 @@ def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | 
 
 
 def _was_carried_out(context: EventContext, event: CommentEvent) -> bool:
-    """Return whether an earlier run has carried out the command, according to its reaction.
-
-    False if the forge does not respond.
-    """
+    """Return whether an earlier run executed the command, as its reaction shows."""
     try:
         return Reaction.DONE in context.forge.reactions(event.number, event.comment)
     except GitopsError:
@@ -211,20 +216,20 @@ def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> It
         yield from logged(failure, lambda: context.forge.react(event.number, event.comment, reaction))
 
 
-# -- `/gitops retry` in a merged request: its changeset failed, and is tried again -------------------------------------
-# | what became of the merge | the answer |
+# -- `/gitops retry` in a merged request: retry its failed changeset ---------------------------------------------------
+# | state of the merge | answer |
 # | --- | --- |
-# | its own changeset failed | the next attempt, with `retry_of`; then what waits behind it |
-# | a later merge has taken it over, and failed as well | refused: that one is to be retried |
+# | its own changeset failed | the next attempt, with `retry_of`; then the merges waiting after it |
+# | a later merge included it, and failed as well | refused, because the later merge must be retried |
 # | a changeset is being applied now | refused: `changeset_active` with its key |
-# | it landed, and nothing of the cluster waits | refused: nothing is left to retry |
-# | it waits still, or something of the cluster waits | applied, as after a push |
+# | it landed, and the cluster has no waiting changes | refused, because there is nothing left to retry |
+# | it is still waiting, or other changes of the cluster are | applied, as after a push |
 
 
 def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> Iterator[LogLine]:
-    """Retry the merge of a request, which created the commit `merge`, according to the table.
+    """Retry the merge of a request, which created the commit `merge`, according to the table in the module docstring.
 
-    Raises ConflictError `changeset_active`, `changeset_state_invalid`, and GitopsError as the ledger does.
+    Raises ConflictError `changeset_active`, `changeset_state_invalid`, and the ledger's errors.
     """
     _check_active(context, rule)
     again = None if merge is None else _failed(context, rule, merge)
@@ -234,14 +239,17 @@ def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> 
 def _check_active(context: EventContext, rule: ClusterRule) -> None:
     ledger = context.repository.ledger(rule)
     active, lock = ledger.changesets().index.active, ledger.observe_lock()
-    # Without the lock its run has died, and this one goes on with it.
+    # If the lock is not held, its run has crashed, and this run continues it.
     if active is not None and lock.held:
         fix = f"wait for it: gitops changeset watch {active}; if its run is over: /gitops unlock {lock.unlock_id}"
         raise ConflictError(Code.CHANGESET_ACTIVE, f"changeset {active} is being applied now", path=active, fix=fix)
 
 
 def _failed(context: EventContext, rule: ClusterRule, merge: str) -> str | None:
-    """Return the merge if its own changeset failed; None if it, or other work of the cluster, only has to be applied."""
+    """Return the merge if its own changeset failed.
+
+    Returns None if the merge, or other work of the cluster, is only waiting.
+    """
     position, store = context.position(rule), context.store
     found = newest_changesets(context, rule, merge)
     failed = [each for each in found if each.state is ChangesetState.FAILED]

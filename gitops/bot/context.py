@@ -1,8 +1,8 @@
-"""Shared context of the handlers of one event: the bot, and everything that is read once per event.
+"""Context that all handlers of an event share: the bot, and data that is read once per event.
 
-Read once and lazily: `gitops.yaml` of the target branch, the comment templates, the open change requests, and the
-ledger position of each cluster. After an apply, `refresh` drops what the apply may have changed. Reads that must be
-current, such as the head of a request before its plan is posted, are not cached: see `Repository`.
+The following are read once, on demand: `gitops.yaml` of the target branch, the comment templates, the open change
+requests, and the ledger position of each cluster. After an apply, `refresh` drops the data that may have changed. Reads
+that must be current, such as the head of a request before its plan is posted, are not cached: see `Repository`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from gitops.repository.authors import Merges, known_origins
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
 from gitops.repository.repository import Candidate, Repository
 
-# The renderer refuses a larger template; this bounds what is read.
+# The renderer refuses larger templates. This limits the read.
 _MAX_TEMPLATE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """Report about one cluster: the comment, its one-line summary, and the plan of a plan comment."""
+    """A report about one cluster: the comment, its one-line summary, and the plan if it is a plan comment."""
 
     comment: PlanComment | ApplyComment | RefusalComment
     line: str
@@ -49,10 +49,10 @@ class ClusterReport:
 class Bot:
     """The bot of one repository.
 
-    `actor` is the name that entries of the ledger record. `person` commits the bot's data in git outside of the ledger;
-    None keeps none. `approval_publisher` returns an object that signs attestations for a cluster by its name; None
-    without a key. `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even
-    without a comment; `on_event` watches applies, and `cancel` requests a stop.
+    `actor` is the name recorded in ledger entries. `person` commits the bot's data in git outside of the ledger; None
+    means that no such data is stored. `approval_publisher` returns the object that signs attestations for a named
+    cluster; None without a key. `run_url` is the URL of the job's page, if it has one. `on_report` gets every report,
+    even if no comment is written; `on_event` observes applies, and `cancel` requests a stop.
     """
 
     repository: Repository
@@ -67,7 +67,7 @@ class Bot:
 
 
 class EventContext:
-    """See the module. One object serves one event, in one thread."""
+    """The context described in the module docstring. One object serves one event, in one thread."""
 
     def __init__(self, bot: Bot) -> None:
         """Create the context without reading anything."""
@@ -83,25 +83,25 @@ class EventContext:
 
     @property
     def store(self) -> GitStore:
-        """Objects of the repository."""
+        """The repository's objects."""
         return self.repository.git
 
     @cached_property
     def config(self) -> BotConfig:
-        """`gitops.yaml` of the target branch. Raises GitopsError `bot_config_invalid`."""
+        """The `gitops.yaml` of the target branch. Raises GitopsError `bot_config_invalid`."""
         return self.repository.config()
 
     @cached_property
     def clusters(self) -> tuple[ClusterRule, ...]:
-        """The clusters of the repository, each where its ledger records it. Raises GitopsError."""
+        """The repository's clusters, each at the location that its ledger records. Raises GitopsError."""
         return self.repository.clusters(self.config)
 
     def rules_for(self, branch: str, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
-        """Return the clusters that a branch (full ref name) decides about.
+        """Return the clusters that follow a branch (full ref name).
 
-        These are the clusters that follow it or are declared to follow it. On the branch with `gitops.yaml`, they
-        include clusters whose declaration differs from their ledger or is missing. `config` is that file as a change
-        request would leave it.
+        They follow it according to the ledger, or to `gitops.yaml`. On the branch with `gitops.yaml`, they include
+        clusters whose declaration differs from their ledger or is missing. `config` is the version of that file in a
+        change request.
         """
         config = config or self.config
         known = list(self.clusters)
@@ -116,7 +116,7 @@ class EventContext:
         return branch == self.repository.default_ref and moved
 
     def rules_of(self, request: ChangeRequest) -> tuple[ClusterRule, ...]:
-        """Return the clusters that a change request decides about, as its merge would leave `gitops.yaml`.
+        """Return the clusters that a change request affects, according to `gitops.yaml` after its merge.
 
         Raises GitopsError.
         """
@@ -130,7 +130,7 @@ class EventContext:
 
     @cached_property
     def templates(self) -> Mapping[str, str]:
-        """The comment templates of the target branch, by file name; empty if it has none."""
+        """The comment templates of the target branch by file name; empty if it has none."""
         folder, store = self.config.forge.templates, self.store
         head = self.repository.head_of(self.repository.default_ref)
         tree = None if folder is None or head is None else store.subtree(store.commit(head).tree, folder)
@@ -141,7 +141,7 @@ class EventContext:
         return found
 
     def open_requests(self, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Return the open change requests, or those onto one target branch, oldest first."""
+        """Return the open change requests, oldest first; with `target`, only those into that branch."""
         if target not in self._open_requests:
             everything = self._open_requests.get(None)
             if everything is None:
@@ -151,7 +151,7 @@ class EventContext:
         return self._open_requests[target]
 
     def changed_addresses(self, rule: ClusterRule, target: str, request: ChangeRequest) -> frozenset[Address]:
-        """Return the addresses that a request declares differently from the commit at which it left its target.
+        """Return the addresses that a request declares differently from its fork point.
 
         Compared once.
         """
@@ -172,11 +172,14 @@ class EventContext:
             old, new = (open_tree(store, tree, path) for tree in (before, after))
             return self._differences.addresses(old, new, store.changed_paths(before, after))
         except GitopsError:
-            # The plan of that request reports the problem; to call all of it changed would be a false alarm.
+            # The plan of that request reports the problem. Marking everything as changed would be a false alarm.
             return frozenset()
 
     def differs(self, rule: ClusterRule, before: str, after: str) -> frozenset[Address] | None:
-        """Return the declarations of a cluster that differ between two commits; None if one of them cannot be loaded."""
+        """Return the declarations of a cluster that differ between two commits.
+
+        Returns None if one of the commits cannot be loaded.
+        """
         store, open_tree = self.store, self.repository.open_tree
         try:
             old, new = (store.subtree(store.commit(c).tree, rule.path) for c in (before, after))
@@ -188,23 +191,23 @@ class EventContext:
             return None
 
     def branch_plan(self, rule: ClusterRule, commit: str) -> Plan | None:
-        """Return the plan of unapplied changes of a branch commit, before further merges.
+        """Return the plan for a branch commit's unapplied changes, before further merges.
 
-        None if all are applied or it has no plan.
+        Returns None if all of them are applied, or if there is no plan.
         """
         key = rule.name, commit
         if self.position(rule).converged:
             return None
         if key not in self._branch_plans:
             try:
-                # Nothing is approved or applied by it: who made its commits does not matter.
+                # The plan doesn't approve or apply anything, so the authors of the commits don't matter.
                 self._branch_plans[key] = plan(self.workspace_at(rule, commit, KnownOrigins())).plan
             except GitopsError:
                 self._branch_plans[key] = None
         return self._branch_plans[key]
 
     def standing_warnings(self, rule: ClusterRule, commit: str) -> frozenset[tuple[str, ...]]:
-        """Return the warnings about files that a commit of the branch has, for `warning_key`.
+        """Return the keys (see `warning_key`) of the warnings about files at a commit of the branch.
 
         None if it cannot be loaded.
         """
@@ -218,15 +221,15 @@ class EventContext:
         return self._standing[key]
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
-        """Return the applied position in the ledger of a cluster. Raises RemoteError."""
+        """Return a cluster's applied position in the ledger. Raises RemoteError."""
         if rule.name not in self._positions:
             self._positions[rule.name] = self.repository.position(rule)
         return self._positions[rule.name]
 
     def refresh(self, rule: ClusterRule | None = None, *, relist: bool = True) -> None:
-        """Forget the open requests, the refs and the ledger position of a cluster: all may have changed.
+        """Forget the open requests, the refs and the ledger position of a cluster: they might all have changed.
 
-        Without `relist` the refs stay as they were listed after the last push.
+        Without `relist`, the list of refs from after the last push is kept.
         """
         if relist:
             self.repository.relist()
@@ -241,10 +244,9 @@ class EventContext:
     ) -> Workspace:
         """Return a workspace of a cluster at a commit of its target branch.
 
-        Missing facts about its commits are queried unless `known` is given.
-
-        With `in_place`, the cluster is where its ledger records it, otherwise where the commit declares it. Raises
-        GitopsError like `Repository.at`.
+        Missing facts about its commits are queried unless `known` is given. With `in_place`, the cluster is at the
+        location that its ledger records, otherwise where the commit declares it. Raises GitopsError like
+        `Repository.at`.
         """
         here = self.repository.at(
             rule,
@@ -257,7 +259,7 @@ class EventContext:
         return replace(here.workspace(self.bot.actor), on_event=self.bot.on_event, cancel=self.bot.cancel)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
-        """Return a cluster as a change request would merge now.
+        """Return a workspace of a cluster as if a change request were merged now.
 
         Raises GitopsError like `Repository.merging` and `Repository.at`.
         """
@@ -295,7 +297,7 @@ class EventContext:
 
 
 def left_before(planned: Plan | None, before: Plan | None) -> frozenset[Address]:
-    """Return the addresses whose changes in a plan were already waiting to be applied before it, in the same way."""
+    """Return the addresses whose planned changes were already waiting in an earlier plan, and have not changed since."""
     known = set() if before is None else {_difference(change) for change in before.changes}
     return frozenset(c.address for c in planned.changes if _difference(c) in known) if planned else frozenset()
 
@@ -305,14 +307,17 @@ def _difference(change: Change) -> tuple[Address, Action, str | None, str | None
 
 
 def comment_subject(rule: ClusterRule, request: int, head: str, base: str, page: str = "") -> CommentSubject:
-    """The subject of a report: a cluster, a request (0 for none) with its page, the reported commit and its base."""
+    """Return the subject of a report: a cluster, a request (0 for none) with its page, the reported commit and its base."""
     return CommentSubject(
         cluster=rule.name, environment=rule.environment, request=request, head=head, base=base, page=page
     )
 
 
 def warning_key(found: Diagnostic) -> tuple[str, ...]:
-    """Return a key of a warning about a file that is equal on other commits and lines; empty for any other problem."""
+    """Return a key of a warning about a file that is the same on other commits and lines.
+
+    Empty for any other problem.
+    """
     if found.severity is Severity.ERROR or found.source is None:
         return ()
     return found.code, found.path, found.message, found.source.file

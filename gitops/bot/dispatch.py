@@ -1,6 +1,6 @@
-"""Dispatches an event to its handler, for a job with an event file, a hook or a server alike.
+"""Passes an event to its handler, in the same way for a job with an event file, a hook or a server.
 
-An event is only a hint where to look. Its heads, authors and states are read again.
+An event is only a hint. Its heads, authors and states are read again.
 
     RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
@@ -47,7 +47,7 @@ from gitops.repository.results import LogLine
 
 
 def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
-    """Handle an event and yield one line for each action. Repeating it changes nothing more.
+    """Handle an event, and yield one line for each action. Repeating the call has no further effect.
 
     Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """
@@ -59,7 +59,7 @@ def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
 
 
 def run_verb(bot: Bot, verb: str, event: Event, cluster: str | None = None) -> Iterator[LogLine]:
-    """Carry out one verb of `gitops bot` for an event.
+    """Run one verb of `gitops bot` for an event.
 
     `cluster` limits `apply`, `sweep`, `drift` and `tick` to one cluster. An event that the verb does not handle is logged and
     ignored. Raises GitopsError like `handle_event`.
@@ -77,14 +77,14 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from _attest(context, context.forge.request(number))
             yield from plan_requests(context, lambda r: r.number == number)
         case "plan", HeadEvent(head=head):
-            # The job of the review itself may have had no key.
+            # The job that the review started may have had no key.
             if any(reviews_count(context, rule) for rule in context.clusters):
                 for request in context.open_requests():
                     if request.head == head:
                         yield from _attest(context, request)
             yield from plan_requests(context, lambda r: r.head == head)
         case "plan", ManualEvent(inputs=inputs):
-            # Started by hand: the request of the input `request`, or all that are open.
+            # Started manually: the request given by the input `request`, or all open requests.
             wanted = dict(inputs).get("request", "")
             yield from plan_requests(context, lambda r: wanted in ("", str(r.number)))
         case "command", CommentEvent() as comment:
@@ -135,7 +135,7 @@ def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:
 def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
     """Handle a pushed approval, revocation or countersignature.
 
-    Applies the changes that waited for it, and plans open requests again.
+    Applies the changes that waited for it, and re-plans open requests.
     """
     for rule in context.clusters:
         if ref.startswith(tuple(f"{folder}{rule.name}/" for folder in SIGNED)):

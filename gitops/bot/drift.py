@@ -1,8 +1,8 @@
 """Drift, reported once per cluster: as a change request that adopts it if files can express it, otherwise as an issue.
 
 The report always shows both remedies: change the folder to match the graphs, or change the graphs to match the folder.
-This module carries out neither, and nothing is written to the ledger. The branch of a change request is written again
-when its target has moved. An apply that drift blocks makes the same report.
+This module does neither, and doesn't write to the ledger. The change request's branch is rewritten when its target has
+moved. An apply that is blocked by drift reports the same.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
             request = _propose(context, rule, head, report)
         except GitopsError as error:
             yield LogLine(f"{begin} cannot be proposed: {error.code}: {error.detail}")
-    # One change request or one issue, never both.
+    # Either one change request or one issue, never both.
     if request is not None:
         name = f"request {request.number}"
         yield LogLine(f"{begin}: {name} adopts it")
         yield from _close_issue(context, rule, f"Continued in {request.url or name}.")
         if isinstance(context.forge, RequestKeeper):
-            # No hook hears of the bot's own branch, and a request without a plan is not merged.
+            # The bot's own branch does not trigger a hook, and a request without a plan is not merged.
             context.refresh(rule)
             for line in plan_request(context, request, skip_unchanged=True):
                 yield LogLine(line.text)
@@ -94,7 +94,7 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
 
 
 def _plan_again(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    """Plan the open requests of a cluster again, if drift decides whether they would land."""
+    """Re-plan a cluster's open requests if drift determines whether they would land."""
     trust = context.position(rule).trust
     if trust is None or trust.on_drift != "block":
         return
@@ -105,7 +105,7 @@ def _plan_again(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
 
 
 def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:
-    """Return the change request that adopts the drift; None if the folder would not be valid with it."""
+    """Return the change request that adopts the drift; None if adopting it would make the folder invalid."""
     store, repository, person, ref = context.store, context.repository, context.bot.person, drift_ref(rule.name)
     folder_path = "" if rule.path == "." else f"{rule.path}/"
     files = {f"{folder_path}{item.path}": item.source for item in report.outcome.items}
@@ -123,7 +123,7 @@ def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftR
 
 
 def _close_request(context: EventContext, rule: ClusterRule, comment: str) -> Iterator[LogLine]:
-    """Close the change request that adopts the drift of a cluster. The forge is only asked if its branch exists."""
+    """Close the change request that adopts a cluster's drift. Queries the forge only if the request's branch exists."""
     ref = drift_ref(rule.name)
     if context.repository.head_of(ref) is None:
         return
@@ -137,7 +137,7 @@ def _close_request(context: EventContext, rule: ClusterRule, comment: str) -> It
 
 
 def _close_issue(context: EventContext, rule: ClusterRule, comment: str) -> Iterator[LogLine]:
-    """Close the issue of a cluster, if there is one. If that fails, it only stays open."""
+    """Close a cluster's issue, if there is one. If that fails, the issue remains open."""
     if context.forge.features.issues:
         failure = f"the issue of {rule.name} stays open"
         yield from logged(failure, lambda: context.forge.close_issue(drift_marker(rule.name), comment))

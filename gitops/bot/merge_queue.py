@@ -1,13 +1,12 @@
-"""Merge queues: checks that a group of change requests, merged on top of earlier groups, has the reviewed effects.
+"""Merge queues: checks that merging a group of change requests, on top of earlier groups, has the reviewed effects.
 
-1. The head of the group is planned like the head of its target: against the ledger, with the approvals that count
-   there.
-2. Git finds the open requests of the group: the group contains their head, or merging them produces its tree.
-3. The reviewed plan of a request is the plan kept for its head. If none is kept (the host does not allow such refs),
-   the request is planned again on its target. Everybody with push rights can move a kept plan. That can only hide a
-   difference from this check, because the new plan decides the gates.
-4. The group passes if its plan has no error, every gate is open, and its digest is the reviewed one. So a group fails
-   behind another group for the same cluster, and passes once the one in front is applied and the new plan is reported.
+1. The group's head is planned like its target's head: against the ledger, with the approvals that count there.
+2. Git finds the group's open requests: the group contains their heads, or merging them produces its tree.
+3. The reviewed plan of a request is the plan stored for its head. If none is stored (because the host does not allow
+   such refs), the request is planned again on its target. Anyone with push rights can replace a stored plan. That can
+   only hide a difference from this check, because the new plan decides the gates.
+4. The group passes if its plan has no errors, every gate is open, and its digest is the reviewed one. So a group fails
+   if an earlier group changes the same cluster, and passes once that group is applied and the new plan is reported.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from gitops.repository.results import LogLine, diagnostic_lines, diagnostics_of
 
 
 def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:
-    """Verify one group for every cluster of its target."""
+    """Verify one group for every cluster of its target branch."""
     store, repository, rules = context.store, context.repository, context.rules_for(event.target)
     repository.fetch_commits(event.head, event.base)
     candidates = context.open_requests(event.target)
     repository.fetch_heads(candidates)
-    # Those that the group adds to its base.
+    # The requests that the group adds to its base.
     requests = tuple(
         r
         for r in candidates
@@ -79,7 +78,7 @@ def _verify(
 def _plan_group(
     context: EventContext, rule: ClusterRule, event: QueueEvent, requests: tuple[ChangeRequest, ...]
 ) -> PlanOutcome:
-    """Return the plan of the group's head; its authors include those of all its requests."""
+    """Return the plan of the group's head. Its authors include the authors of all requests in the group."""
     here = context.repository.at(
         rule,
         context.position(rule),
@@ -93,7 +92,7 @@ def _plan_group(
 def _differences(
     context: EventContext, rule: ClusterRule, outcome: PlanOutcome, requests: tuple[ChangeRequest, ...]
 ) -> Iterator[Diagnostic]:
-    """Return problems if the plan of the group is not the reviewed one."""
+    """Yield problems if the group's plan is not the reviewed one."""
     digest = None if outcome.plan is None else outcome.plan.digest
     if not context.forge.features.queue:
         # Without a token, or without merge queues, the requests of the group are unknown.

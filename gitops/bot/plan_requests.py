@@ -1,11 +1,11 @@
-"""Plans change requests: the effects of each open request if it were merged now.
+"""Plans change requests: the effects that each open request would have if it were merged now.
 
-A request is planned for each cluster of its target branch that it touches, and for each for which it was planned
-before: a request that no longer touches a cluster must not keep its old plan there. Its head is fetched and merged in
-memory; nothing is checked out.
+A request is planned for each cluster of its target branch that it touches, and again for each cluster that it was
+planned for earlier, so that no outdated plan remains there. Its head is fetched and merged in memory, without a
+checkout.
 
-Two requests overlap if both differ from their common target at the same address. They are compared by git alone, and
-only files that differ are loaded, so neither a large cluster nor many requests for other clusters cost much.
+Two requests overlap if both differ from their common target at the same address. Git compares them, and only changed
+files are loaded, so a large cluster or many requests for other clusters are cheap.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, diagnostics_of
 
 NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
-"""Labels of a request that an approver, or its author, has to look at."""
+"""Labels of a request that needs an approver's or its author's attention."""
 
 _MOST_OTHERS = 50
 
 
 def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]) -> Iterator[LogLine]:
-    """Plan those open requests for which `chosen` returns True."""
-    # All are listed once: the same list says which of them overlap.
+    """Plan the open requests for which `chosen` returns True."""
+    # All requests are listed once, because the same list is used to find overlaps.
     found = [request for request in context.open_requests() if chosen(request)]
     for request in found:
         yield from plan_request(context, request)
@@ -67,8 +67,8 @@ def plan_request(
 ) -> Iterator[LogLine]:
     """Plan one request for the clusters that it touches, or for the one called `cluster`, and report each plan.
 
-    `skip_unchanged` leaves out a report that would repeat the last one. `refusals` are commands to show as refused, `explained`
-    addresses to describe in full.
+    `skip_unchanged` omits a report that would repeat the last one. `refusals` are commands to show as refused;
+    `explained` are addresses to describe in full.
     """
     context.repository.fetch_heads([request])
     if context.rules_for(request.target) and not context.repository.has_head(request):
@@ -95,7 +95,7 @@ def plan_request(
         needs_approval, failed, reported = needs_approval or missing, failed or bad, reported or new
     if not reported:
         return
-    # Labels that another cluster of the branch needs are not removed here.
+    # Labels that another cluster of the branch needs must not be removed here.
     all_clusters = len(rules) == len(decided)
     found = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
     wanted = {label: on for label, on in found.items() if on or all_clusters}
@@ -103,10 +103,7 @@ def plan_request(
 
 
 def _decided(context: EventContext, request: ChangeRequest) -> tuple[ClusterRule, ...]:
-    """Return the clusters that a request decides about.
-
-    Without a usable `gitops.yaml`, these are the target's; their plans show the reason.
-    """
+    """Return the clusters to plan for a request."""
     try:
         return context.rules_of(request)
     except GitopsError:
@@ -116,11 +113,11 @@ def _decided(context: EventContext, request: ChangeRequest) -> tuple[ClusterRule
 def requests_of_cluster(
     context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest]
 ) -> tuple[ChangeRequest, ...]:
-    """Return the requests that concern a cluster, without those whose heads cannot be fetched."""
+    """Return the requests that concern a cluster, except those whose heads cannot be fetched."""
     candidates = [r for r in requests if r.target in (rule.ref, context.repository.default_ref)]
     context.repository.fetch_heads(candidates)
     if candidates:
-        # One conversation for all; a plan that cannot be fetched is read as none.
+        # One fetch for all plans; a plan that cannot be fetched is treated as missing.
         with suppress(GitopsError):
             context.repository.fetch_refs(*(plan_ref(rule.name, r.number) for r in candidates))
     found = (r for r in candidates if context.repository.has_head(r) and rule in _decided(context, r))
@@ -128,12 +125,12 @@ def requests_of_cluster(
 
 
 def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:
-    """Return whether a request touches a cluster, or did so when it was last planned."""
+    """Return whether a request touches a cluster, or touched it when it was last planned."""
     try:
         target = context.repository.head_of(request.target)
         touched = changes_cluster(context.repository, rule, target, request.head)
     except GitopsError:
-        # A request that cannot be compared is planned, so that its problem is reported.
+        # A request that cannot be compared is planned anyway, so that its problem is reported.
         return True
     return touched or kept_plan(context.repository, rule.name, request.number) is not None
 
@@ -150,7 +147,7 @@ def _plan_cluster(
 ) -> Generator[LogLine, None, tuple[bool, bool, bool]]:
     """Plan a request for one cluster and report it.
 
-    Returns whether it needs an approval, whether its plan failed, and whether the report is a new one.
+    Returns whether it needs an approval, whether its plan failed, and whether the report is new.
     """
     begin = f"request {request.number}: "
     last = kept_plan(context.repository, rule.name, request.number) if skip_unchanged else None
@@ -165,7 +162,7 @@ def _plan_cluster(
             return False, True, False
         yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
         return False, True, True
-    # Read again: the plan of an earlier head must not be reported on a newer one.
+    # Read again, because an earlier head's plan must not be reported on a newer head.
     if context.repository.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run, so this plan is discarded", RunResult.LOST)
         return False, False, False
@@ -197,7 +194,7 @@ def _plan_cluster(
 def _with_reported_drift(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> PlanOutcome:
-    """Add the drift that another request of the bot reports, if the plan could not check for drift itself."""
+    """Add the drift that another request of the bot reports, in case the plan could not check for drift itself."""
     if all(each.code != Code.DRIFT_UNKNOWN for each in outcome.diagnostics):
         return outcome
     found = Diagnostics()
@@ -210,7 +207,7 @@ def _with_reported_drift(
 
 
 def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """Add the predicted effects of a strategy change, or the reason why they are unknown."""
+    """Add the predicted effects of strategy changes, or the reason why they are unknown."""
     if outcome.strategies is None:
         return outcome
     from gitops.compute.ticks.what_if import Reach, with_what_if
@@ -221,7 +218,7 @@ def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOut
 def _left_before(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> frozenset[Address]:
-    """Return the changes of a plan that the target branch has without the request."""
+    """Return a plan's changes that the target branch has even without the request."""
     target = context.repository.head_of(request.target)
     if target is None or request.target != rule.ref:
         return frozenset()
@@ -231,7 +228,7 @@ def _left_before(
 def _standing(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> frozenset[tuple[str, ...]]:
-    """Return the warnings about files that the target branch has without the request."""
+    """Return the file warnings that the target branch has even without the request."""
     if not any(map(warning_key, outcome.diagnostics)):
         return frozenset()
     target = context.repository.head_of(request.target)
@@ -251,7 +248,7 @@ def _prefixed(prefix: str, lines: Iterator[LogLine]) -> Iterator[LogLine]:
 
 
 def _overlapping_requests(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> tuple[OtherRequest, ...]:
-    """Return the other open requests that change a resource which `request` changes, by number; of the newest fifty."""
+    """Return the other open requests, among the newest fifty, that change a resource which `request` also changes."""
     others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
     context.repository.fetch_heads(others)
     target = context.repository.head_of(request.target)

@@ -1,8 +1,8 @@
 """Handles pushes to a bare repository that is its own forge: their effects on change requests.
 
-No other program keeps its change requests, so this module does: a topic branch that touches a cluster folder opens a
-request or moves it, a deleted branch closes it, and a push to the target branch that contains it marks it as merged.
-The handlers shared with all other forges do the rest.
+No other program manages the change requests of such a repository, so this module does. A topic branch that touches a
+cluster folder opens or updates a request, deleting the branch closes it, and a push of the target branch that contains
+it marks it as merged. The handlers shared with all other forges do the rest.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def receive_push(
     person: Person | None = None,
     on_event: Observer | None = None,
 ) -> Iterator[LogLine]:
-    """Handle an accepted push, and yield one line for each action, for the person who pushed.
+    """Handle an accepted push. Yields one line per action, which the pusher sees.
 
     `updates` are the moved refs, `pusher` is the account that pushed, if the server knows it. `actor` is the name for
-    ledger entries; `person` commits the stored plans, None stores none. `on_event` watches applies. Raises GitopsError
-    if `gitops.yaml` of the target branch cannot be read.
+    ledger entries; `person` commits the stored plans; None means that no plans are stored. `on_event` observes applies.
+    Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """
     context = EventContext(Bot(repository, forge, actor, person, on_event=on_event))
     targets = {context.repository.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
-    # Merges first, so that plans are made against what is applied.
+    # Merges come first, so that requests are planned against the applied state.
     for update in updates:
         if update.ref in targets and update.new != ZERO:
             yield from _apply_merged(context, forge, update)
@@ -51,7 +51,7 @@ def receive_push(
             yield from handle_signed_ref(context, update.ref)
         elif update.ref.startswith(COMMENTS) and update.new != ZERO:
             yield take_in(context, forge, update, pusher)
-    # One push can move hundreds of branches: what is the same for all of them is asked once.
+    # A push can move hundreds of branches, so data that they share is read once.
     touches = heads_that_touch(context)
     for update in topics:
         yield from _plan_topic(context, forge, update, pusher, touches)
@@ -60,7 +60,7 @@ def receive_push(
 def _plan_topic(
     context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None, touches: Callable[[str], bool]
 ) -> Iterator[LogLine]:
-    """A topic branch moved: open, move or close its request, then plan it."""
+    """Handle a moved topic branch: open, update or close its request, then plan it."""
     target, source = context.repository.default_ref, update.ref
     own = [request for request in context.open_requests(target) if request.source == source]
     if update.new == ZERO:
@@ -77,7 +77,7 @@ def _plan_topic(
 
 
 def _apply_merged(context: EventContext, forge: RequestKeeper, update: RefUpdate) -> Iterator[LogLine]:
-    """A target branch moved: mark the requests that it contains as merged, apply it, then plan the open requests again."""
+    """Handle a moved target branch: mark the requests that it contains as merged, apply it, then re-plan open requests."""
     merged = [r for r in context.open_requests(update.ref) if is_merged_by(context.repository, r, update)]
     for request in merged:
         forge.mark_merged(request.number, update.new)

@@ -1,7 +1,7 @@
-"""Reports on the forge, in this order: keep the plan, set the status, write the check, then the one comment.
+"""Reports on the forge, in this order: store the plan, set the status, write the check, then write the comment.
 
-Only the status is essential, so a status that cannot be set is a problem of the run. Any later failure is only logged,
-because a forge that temporarily refuses comments must not turn a successful apply into a failed one.
+Only the status is essential, so failing to set it is a problem of the run. Any later failure is only logged, because a
+forge that temporarily refuses comments must not make a successful apply fail.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _Outcome = TypeVar("_Outcome", PlanOutcome, ApplyOutcome)
 
 
 def status_context(verb: str, cluster: str) -> str:
-    """Return the context of the status that a verb sets for a cluster."""
+    """Return the status context of a verb for a cluster."""
     return f"gitops/{verb}/{cluster}"
 
 
@@ -77,10 +77,10 @@ def report_plan(
 ) -> Iterator[LogLine]:
     """Report a plan.
 
-    `others` are overlapping requests, `explained` addresses to describe in full, `refusals` refused commands.
-    `via_forge` are the tiers of changes for which reviews and commands count as approvals. `verdict_missing` means that
-    the trust rules require the forge's own verdict, and it is not "approved". `earlier` are approvals that the target
-    branch lacks even without the request, and `standing` the warnings that it has without the request.
+    `others` are overlapping requests, `explained` are addresses to describe in full, and `refusals` are refused
+    commands. `via_forge` are the tiers of changes for which reviews and commands count as approvals. `verdict_missing`
+    means that the forge's own verdict is required but is not "approved". `earlier` are approvals that the target branch
+    lacks even without the request, and `standing` are its warnings without the request.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
@@ -129,7 +129,7 @@ def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
 
 
 def report_untouched(context: EventContext, subject: CommentSubject) -> Iterator[LogLine]:
-    """Set a good status for a cluster that the request does not touch: a status that is required must not stay away."""
+    """Set a successful status for a cluster that the request does not touch, because a required status must not be missing."""
     yield from _set_status(context, subject, "plan", CheckState.SUCCESS, "does not touch the cluster")
 
 
@@ -145,9 +145,9 @@ def report_apply(
 ) -> Iterator[LogLine]:
     """Report an apply of one commit to every change request that it merged.
 
-    `subjects` has one item for each request, or a single one without a request. `left` is the plan of the changes that
-    wait for approvals, `earlier` are those that waited before, `debts` are the ones that this apply added, `notes` are
-    lines about how it was started.
+    `subjects` has one item per request, or a single item if there is no request. `left` is the plan of the changes that
+    wait for approvals, `earlier` are the changes that were already waiting, `debts` are the ones that this apply added,
+    and `notes` are lines about how it was started.
     """
     state, text, result = apply_status(outcome)
     approvals = tuple(
@@ -160,13 +160,13 @@ def report_apply(
         for resource, used in sorted(outcome.approvals_used.items())
     )
     if left is not None:
-        # The request is merged: what is approved is the target branch.
+        # The request is merged, so approvals refer to the target branch.
         missing = _gate_states(replace(subjects[0], request=0), _without_used(left), earlier, via_forge=frozenset())
         approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
     if attempt := newest_attempt(outcome.changesets):
-        # A merge that landed with a later one may be waited for by its own commit.
+        # Someone may be waiting for the commit of a merge that landed together with a later one.
         commits = dict.fromkeys((subjects[0].head, *attempt[-1].commits[-_MOST_COVERED:]))
         for commit in commits:
             yield from _set_status(context, replace(subjects[0], head=commit), "changeset", *changeset_status(attempt))
@@ -198,7 +198,7 @@ def report_refusal(
     diagnostics: tuple[Diagnostic, ...],
     refusals: tuple[RefusedCommand, ...] = (),
 ) -> Iterator[LogLine]:
-    """Report a command (`plan`, `apply`, `import`) that could not be carried out at all, with the reasons."""
+    """Report a command (`plan`, `apply`, `import`) that could not run at all, with the reasons."""
     first = diagnostics[0] if diagnostics else None
     line = f"{command} of {subject.cluster} refused: {first.message if first else 'refused'}"
     comment = RefusalComment(
@@ -238,7 +238,7 @@ def record_deployment(
 def set_labels(
     context: EventContext, number: int, current: tuple[str, ...], wanted: Mapping[str, bool]
 ) -> Iterator[LogLine]:
-    """Add and remove labels of a request; nothing is written if they are as wanted."""
+    """Add and remove labels of a request; does not write if they are already correct."""
     add = [name for name, on in wanted.items() if on and name not in current]
     remove = [name for name, on in wanted.items() if not on and name in current]
     if (add or remove) and number and context.forge.features.labels and context.config.forge.labels:
@@ -246,14 +246,14 @@ def set_labels(
 
 
 def takes_commands(context: EventContext) -> bool:
-    """Return whether comments on requests may give commands."""
+    """Return whether commands in comments on requests are accepted."""
     return context.forge.features.permissions and context.forge.features.reactions
 
 
 def retry_command(context: EventContext, rule: ClusterRule, failed: Changeset) -> str:
     """Return the command to retry a failed changeset.
 
-    It is a comment if comments can give commands, otherwise a command for a machine with the graphs.
+    It is a comment if comments are accepted as commands, otherwise a command for a machine that can access the graphs.
     """
     number = failed.source.pull_request
     if number and takes_commands(context):
@@ -280,7 +280,7 @@ def _write_check(
     body: str,
     diagnostics: tuple[Diagnostic, ...],
 ) -> Iterator[LogLine]:
-    """Write the check with each diagnostic on its line; a diagnostic about a whole file is on the first line."""
+    """Write the check, with each diagnostic on its line. A diagnostic about a whole file is on the first line."""
     if not (context.forge.features.checks and context.config.forge.checks):
         return
     path = next((rule.path for rule in context.clusters if rule.name == subject.cluster), ".")
@@ -310,9 +310,9 @@ def _write_check(
 def _write_comment(
     context: EventContext, subject: CommentSubject, body: str, *, only_update: bool = False
 ) -> Generator[LogLine, None, bool]:
-    """Write the comment and return whether the forge has it.
+    """Write the comment and return whether it is on the forge.
 
-    With `only_update`, only an existing comment is written, because a status is enough for an unchanged plan.
+    With `only_update`, only an existing comment is rewritten, because a status is enough for an unchanged plan.
     """
     number, mark = subject.request, marker(subject.cluster)
     try:
@@ -326,7 +326,7 @@ def _write_comment(
 
 
 def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = frozenset()) -> _Outcome:
-    """An outcome as comments show it, without `standing` warnings and without approvals that earlier changes used."""
+    """Return an outcome as shown in comments, without `standing` warnings and without approvals that earlier changes used."""
     found = (d for d in outcome.diagnostics if d.code != Code.APPROVAL_SPENT and warning_key(d) not in standing)
     return replace(outcome, diagnostics=tuple(found))
 
@@ -338,10 +338,7 @@ def _gate_states(
     *,
     via_forge: frozenset[Tier],
 ) -> tuple[ApprovalState, ...]:
-    """Return the state of each gate of a plan: open, missing an approval, or with a refused approval and the reason.
-
-    An approval that is missing from an `earlier` merge is requested there, not here.
-    """
+    """Return the state of each gate in a plan: open, waiting for an approval, or with a refused approval and the reason."""
     states, plan = [], outcome.plan
     chosen = ["--request", str(subject.request)] if subject.request else []
     for need in () if plan is None else plan.approvals_required:
@@ -372,9 +369,9 @@ def _gate_states(
 def _approve_all(
     context: EventContext, approvals: Sequence[ApprovalState], subject: CommentSubject, *, request: int
 ) -> str:
-    """Return the shell-quoted command for all missing approvals at once; empty if a comment asks for a single one.
+    """Return the shell-quoted command for all missing approvals; empty if a comment requests a single one.
 
-    Keys and rules are those of all clusters. The command contains no plan digest, so it shows everything before it
+    Keys and rules belong to all clusters. The command does not contain a plan digest, so it shows everything before it
     asks.
     """
     asked = [Address(each.resource) for each in approvals if each.command]
@@ -388,9 +385,9 @@ def _approve_all(
 
 # -- statuses ----------------------------------------------------------------------------------------------------------
 #
-# What the statuses of a commit say: of a plan, of an apply, and of the changeset that an apply recorded.
+# Text of a commit's statuses: of a plan, of an apply, and of the changeset that an apply recorded.
 #
-# A status has one line of at most 140 characters, so what decides comes first.
+# A status is one line of at most 140 characters, so the most important part comes first.
 
 
 def plan_status(
@@ -398,7 +395,7 @@ def plan_status(
 ) -> tuple[CheckState, str, RunResult]:
     """Return the status of a plan.
 
-    A missing approval is a failure, never neutral: nothing may be merged because it was overlooked.
+    A missing approval is a failure, never neutral, so that nothing is merged because someone overlooked it.
     """
     plan = outcome.plan
     errors = sum(d.severity == "error" for d in outcome.diagnostics)
@@ -423,7 +420,7 @@ def plan_status(
 
 
 def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
-    """Return the status of an apply: success only if the whole declaration is applied.
+    """Return the status of an apply. It is a success only if the complete declaration is applied.
 
     A failure reports the first failed change.
     """
@@ -435,17 +432,16 @@ def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
         return CheckState.FAILURE, text, result_of(outcome.diagnostics)
     if outcome.converged:
         return CheckState.SUCCESS, text, RunResult.DONE
-    # Anything that is not applied for another reason than a missing approval is a problem.
+    # If anything was not applied, it is a problem, except when only an approval is missing.
     waits = any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
     return CheckState.FAILURE, text, RunResult.WAITS if waits else RunResult.PROBLEMS
 
 
 def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
-    """Return the result of a merge as `gitops changeset watch` returns it.
+    """Return the result of a merge, in the same way as `gitops changeset watch`.
 
-    The description contains the deciding changeset.
-
-    An apply that continues with the last part has no record of the earlier parts, which have been applied.
+    The description contains the decisive changeset. An apply that continues with the last part has no record of the
+    earlier parts, which have already been applied.
     """
     found = {answer(each, Until.COMMITTED): each for each in reversed(parts)}
     number, _, most = parts[-1].part.partition("/")
@@ -455,9 +451,9 @@ def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
     return CheckState.PENDING if waits else CheckState.SUCCESS, changeset_outcome(parts[-1])
 
 
-# -- kept plans --------------------------------------------------------------------------------------------------------
+# -- stored plans ------------------------------------------------------------------------------------------------------
 #
-# What is kept of a plan that the bot reports, as `gitops.repository.kept_plans` has it, and what moved since the one before.
+# Record of a reported plan, in the form of `gitops.repository.kept_plans`, and its differences from the previous one.
 
 
 _MOST_NAMES = 200
@@ -467,7 +463,7 @@ _SHOWN = 3
 
 
 def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
-    """Return the record of a plan that is about to be reported, after the record `before` it."""
+    """Return the record of a plan that is about to be reported; `before` is the previous record."""
     plan = outcome.plan
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
@@ -489,7 +485,7 @@ def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecor
 
 
 def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
-    """Return the record of a plan that could not be made, for these reasons."""
+    """Return the record of a plan that could not be made because of these problems."""
     digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
     return PlanRecord(
         subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))
@@ -497,13 +493,16 @@ def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> P
 
 
 def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
-    """Return up to five differences between two reports, one line each; the ones in `before` if it is the same report."""
+    """Return up to five differences between two reports, one line each.
+
+    If the report is unchanged, return the ones in `before`.
+    """
     if (before.report_digest, before.base) == (now.report_digest, now.base):
         return before.since
     facts = []
     if before.errors != now.errors:
         facts.append(f"errors: {now.errors}, before {before.errors}")
-    # A plan that failed names no change, so nothing is known of what it would have changed.
+    # A failed plan does not contain any changes, so it is not known what they would have been.
     made = all(each.count or not each.errors for each in (before, now))
     whole = made and all(len(each.changes) == each.count for each in (before, now))
     more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
@@ -525,7 +524,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
 
 
 def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
-    """Return whether the last report that was kept says the same, and people could see it."""
+    """Return True if the last stored report is the same and was visible to people."""
     return kept is not None and kept.shown and kept.report_digest == again.report_digest
 
 
@@ -546,15 +545,18 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> tuple[str, str]:
-    """Keep a plan. Returns its commit, or the reason for not keeping it, a line for people and not a problem of the run."""
+    """Store a plan.
+
+    Returns its commit, or a line that explains why it was not stored, which is not a problem of the run.
+    """
     document = plan_document(outcome, comment.view)
     return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
 
 
 def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
-    """Store the plan of the changes that wait after a merge, so that clones find the rows that this run has read.
+    """Store the plan of the changes that wait after a merge, so that clones can see the row counts that this run read.
 
-    Return the reason for not storing it, as `keep_plan` does.
+    Returns the reason if it is not stored, like `keep_plan`.
     """
     try:
         context.repository.fetch_refs(plan_ref(subject.cluster, subject.request))
@@ -567,7 +569,7 @@ def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome,
 
 
 def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> tuple[str, str]:
-    """Keep the report of a plan that could not be made. Returns the same as `keep_plan`."""
+    """Store the report of a plan that could not be made. Returns the same as `keep_plan`."""
     return _keep(context, kept, {"plan.md": body.encode()})
 
 

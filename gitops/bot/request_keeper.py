@@ -1,4 +1,4 @@
-"""The change requests of a repository that is its own forge: topic branches open, move and close them, merges end them."""
+"""The change requests of a repository that is its own forge: topic branches open, update and close them, and merges end them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_TITLE = 200
 
 @runtime_checkable
 class RequestKeeper(RequestBook, Forge, Protocol):
-    """A forge whose change requests the bot itself opens and closes."""
+    """A forge whose change requests are opened and closed by the bot itself."""
 
     def mark_merged(self, number: int, commit: str) -> ChangeRequest:
         """Record that a commit of the target branch contains the request."""
@@ -30,14 +30,14 @@ class RequestKeeper(RequestBook, Forge, Protocol):
 
 
 def is_topic(context: EventContext, ref: str) -> bool:
-    """Return whether a ref is a branch that can be the source of a change request."""
+    """Return whether a ref is a branch from which change requests can be opened."""
     return ref.startswith(HEADS) and not ref.startswith(BRANCHES) and not context.rules_for(ref)
 
 
 def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
-    """Return a function that returns whether a head of a topic branch changed a cluster, or keys and rules.
+    """Return a function that tells whether the head of a topic branch changes a cluster, or keys and rules.
 
-    Each is compared once.
+    Each head is compared once.
     """
     repository, target = context.repository, context.repository.default_ref
     base, rules = repository.head_of(target), context.rules_for(target)
@@ -47,7 +47,7 @@ def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
 def open_or_update(
     context: EventContext, forge: RequestKeeper, source: str, head: str, pusher: str | None
 ) -> tuple[ChangeRequest, LogLine]:
-    """Return the request of a topic branch at its new head, and the action that was taken."""
+    """Open or update the request of a topic branch at its new head. Returns the request and the action taken."""
     commit = context.store.commit(head)
     subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
     who = visible(pusher or commit.author.email or "unknown")
@@ -58,7 +58,7 @@ def open_or_update(
 
 
 def take_in(context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None) -> LogLine:
-    """Write a comment that a person pushed to its request, in their name."""
+    """Add a pushed comment to its request in its author's name."""
     try:
         number = take_in_comment(context.store, context.repository.remote, forge, update, pusher)
     except GitopsError as error:
@@ -67,9 +67,9 @@ def take_in(context: EventContext, forge: RequestKeeper, update: RefUpdate, push
 
 
 def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
-    """Process the change request updates of pushes whose hook did not finish; nothing is planned or applied.
+    """Process the request updates of pushes whose hook did not finish, without planning or applying.
 
-    Branches are compared with requests. A branch at a head that a request already had, in any state, needs no update.
+    Branches are compared with requests. A branch needs no update if a request, in any state, already had its head.
     """
     repository, target = context.repository, context.repository.default_ref
     for ref, commit in repository.remote.refs(COMMENTS.rstrip("/")).items():
@@ -96,5 +96,5 @@ def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
             if source in sources or touches(head):
                 yield open_or_update(context, forge, source, head, None)[1]
         except GitopsError as error:
-            # Anybody can push a branch that cannot be compared; the others still get their requests.
+            # Anyone can push a branch that cannot be compared. The other branches must still get their requests.
             yield error_line(source.removeprefix(HEADS), error)

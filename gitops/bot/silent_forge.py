@@ -1,4 +1,4 @@
-"""The forge of a job without a token: it has only the request of its event, and writes nothing.
+"""The forge of a job without a token: it knows only the request of its event, and never writes.
 
 Jobs of forks use it. A plan is computed only from git and the ledger, so it is complete and correct without secrets. It
 is printed; a job with write access computes it again before reporting it.
@@ -25,10 +25,10 @@ from gitops.forge.port import (
 
 
 class SilentForge:
-    """Implements Forge without a service. What it cannot know is unknown, and never permitted."""
+    """Implements Forge without a service. Unknown facts are reported as unknown and never count as permission."""
 
     def __init__(self, requests: Sequence[ChangeRequest] = ()) -> None:
-        """`requests` are those that the environment of the job describes."""
+        """`requests` are the ones described by the job's environment."""
         self._requests = tuple(requests)
 
     @property
@@ -54,7 +54,7 @@ class SilentForge:
         )
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:  # noqa: ARG002 - the interface of the port
-        """Return nothing: without a token, it is unknown which request a commit merged."""
+        """Return nothing, because without a token it is unknown which request a commit merged."""
         return MergedRequests()
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
@@ -80,7 +80,7 @@ class SilentForge:
         )
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:  # noqa: ARG002 - the interface of the port
-        """Write nothing, at no address."""
+        """Do nothing and return an empty URL."""
         return ""
 
     def _unknown(self, *_: object, **__: object) -> tuple[Any, ...]:

@@ -1,9 +1,9 @@
 """The sweep: applies merges that no run applied, then plans requests that no run planned, regardless of their events.
 
-A merge with `[skip ci]`, a cancelled run, a lost webhook: each leaves a branch ahead of its ledger, or a head without a
-plan status. An interrupted hook, in a repository that is its own forge, leaves a branch without a request. The sweep
-finds all of these. It never breaks a lock, because a crashed holder cannot be distinguished from a slow one; it shows
-the lock with the command that removes it.
+After a merge with `[skip ci]`, a cancelled run or a lost webhook, a branch is ahead of its ledger, or a head lacks a
+plan status. After an interrupted hook, in a repository that is its own forge, a branch lacks a request. The sweep finds
+all of these. It never breaks a lock, because a crashed holder cannot be distinguished from a slow one. Instead, it
+shows the command that removes the lock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_REQUESTS = 20
 
 
 def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
-    """Sweep all clusters, or the one called `cluster`; a problem of one does not stop the others."""
+    """Sweep all clusters, or the one called `cluster`; a problem in one does not stop the others."""
     rules = [rule for rule in context.clusters if cluster in (None, rule.name)]
     if isinstance(context.forge, RequestKeeper):
         try:
@@ -81,7 +81,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
         reason = "a merged change is not applied yet"
         outcome = plan(context.workspace_at(rule, head))
         changes = None if outcome.plan is None else outcome.plan.changes
-        # To apply nothing would only repeat the last report. If there is no plan, an apply reports why.
+        # An empty apply would only repeat the last report. If there is no plan, an apply reports the reason.
         if changes is not None and not any(c.disposition is Disposition.APPLIED for c in changes):
             yield LogLine(f"{rule.name}: {reason}, and waits for a person", RunResult.WAITS)
             yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
@@ -92,11 +92,11 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
 
 
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
-    """Return the operation that holds a lock, since when, and the command that removes it."""
+    """Return a line about a lock: the operation that holds it, since when, and the command that removes it."""
     info, only = lock.info, len(context.clusters) == 1
     command: object = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
     if context.repository.forge_kind not in HOSTED:
-        # Who reads this line is at a shell, and may have no request to comment on.
+        # The reader of this line is at a shell, and may have no request to comment on.
         command = f"gitops force-unlock {lock.unlock_id}{'' if only else f' --cluster {rule.name}'}"
     if info is None:
         detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"
@@ -110,7 +110,7 @@ def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) 
 def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: str | None) -> Iterator[LogLine]:
     """Plan the open requests whose heads have no plan status, or whose comment the forge rejected.
 
-    One run queries the forge about only a few heads: first those without a stored plan, then the oldest.
+    One run queries the forge about only a few heads, first those without a stored plan, then the oldest.
     """
     requests = context.open_requests()
     concerned: dict[int, list[ClusterRule]] = {}
@@ -145,11 +145,14 @@ def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: s
 
 # -- revocations -------------------------------------------------------------------------------------------------------
 #
-# Record revocations as soon as an event or the sweep finds them: from then on deleting their branch undoes nothing.
+# Record revocations as soon as an event or the sweep finds them. From then on, deleting their branch has no effect.
 
 
 def take_in_revocations(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    """Record the revocations of a cluster that no entry records yet; a line for each. A problem does not stop the event."""
+    """Record a cluster's revocations that are not in the ledger yet. Yields a line for each.
+
+    Problems don't stop the event.
+    """
     repository = context.repository
     try:
         target = context.repository.target(rule, config=context.config)

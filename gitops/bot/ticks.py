@@ -1,6 +1,6 @@
-"""Ticks of replica strategies: the applied strategies of each cluster decide now, and their actions are carried out.
+"""Ticks of replica strategies: the applied strategies of each cluster decide, and their actions are executed.
 
-Scheduled runs carry them out. A run started by a person only shows the actions, unless its input `mode` is `apply`.
+Scheduled runs execute the actions. A run started by a person only shows them, unless its input `mode` is `apply`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gitops.repository.results import LogLine, diagnostic_lines, error_line, res
 def tick_clusters(
     context: EventContext, event: TickEvent | TimerEvent | ManualEvent, cluster: str | None = None
 ) -> Iterator[LogLine]:
-    """Run the tick of all clusters, or of the one called `cluster`; a problem of one does not stop the others."""
+    """Run the tick of all clusters, or of the one called `cluster`; a problem in one does not stop the others."""
     scheduled = not isinstance(event, ManualEvent)
     carries_out = not isinstance(event, ManualEvent) or dict(event.inputs).get("mode") == "apply"
     for rule in context.clusters:
@@ -48,7 +48,7 @@ def _tick_cluster(context: EventContext, rule: ClusterRule, *, carries_out: bool
 
 
 def _sum(outcome: TickOutcome) -> str:
-    """Return the result of a tick in one line."""
+    """Summarise a tick in one line."""
     if outcome.skipped is not None:
         return f"skipped: {outcome.skipped}"
     if not outcome.decided:
