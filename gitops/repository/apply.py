@@ -1,4 +1,4 @@
-"""Applies with a branch ledger, for command, bot and hooks: first the location of the cluster, then the rest.
+"""Applies with a branch ledger, for the command line, bot and hooks: first the cluster's location, then the rest.
 
 1. If the declared location differs from the recorded one and is approved, it is recorded, and the rest of the apply
    uses it. If it is not approved, the rest uses the current location.
@@ -26,10 +26,11 @@ from gitops.repository.results import diagnostics_of
 
 @dataclass(frozen=True, slots=True)
 class ClusterMove:
-    """Result of a move: `rule` is the cluster's new location, None if it was removed. `outcome` is that of its entry.
+    """Result of a move. `rule` is the cluster's new location; None if it was removed.
 
-    `refused` are the problems of an approved change that could not be carried out, `waits` those of an unapproved
-    change.
+    `outcome` is the outcome of its entry.
+
+    `refused` are the problems of an approved move that failed, and `waits` those of a move without approval.
     """
 
     rule: ClusterRule | None
@@ -47,17 +48,17 @@ def move_cluster(
     *,
     dry_run: bool = False,
 ) -> ClusterMove:
-    """Record the new location of a cluster if a merge moved it and that is approved. Raises RemoteError.
+    """Record the new location of a cluster if a merge moved it and the move is approved. Raises RemoteError.
 
-    `declared` opens its workspace at the declared location. With `dry_run` nothing is recorded; the move is `refused`
-    with a warning.
+    `declared` opens its workspace at the declared location. With `dry_run`, nothing is recorded, and the move is
+    `refused` with a warning.
     """
     try:
         if not repository.scope_waits(rule, position, config):
             return ClusterMove(rule)
         outcome = apply_scope(declared(), dry_run=dry_run)
     except GitopsError as error:
-        # A declaration that cannot be used is not approved either: the cluster stays where it is.
+        # An unusable declaration is not approved either, so the cluster is not moved.
         return ClusterMove(rule, waits=diagnostics_of(error))
     if outcome.state_written:
         entry = repository.ledger(rule).view().entry
@@ -70,9 +71,9 @@ def move_cluster(
 
 
 def governed_apply(moved: ClusterMove, rest: Callable[[ClusterRule], ApplyOutcome]) -> ApplyOutcome:
-    """Return the outcome of a whole apply after its move of the cluster.
+    """Return the outcome of an apply that may have begun by moving the cluster.
 
-    `rest` applies the rest where the cluster is then.
+    `rest` applies everything else, at the cluster's current location.
     """
     entry = moved.outcome
     if entry is not None and (moved.refused or moved.rule is None):

@@ -11,7 +11,7 @@ The rules are those of `gitops.cluster.approvals.origins`; this module collects 
    that merged, nor does what a commit brought about which the forge was not asked.
 4. On a bare repository the hook recorded who pushed each commit first.
 5. Missing author information never ends a run. While the forge does not respond, all authors are pending. A commit that
-   may have merged a request that the forge cannot show has no origin. Both only keep gates closed.
+   may have merged a request that the forge cannot show has no origin. In both cases, gates simply remain closed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from gitops.repository.cluster import LedgerPosition
 from gitops.repository.repository import Repository
 
 MOST_ASKED = 200
-"""About how many commits of a branch the forge is asked which requests they merged."""
+"""Maximum number of commits of a branch for which the forge is asked which requests they merged."""
 
 _NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
 class PushHistory:
-    """Pushes of a branch back from a head, newest first.
+    """Pushes to a branch, newest first, going back from a head.
 
-    `complete` means that none is missing. `pending` means that the forge lists pushes, but not yet the one to the head.
+    `complete` means that no push is missing. `pending` means that the forge lists pushes, but not yet the push to the
+    head.
     """
 
     pushes: tuple[Push, ...] = ()
@@ -78,8 +79,8 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
 class Merges:
     """The requests onto a cluster's branch that commits merged, of the commits that the forge was `asked` about.
 
-    `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` says why the forge
-    names none for now.
+    `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` is the
+    reason why the forge cannot list requests yet.
     """
 
     requests: tuple[ChangeRequest, ...] = ()
@@ -133,7 +134,7 @@ class OriginSources:
             parent = first.parents[0] if first is not None and first.parents and first.id != request.head else None
             before[request.number] = parent or self.applied
         if self.repository.forge_kind not in HOSTED:
-            # Rule 4 replaces the other two.
+            # Rule 4 replaces rules 2 and 3.
             return KnownOrigins(
                 recorded_pushes(self._store, self.repository.head_of(PUSHES), self.trust), stands_for, NOT_RECORDED
             )
@@ -153,7 +154,7 @@ class OriginSources:
         fork = None if before is None else self._store.merge_base(before, request.head)
         own = {c.id for c in self._store.commits_between(fork, request.head, most=MOST_COMMITS)}
         history, problem = PushHistory(), f"{self.forge_name} does not list who pushed to request {request.number}"
-        # The forge does not list the pushes to a fork that was deleted.
+        # The forge no longer lists the pushes to a deleted fork.
         if self.forge.features.pushes and (request.project or not request.fork):
             history = self._history(request.source, request.project, request.head)
             problem = f"the list of pushes to request {request.number} is not complete"
@@ -179,7 +180,7 @@ class OriginSources:
             if self.announced is not None:
                 found = self._brought(PushHistory((self.announced,)), self.applied)
                 if self.announced.old == ZERO:
-                    # It may hold what others pushed before the branch was deleted.
+                    # It can contain what others pushed before the branch was deleted.
                     why = "the branch was deleted and pushed again"
                     found = {commit: replace(push, person=None, problem=why) for commit, push in found.items()}
                 self._take(found, left)
@@ -197,13 +198,13 @@ class OriginSources:
         self.pushed.update({commit: (push,) for commit, push in found.items() if commit in left})
 
     def _brought(self, history: PushHistory, fork: str | None) -> dict[str, Pushed]:
-        """Map each commit to the oldest push of a history that brought it; a branch created there began at `fork`."""
+        """Map each commit to the oldest push in a history that brought it. A branch created there began at `fork`."""
         found: dict[str, Pushed] = {}
         for move in reversed(history.pushes):
             if move.new == ZERO:
                 continue
             commits: tuple[Commit, ...] = ()
-            # What was forced away may be gone; what is left of it is in no other push, and stays unknown.
+            # Commits removed by a force push may be gone. The remaining ones are in no other push and are left unknown.
             with suppress(GitopsError):
                 self.repository.fetch_commits(*({move.old, move.new} - {ZERO}))
                 old = fork if move.old == ZERO else move.old
@@ -213,16 +214,16 @@ class OriginSources:
         return found
 
     def _by(self, account: str) -> Pushed:
-        """Return a push by an account of the forge."""
+        """Return a push by a forge account."""
         if not account:
             return Pushed(How.FORGE, "", None, problem=f"{self.forge_name} does not say who pushed it")
         person, people = person_of_account(self.trust, account), names_of_accounts(self.trust, [account])
         return Pushed(How.FORGE, account, person, people, "" if person else unlisted(account))
 
     def _history(self, branch: str, project: str, head: str) -> PushHistory:
-        """Return the pushes of a branch, in the repository or in a fork (`project`).
+        """Return the pushes to a branch, in the repository or in a fork (`project`).
 
-        Empty if the forge does not show them.
+        Empty if the forge does not list them.
         """
         try:
             return follow_pushes(self.forge.pushes(branch, project), head, self._store, self.applied)
@@ -233,7 +234,7 @@ class OriginSources:
 
     @property
     def forge_name(self) -> str:
-        """The forge, for messages."""
+        """The forge's name in messages."""
         return self.repository.forge_kind or "the forge"
 
 
@@ -249,10 +250,10 @@ def known_origins(
     queued: Sequence[ChangeRequest] = (),
     announced: Push | None = None,
 ) -> KnownOrigins:
-    """Return the known origins of a plan's commits: on the target at `head`, and of unmerged requests.
+    """Return the known origins of a plan's commits: on the target up to `head`, and of unmerged requests.
 
-    `merged` are the requests that commits of the target merged; the forge is queried if they are not given. `queued`
-    are requests that are merged in a group of a merge queue, whose head is `head`.
+    `merged` are the requests that target commits merged; the forge is queried if they are not given. `queued` are
+    requests that are merged in a merge queue group, whose head is `head`.
     """
     head = head or repository.head_of(rule.ref)
     if position.applied is None or position.trust is None or head is None:
@@ -283,10 +284,10 @@ def known_origins(
 
 
 def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> Merges:
-    """Return the requests onto the cluster's branch that commits merged.
+    """Return the requests into the cluster's branch that commits merged.
 
-    These include requests that do not touch the cluster, because for a rebased request a forge may report only the last
-    commit.
+    These include requests that don't touch the cluster, because a forge may report only the last commit of a rebased
+    request.
     """
     try:
         said = forge.merged_by(commits) if commits else MergedRequests()
@@ -297,7 +298,7 @@ def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) 
 
 
 def _pending(error: RemoteError) -> str:
-    """Return why the authors are pending."""
+    """Explain why the authors are pending."""
     if error.code == Code.PUSHERS_PENDING:
         return error.detail
     return f"the authors are not known yet; the next run asks again: {error.code}: {error.detail}"
@@ -306,7 +307,7 @@ def _pending(error: RemoteError) -> str:
 def unlisted(account: str) -> str:
     """Explain why an account's push does not count as a person's push, with a remedy.
 
-    Mapping the account of jobs to a person would turn everybody who writes a job into that person.
+    Mapping the account of CI jobs to a person would let anyone who writes a job act as that person.
     """
     return (
         f"the rules name no person for {account}, who pushed it: sign the commit, or, if one person alone uses the account, "
@@ -317,7 +318,7 @@ def unlisted(account: str) -> str:
 def merge_commits(repository: Repository, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
     """Return the commits that a request's merge put on the branch: one for a merge or a squash, several for a rebase.
 
-    A request in a merge queue is not merged yet, so any commit of the group may be its merge.
+    A request in a merge queue is not merged yet, so any commit of the group could be its merge.
     """
     ends = {request.merged_as, request.head}
     found = (

@@ -1,4 +1,4 @@
-"""Computes the changes of branches and change requests from git alone, without querying a forge or a checkout."""
+"""Computes the changes of branches and change requests with git alone, without a forge or a checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gitops.repository.repository import Repository
 def changes_cluster(repository: Repository, rule: ClusterRule, target: str | None, head: str) -> bool:
     """Return whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.
 
-    True as well if the two have no common history: then anything may have changed.
+    Also True if the two have no common history, because anything may have changed.
     """
     store = repository.git
     base = None if target is None else store.merge_base(target, head)
@@ -24,7 +24,7 @@ def changes_cluster(repository: Repository, rule: ClusterRule, target: str | Non
 
 
 def commit_changes(repository: Repository, rule: ClusterRule, commit: Commit) -> bool:
-    """Return whether a commit of a branch changed the cluster folder or a trust file, compared with its first parent."""
+    """Return whether a commit changed the cluster folder or a trust file, compared with its first parent."""
     store = repository.git
     return not commit.parents or trees_differ(repository, rule, commit.tree, store.commit(commit.parents[0]).tree)
 
@@ -41,11 +41,11 @@ def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: s
 
 
 def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bool:
-    """Return whether a commit of the cluster's branch without a recorded changeset has nothing to apply.
+    """Return whether a branch commit without a recorded changeset has nothing to apply.
 
-    1. Its folder, keys and rules equal the last applied ones, or those of the last tried merge, because a different
-       merge already made the changes. 2. It is already applied, and changed none of them, or no work of the cluster is
-       waiting.
+    1. Its folder, keys and rules equal the last applied ones, or those of the last merge that was tried, because a
+       different merge already made the changes.
+    2. It is already applied, and either didn't change any of them, or the cluster has no waiting work.
 
     Raises GitopsError.
     """
@@ -55,7 +55,7 @@ def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bo
     if store.resolve(commit) is None or position.applied is None or position.trust is None:
         return False
     found = store.commit(commit)
-    # A shallow clone, as jobs have it, lacks the commit that was applied, but its folder and its rules are known.
+    # A shallow clone, as in CI jobs, lacks the applied commit, but its folder and rules are known.
     same = store.subtree(found.tree, rule.path) == position.tree
     if commit != position.applied and same and not trust_waits(store, commit, position.trust.digest):
         return True
@@ -69,9 +69,9 @@ def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bo
 
 
 def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | None = None) -> tuple[Address, ...]:
-    """Return the changes of a cluster that wait for approvals, as its ledger and its branch have them.
+    """Return the cluster's changes that wait for approvals, according to its ledger and its branch.
 
-    With a `commit`, none if that is not part of the source that the ledger names. Raises GitopsError.
+    With a `commit`, empty unless the commit is part of the recorded source commit. Raises GitopsError.
     """
     store, position, entry = repository.git, repository.position(rule), repository.ledger(rule).view().entry
     applied = position.applied
@@ -89,7 +89,10 @@ def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | Non
 
 
 def is_merged_by(repository: Repository, request: ChangeRequest, update: RefUpdate) -> bool:
-    """True if a push merged a request: its head is in the branch, or merging it would change nothing (squash, rebase)."""
+    """Return whether a push merged a request.
+
+    This is so if the branch contains its head, or if merging the head would have no effect (squash, rebase).
+    """
     store = repository.git
     if not repository.has_head(request):
         return False

@@ -1,11 +1,11 @@
 """Location of a cluster: as recorded in its ledger, and as declared in `gitops.yaml`.
 
 1. The location in the newest ledger entry is in force, regardless of later edits of `gitops.yaml`. Entries of the first
-   release do not record the storage; it is the one that their source commit declares.
-2. A cluster without a ledger is where `gitops.yaml` of the target branch declares it; in a change request, where the
-   merged file declares it.
-3. The declaration for a ledger is the one with its name, otherwise the one that is `renamed_from` it. Without any, the
-   cluster was removed.
+   release do not record the storage, so it comes from the declaration in their source commit.
+2. A cluster without a ledger is at the location declared by `gitops.yaml` on the target branch or, in a change request,
+   by the merged file.
+3. The declaration for a ledger is the one with its name, otherwise the one with `renamed_from` set to its name. If
+   there is neither, the cluster was removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEADS = "refs/heads/"
 
 
 def drift_ref(cluster: str) -> str:
-    """Full name of the branch that adopts the drift of a cluster."""
+    """Return the full name of the branch that adopts a cluster's drift."""
     return f"refs/heads/gitops/drift/{cluster}"
 
 
@@ -55,32 +55,32 @@ class LedgerPosition:
     drifted: bool = False
 
     def plain_folder(self, compiler: str | None) -> PlainFolder | None:
-        """Return the folder that this very program found plain when it was applied."""
+        """Return the folder that this version of the program found to be plain when it was applied."""
         record = self.graphs.record
         return None if record is None or record.compiler != compiler else record.folder
 
     def vouched(self, tree: ContentTree, compiler: str | None, folder: ComparedFolder) -> VouchedGraphs | None:
-        """Return the graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
+        """Return the graphs of a cluster folder that the ledger lists as checked; None if the compiler is not known."""
         return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
 
     @property
     def forge_kind(self) -> str | None:
-        """Kind of the forge, if the rules set it."""
+        """The kind of forge, if the rules set it."""
         return None if self.trust is None else self.trust.forge_kind
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
-        """Return the tiers of the changes that the rules gate, and for which a review or a command on the forge counts."""
+        """Return the gated tiers for which a review or a command on the forge counts as an approval."""
         at = environment if self.scope is None else self.scope.target.environment
         return frozenset() if self.trust is None else self.trust.reviews_open(at)
 
     @property
     def needs_forge_verdict(self) -> bool:
-        """Return whether the forge itself has to call a change request approved."""
+        """Return True if the forge itself must report a change request as approved."""
         return self.trust is not None and self.trust.forge_verdict
 
 
 def rule_at(target: ClusterTarget) -> ClusterRule:
-    """Return the rule of a cluster where a ledger records it."""
+    """Return the rule for a cluster at its recorded location."""
     return ClusterRule(
         name=target.cluster,
         path=target.path,
@@ -91,12 +91,12 @@ def rule_at(target: ClusterTarget) -> ClusterRule:
 
 
 def rule_at_place(rule: ClusterRule) -> tuple[str, str, str, str]:
-    """Return where a rule declares its cluster."""
+    """Return the location that a rule declares for its cluster."""
     return rule.name, rule.path, rule.ref, rule.environment
 
 
 def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
-    """Return the declaration for a ledger by rule 3."""
+    """Return the declaration for a ledger, by rule 3."""
     named = {rule.name: rule for rule in config.clusters}
     renamed = {rule.renamed_from: rule for rule in config.clusters}
     return named.get(name) or renamed.get(name)
@@ -105,7 +105,7 @@ def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
 def successor(
     config: BotConfig, declaring: BotConfig, gone: ClusterScope, storage_of: Callable[[str], str | None]
 ) -> str | None:
-    """Return the cluster in `declaring` but not in `config` that has the folder or declared storage of a removed one.
+    """Return the cluster in `declaring` but not in `config` that has the folder or declared storage of a removed cluster.
 
     `storage_of` returns the storage that a cluster folder declares.
     """
@@ -123,8 +123,8 @@ def successor(
 def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tuple[ClusterRule, ...]:
     """Apply rules 1 and 2 to all clusters; `heads` are the newest entries by ledger name.
 
-    The clusters of `gitops.yaml` come first in its order, then removed ones by name. A ledger that is closed, or
-    continues under a different name, is left out unless its name is declared.
+    The clusters in `gitops.yaml` come first, in file order, then removed clusters by name. A ledger that is closed, or
+    that continues under a different name, is omitted unless its name is declared.
     """
     found: dict[str, ClusterRule] = {}
     for declared in config.clusters:

@@ -1,19 +1,19 @@
-"""Rules of the server-side pre-receive hook, which accepts or refuses pushes.
+"""Rules by which the server-side pre-receive hook accepts or refuses pushes.
 
-Trusted refs accept only the updates allowed here. A check that fails to run refuses the push.
+Trusted refs accept only the updates listed here. If a check cannot run, the push is refused.
 
-1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force. Only a repair,
-   which records the removed head, replaces a branch that does not verify.
+1. The ledger only moves forward, by entries that continue it and are signed by a ledger key in force. An invalid branch
+   can be replaced only by a repair, which records the removed head.
 2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never
    moved or deleted. The same holds for the branch of a revocation or a countersignature.
-3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
-4. Only the bot writes its other refs. A person pushes a comment on a change request as a ref that the bot processes.
+3. A lock has the name of a cluster. It can be created and deleted but not moved, and its commit has no parent.
+4. Only the bot writes its other refs. People push comments on change requests as refs that the bot processes.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
-6. No ref has a name that a file system could confuse with one of the refs above because it ignores case or Unicode
-   forms, and none replaces objects (`refs/replace/`), because git would then show other commits than the verified ones.
+6. No ref has a name that a file system which ignores case or Unicode forms could confuse with one of the refs above. No
+   ref replaces objects (`refs/replace/`), because git would then show different commits from the verified ones.
 
-A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are
-reserved there.
+In a repository with neither `gitops.yaml` nor a ledger, there are no rules for branches and tags, but the names in
+rules 1 to 4 are reserved.
 
 Every push waits for this check. Code that reads rules, a cluster folder or an approval is imported only if a push
 contains one, and a `gitops.yaml` whose keys a ledger already has in force is not validated again.
@@ -61,19 +61,22 @@ _MAX_NEW_ENTRIES = 1000
 
 
 def is_governed(reader: GitReader, default_ref: str) -> bool:
-    """Return whether a repository has a `gitops.yaml` on its default branch, or a ledger from when it had one."""
+    """Return whether a repository has a `gitops.yaml` on its default branch, or a ledger from the time when it had one."""
     head = reader.resolve(default_ref)
     named = head is not None and reader.read(reader.commit(head).tree, CONFIG_FILE) is not None
     return named or bool(reader.refs(LEDGERS.rstrip("/")))
 
 
 class PushGuard:
-    """Checks the refs of a push before they move. `reader` sees the objects of the push, still in quarantine."""
+    """Checks the refs of a push before they move.
+
+    `reader` can read the objects of the push, which are still in quarantine.
+    """
 
     def __init__(
         self, reader: GitReader, default_ref: str, open_tree: Callable[[GitReader, str, str], SourceTree], clock: Clock
     ) -> None:
-        """`default_ref` is the branch that `gitops.yaml` is read from."""
+        """`default_ref` is the branch that contains `gitops.yaml`."""
         self._reader = reader
         self._default_ref = default_ref
         self._open_tree = open_tree
@@ -81,18 +84,18 @@ class PushGuard:
         self._declared_clusters: tuple[NamedCluster, ...] | None = None
 
     def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
-        """Reasons to refuse the push, one line each, and their remedies; empty if it is accepted."""
+        """Yield the reasons to refuse the push with their remedies, one line each; empty if the push is accepted."""
         for update in updates:
             try:
                 yield from (f"{update.ref}: {reason}" for reason in self._check(update))
             except GitopsError as error:
                 yield f"{update.ref}: {error.code}: {error.detail}"
-                # A rule of the hook itself says in its text what to do.
+                # The text of the hook's own rules already contains the remedy.
                 if error.code != Code.PUSH_REFUSED and (fix := fix_of(error)):
                     yield f"{update.ref}: fix: {fix}"
 
     def _check(self, update: RefUpdate) -> Iterator[str]:
-        """Reasons to refuse one update; a rule with a single reason raises it."""
+        """Yield the reasons to refuse one update. A rule with a single reason raises it."""
         ref = update.ref
         if ref.startswith(LEDGERS):
             self._check_ledger(update)
@@ -122,7 +125,7 @@ class PushGuard:
 
         if update.new == ZERO:
             raise _refused("a ledger is never deleted")
-        # A longer push is refused before its signatures are checked, which takes long.
+        # A longer push is refused before its signatures are checked, because that takes long.
         at: str | None = update.new
         for _ in range(_MAX_NEW_ENTRIES):
             if at is None or at == update.old:
@@ -141,7 +144,7 @@ class PushGuard:
         renamed = update.ref in map(ledger_ref, newest.new_names)
         if renamed and self._reader.resolve(ledger_ref(newest.target.cluster)) in (newest.previous, update.new):
             return
-        # The first entry has the keys and rules of the branch of its cluster: a push cannot bring its own.
+        # The first entry must have the keys and rules of its cluster's branch, so that a push cannot bring its own.
         name = update.ref.removeprefix(LEDGERS)
         rule = next((r for r in self._declared() if r.name == name), None)
         target = None if rule is None else self._reader.resolve(rule.ref)
@@ -153,7 +156,7 @@ class PushGuard:
             raise GitopsError(Code.LEDGER_DIVERGED, detail)
 
     def _is_repair(self, update: RefUpdate) -> bool:
-        """Return whether a push replaces an invalid branch by its good entries and an entry with the bad head."""
+        """Return whether a push replaces an invalid branch by its valid entries plus an entry that records the bad head."""
         if update.old == ZERO:
             return False
         found = read_verified_entry(self._reader, update.new)
@@ -163,13 +166,13 @@ class PushGuard:
         return verify_chain(self._reader, update.new, good.commit.id).entry.previous == good.commit.id
 
     def _check_quarantine(self, update: RefUpdate) -> None:
-        """Check that a quarantined commit, which a repair removed, is kept under its own name."""
+        """Check that a commit removed by a repair is kept under its own name."""
         cluster, _, commit = update.ref.removeprefix(QUARANTINE).partition("/")
         if update.old != ZERO or (update.new, is_name(cluster)) != (commit, True):
             raise _refused("a commit in quarantine is kept under its name, and never moved or deleted")
 
     def _ledger_head(self, update: RefUpdate, cluster: str, what: str) -> str:
-        """Return the ledger entry that the new branch of an approval or a decision (`what`) is for."""
+        """Return the ledger entry to which the new branch of an approval or a decision (`what`) refers."""
         if update.old != ZERO or update.new == ZERO:
             raise _refused(f"{what} is created once, and never moved or deleted")
         head = self._reader.resolve(ledger_ref(cluster))
@@ -178,7 +181,7 @@ class PushGuard:
         return head
 
     def _check_approval(self, update: RefUpdate) -> None:
-        """Check rule 2. Whether the approval covers a change is decided when it is used."""
+        """Check rule 2. Whether the approval covers a change is checked when it is used."""
         from gitops.cluster.approvals.verify import signature_refusal
         from gitops.cluster.ledger.evidence import read_evidence
 
@@ -196,7 +199,7 @@ class PushGuard:
             raise GitopsError(Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted")
 
     def _check_decision(self, update: RefUpdate) -> None:
-        """Check rule 2. Every run decides whether it counts, and for which approval."""
+        """Check rule 2. Each run decides whether the decision counts, and for which approval."""
         from gitops.cluster.approvals.verify import own_signature_problem
         from gitops.cluster.ledger.evidence import read_decision_evidence
 
@@ -234,17 +237,18 @@ class PushGuard:
         elif update.new == ZERO:
             return
         tree = self._reader.commit(update.new).tree
-        # Raises for a tree of a few objects that stands for billions of files.
+        # Raises for a small tree that expands to billions of files.
         self._reader.changed_paths(None if update.old == ZERO else self._reader.commit(update.old).tree, tree)
         try:
             before = self._declared()
         except GitopsError:
-            # A broken `gitops.yaml` on the default branch, from before this guard, must not refuse its own repair.
+            # A `gitops.yaml` that was already broken before this guard existed must not block its own repair.
             if update.ref != self._default_ref:
                 raise
             before = ()
         after = self._clusters_at(update.new)
-        # What the default branch no longer declares need no longer be there: whether a cluster moves or goes is gated.
+        # Folders that the default branch no longer declares need not exist. Moving or removing a cluster is gated
+        # elsewhere.
         for rule in (
             after if after and update.ref == self._default_ref else {r.name: r for r in (*before, *after)}.values()
         ):
@@ -271,7 +275,7 @@ class PushGuard:
         yield from (f"fix: {fix}" for fix in fixes if fix)
 
     def _check_other(self, update: RefUpdate) -> None:
-        """Check rule 6. A ref that replaces an object may be deleted."""
+        """Check rule 6. A ref that replaces an object can still be deleted."""
         folded = _folded(update.ref)
         if folded.startswith(_REPLACED) and update.new != ZERO:
             raise _refused("refs/replace makes git show different commits from the verified ones; delete the ref")
@@ -290,13 +294,13 @@ class PushGuard:
 
     @cached_property
     def _in_force(self) -> tuple[Mapping[str, bytes], ...]:
-        """The files of keys and rules of each ledger: they were valid when they came into force."""
+        """Return the key and rule files of each ledger, which were valid when they came into force."""
         heads = self._reader.refs(LEDGERS.rstrip("/")).values()
         return tuple(trust_files(self._reader, head) for head in heads)
 
     @cached_property
     def _recorded(self) -> frozenset[str]:
-        """The branches that ledgers record: they are in force, whatever the newest commit declares."""
+        """Return the branches that ledgers record. They are in force, regardless of the newest declaration."""
         entries = newest_entries(self._reader, self._reader.refs(LEDGERS.rstrip("/"))).values()
         return frozenset((entry.target if entry.scope is None else entry.scope.target).ref for entry in entries)
 
@@ -305,7 +309,7 @@ class PushGuard:
         return is_governed(self._reader, self._default_ref)
 
     def _clusters_at(self, commit: str | None) -> tuple[NamedCluster, ...]:
-        """Return the clusters that `gitops.yaml` of a commit names. Raises GitopsError for a file with a mistake."""
+        """Return the clusters listed in a commit's `gitops.yaml`. Raises GitopsError for an invalid file."""
         content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
         if content is None:
             return ()
@@ -316,7 +320,7 @@ class PushGuard:
         return named_clusters(content)
 
     def _check_rules(self, tree: str) -> None:
-        """Raise the problem of the keys and rules of a root tree, if it has any."""
+        """Raise the problem in a root tree's keys and rules, if there is one."""
         if self._reader.read(tree, CONFIG_FILE) is None:
             return
         for files in self._in_force:
@@ -329,7 +333,7 @@ class PushGuard:
 
 
 def _folded(ref: str) -> str:
-    """Return one form for all refs that a file system could confuse."""
+    """Normalise a ref, so that refs that a file system could confuse become equal."""
     return unicodedata.normalize("NFKC", ref).casefold()
 
 
@@ -337,32 +341,33 @@ def _refused(detail: str) -> GitopsError:
     return GitopsError(Code.PUSH_REFUSED, detail)
 
 
-# -- who brought what --------------------------------------------------------------------------------------------------
+# -- who pushed which commits ------------------------------------------------------------------------------------------
 #
-# Before a push moves any ref: write down who brought which commits, so that whichever run applies them knows.
+# Before a push moves any ref, record who pushed which commits, so that any run that applies them knows their authors.
 #
-# The record is written beside the quarantine of the push, as the next commit of one chain (`approvals.pushes`). A push by an
-# unknown person leaves none. Its commits stay without an origin: they are new to the repository only once.
+# The record is written outside of the push's quarantine, as the next commit of a chain (`approvals.pushes`). For a push
+# by an unknown person, there is no record. Its commits never get an origin, because they are new to the repository only
+# once.
 
 
 MOST_COMMITS = 20_000
-"""How many commits of one push are recorded."""
+"""Maximum number of recorded commits per push."""
 
 _MOST_TRIES = 100
 
 
 def brought_by_people(updates: Sequence[RefUpdate]) -> tuple[RefUpdate, ...]:
-    """Return the ref moves of a push that can contain people's commits, without those of the bot's own refs."""
+    """Return the updates of a push that can contain people's commits, without updates of the bot's own refs."""
     return tuple(update for update in updates if update.new != ZERO and not update.ref.startswith(_OWN))
 
 
 def record_push(
     store: GitStore, record: PushRecord, commits: tuple[str, ...], person: Person, signing_key: str | None, clock: Clock
 ) -> bool:
-    """Append a record for the commits that a push brings; False if there is nothing to record.
+    """Append a record for the commits that a push brings. Returns False if there is nothing to record.
 
-    Two pushes at once append one after the other. Raises ConflictError if others were faster a hundred times, GitopsError if
-    the chain cannot be written.
+    Concurrent pushes append one after another. Raises ConflictError if other pushes were faster a hundred times,
+    GitopsError if the chain cannot be written.
     """
     if not commits or (record.certificate, record.key, record.account) == (None, None, None):
         return False
@@ -387,5 +392,5 @@ def record_push(
 def record_of(
     updates: Sequence[RefUpdate], clock: Clock, *, certificate: str | None, key: str | None, account: str | None
 ) -> PushRecord:
-    """Return the record of a push that happens now."""
+    """Return the record of a push that is in progress."""
     return PushRecord(timestamp(clock.now()), tuple(updates), certificate, key, account)

@@ -1,4 +1,4 @@
-"""Stores whole plans as git objects, because a comment has a size limit and a commit has none.
+"""Stores complete plans as git objects, because comments have a size limit and commits don't.
 
     refs/gitops/plans/<cluster>/<number>    a chain of commits, each with
 
@@ -6,10 +6,10 @@
     outcome.json  the whole plan with its execution graph
     plan.md       the same for people
 
-Code that permits or carries out a change never reads these, because everybody with push rights can move the refs. A
-clone, which has no graphs, shows their data about graphs to the person who signs it, and the bot compares that with the
-graphs when it applies. If the host or the token does not allow such refs, plans are not stored, and an approver has to
-give the number of rows they have seen.
+Code that permits or applies changes never reads these plans, because anyone with push rights can move the refs. A clone
+has no graphs, so it shows the plan's data about graphs to the person who signs, and the bot compares that data with the
+graphs when it applies. If the host or the token does not allow such refs, plans are not stored, and approvers must
+enter the number of rows that they have seen.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RECORD = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class SeenChange:
-    """Observed graph of a data change in a plan; the digests identify the change of `resource`.
+    """The state of a graph that was read for a data change in a plan. The digests identify the change of `resource`.
 
     `recorded_at` is that of `seen`, so it is None if the bot read the graph for the plan.
     """
@@ -63,13 +63,13 @@ class SeenChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """The plan that was reported: `head` merged into `base`. `plan_digest` is None if there was no plan.
+    """A reported plan of `head` merged into `base`. `plan_digest` is None if there was no plan.
 
-    `report_digest` is over everything in the report that people decide by, so that an equal report can be left out. The
-    next report compares itself with the first of the `changes`, of which there are `count`, with those that are
-    `missing` an approval, and with the number of `errors`. `since` are the differences that this report listed from the
-    previous one. `shown` is false while the forge has not taken the comment: the next run writes it again. `seen` are
-    the graphs of its changes of data.
+    `report_digest` covers everything in the report that people base decisions on, so that a repeated report can be
+    omitted. The next report is compared with the first of the `changes` (`count` is their total number), the ones
+    `missing` an approval, and the number of `errors`. `since` are the differences from the previous report that this
+    report listed. `shown` is False until the forge has accepted the comment, so the next run writes it again. `seen`
+    are the graphs of its data changes.
     """
 
     cluster: str
@@ -134,7 +134,7 @@ def plan_ref(cluster: str, number: int) -> str:
 
 
 def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord | None:
-    """Return the plan of a request that was reported last; None if there is none, or if it cannot be read."""
+    """Return the last reported plan of a request; None if there is none or it cannot be read."""
     store = repository.git
     try:
         commit = repository.head_of(plan_ref(cluster, number))
@@ -148,7 +148,7 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
 def seen_in_plans(
     repository: Repository, cluster: str, number: int | None
 ) -> Callable[[Change, Seen | None], Seen | None]:
-    """Return the newest data about the graph of a change: from a stored plan, or from a later ledger record.
+    """Return a function that finds the newest data about a change's graph, in a stored plan or a later ledger record.
 
     With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, the
     ledger's record does not count, because rows may have been loaded since. All of it is dated: what the bot read for a
@@ -168,14 +168,14 @@ def seen_in_plans(
 
     @cache
     def plans() -> tuple[tuple[str, PlanRecord], ...]:
-        """Yield each plan with its creation time, the newest request first."""
+        """Return each plan with its creation time, the newest request first."""
         with suppress(GitopsError):
             names = () if number is not None else repository.remote.refs(f"{PLANS}/{cluster}")
             texts = (name.rpartition("/")[2] for name in names)
             newest = sorted((int(text) for text in texts if text.isdecimal()), reverse=True)[:_MOST_READ]
             numbers = newest if number is None else [number]
             refs = {each: plan_ref(cluster, each) for each in numbers}
-            # One conversation for all.
+            # a single fetch for all plans
             heads = repository.fetch_refs(*refs.values()) if refs else {}
             kept = ((heads.get(ref), kept_plan(repository, cluster, each)) for each, ref in refs.items())
             return tuple((_made_at(repository, head), plan) for head, plan in kept if head and plan)
@@ -187,7 +187,7 @@ def seen_in_plans(
 def _newer(first: Seen, second: Seen) -> Seen:
     """Return the newer of two statements, the first if they are of one version.
 
-    Of one graph, the versions decide, because times have whole seconds.
+    For the same graph, the version number decides, because times only have whole seconds.
     """
     if first.incarnation == second.incarnation:
         return max(first, second, key=lambda each: each.version)

@@ -1,26 +1,27 @@
 """Builds proposed changes of a cluster folder: a commit made from trees, to be reviewed as a change request.
 
-No work tree, index or ref is touched. Only declared files change: `cluster.yaml`, schemas, queries and policies. Other
-files of the folder are kept, even if the folder is the whole repository.
+Work tree, index and refs are not touched. Only declared files change: `cluster.yaml`, schemas, queries and policies.
+Other files in the folder are kept, even if the folder is the root of the repository.
 
-`revert` reverts the changes of a ledger entry, and `down --to` restores the state applied after one:
+`revert` reverts the changes of a ledger entry, and `down --to` restores the state after an entry:
 
-1. An entry is found by its number or its commit on the verified chain, and its folder by its source commit; the folder
-   must be the tree recorded in the entry.
-2. Going back to an entry replaces the declared files at the head of the cluster's branch with those of that time.
+1. An entry is found on the verified chain by its number or commit, and its folder by its source commit. The folder must
+   be the tree recorded in the entry.
+2. Restoring an entry replaces the declared files at the head of the cluster's branch with the files of that time.
 3. Reverting an entry is a three-way merge: the difference from the entry's commit to the previously applied commit is
    applied to the head of the branch. Later changes are kept; if they touch the same lines, nothing is proposed.
-4. A schema gets hints so that its plan renames back items that were renamed since
-   (`database.language.schema.reversal`); the ledger records the sequence of schemas. The three sides are merged without
-   hints, which have no meaning once they are applied.
+4. A schema gets hints so that its plan reverses later renames (`database.language.schema.reversal`); the ledger records
+   the sequence of schemas. The three sides are merged without hints, because hints have no meaning after they are
+   applied.
 
 `promote` copies the applied state of one cluster to a second cluster of the same repository, as one commit:
 
-1. The files that the first cluster declares are read at the source commit of its newest ledger entry, which is the
-   applied state, not the merged one. Other files of its folder are not applied and not promoted.
+1. The first cluster's declared files are read at the source commit of its newest ledger entry, which is the applied
+   state, not the merged one. Other files in its folder are not applied, so they are not promoted.
 2. They replace the declared files of the second cluster at the head of its branch. In its `cluster.yaml`, only graphs
    and policies are replaced, as `gitops.cluster.config.cluster_yaml` describes.
-3. A file that the second cluster would still declare, such as a query left in a folder of queries, is removed as well.
+3. A file that the second cluster would still declare, such as a query that remains in a queries folder, is also
+   removed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
 
 @dataclass(frozen=True, slots=True)
 class EarlierFolder:
-    """Folder of a cluster in an earlier commit; `entry` is the entry that applied it, None for any other commit."""
+    """The folder of a cluster in an earlier commit. `entry` is the entry that applied it; None for any other commit."""
 
     commit: str
     tree: ContentTree
@@ -70,7 +71,7 @@ class EarlierFolder:
 
     @property
     def words(self) -> str:
-        """Describe the source of the folder for people."""
+        """Describe in words where the folder comes from."""
         return f"commit {self.commit[:12]}" if self.entry is None else f"entry {self.entry.number}, {self.commit[:12]}"
 
 
@@ -78,7 +79,7 @@ def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> Ear
     """Return the folder of a cluster after a ledger entry (by number or commit), or at a commit of the repository.
 
     Raises UsageError `usage_error` for anything else; GitopsError `ledger_missing`, `cluster_not_found`; IntegrityError
-    `ledger_diverged`, and those of an entry that does not verify.
+    `ledger_diverged`, and the errors of an entry that cannot be verified.
     """
     store = repository.git
     chain = _chain(repository, rule)
@@ -94,9 +95,9 @@ def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> Ear
 
 
 def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) -> Proposal:
-    """Return the head of a cluster's branch with the earlier declarations of the cluster: step 2.
+    """Return the head of a cluster's branch with the cluster's earlier declarations (step 2).
 
-    Raises GitopsError `cluster_not_found`, `revert_refused` for a folder that this release cannot read.
+    Raises GitopsError `cluster_not_found`, and `revert_refused` for a folder that this release cannot read.
     """
     base = _head(repository, rule)
     old = repository.git.commit(base).tree
@@ -104,7 +105,7 @@ def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) 
     was, now = _schemas(repository, rule, new), _schemas(repository, rule, old)
     changed = {graph: file for graph, file in was.items() if graph in now and file[1] != now[graph][1]}
     if earlier.entry is None:
-        # Of a commit it is not known what was applied of it: its own hints may still count.
+        # For a commit it is not known which part of it was applied, so its own hints might still be needed.
         applied = {graph: _compiled((text, now[graph][1])) for graph, (_, text) in changed.items()}
         pending = changed
     else:
@@ -115,9 +116,9 @@ def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) 
 
 
 def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Person) -> tuple[Proposal, LedgerEntry]:
-    """Return the tree that reverts an entry on the cluster's branch, and that entry: step 3.
+    """Return the tree that reverts an entry on the cluster's branch, and that entry (step 3).
 
-    Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and as
+    Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and the errors of
     `earlier_folder`.
     """
     store, chain = repository.git, _chain(repository, rule)
@@ -141,7 +142,7 @@ def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Pers
     changed = {graph: was[graph] for graph in was.keys() & now.keys() if was[graph][1] != now[graph][1]}
     hinted = {graph: file for graph, file in changed.items() if _has_hints(file[1], now[graph][1])}
     sides = [_without_hints(repository, rule, root, hinted) if hinted else root for root in (before, head, undone)]
-    # Only sides of the merge: no ref ever names these commits.
+    # These commits are only sides of the merge. They never get a ref.
     start = store.write_commit(NewCommit(sides[0], (), person, f"Entry {number}\n"), signing_key=None)
     ours, theirs = (
         store.write_commit(NewCommit(side, (start,), person, f"Entry {number} taken back\n"), signing_key=None)
@@ -160,7 +161,7 @@ def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Pers
 def entry_of_merge(repository: Repository, rule: ClusterRule, merge: str, what: str) -> str:
     """Return the number of the newest entry that applied exactly this merge commit.
 
-    `what` describes the merge for people.
+    `what` describes the merge in words.
 
     Raises GitopsError `revert_refused` if there is none, for example if the changes were applied with a later merge.
     """
@@ -175,13 +176,13 @@ def entry_of_merge(repository: Repository, rule: ClusterRule, merge: str, what: 
 
 
 def _chain(repository: Repository, rule: ClusterRule) -> tuple[str, ...]:
-    """Return the commits of a ledger, the first entry first, after the chain was verified."""
+    """Verify the chain of a ledger, and return its commits, the first entry first."""
     repository.position(rule)
     return entry_ids(repository.git, repository.ledger_head(rule))
 
 
 def _number(chain: tuple[str, ...], text: str) -> int | None:
-    """Return the number of the entry with this number, commit, or unique prefix of a commit."""
+    """Return the number of the entry given by its number, its commit, or a unique prefix of its commit."""
     if text.isascii() and text.isdigit() and len(text) < _MIN_PREFIX:
         return int(text) if 1 <= int(text) <= len(chain) else None
     found = [
@@ -193,9 +194,10 @@ def _number(chain: tuple[str, ...], text: str) -> int | None:
 def _applied_after(
     repository: Repository, chain: tuple[str, ...], number: int, *, other_than: str | None = None
 ) -> EarlierFolder:
-    """Return the folder applied after an entry, or the one applied before that of a commit: step 1.
+    """Return the folder applied after an entry; with `other_than`, the one applied before the folder of that commit (step 1).
 
-    Entries that only announce or observe apply nothing. Raises GitopsError `revert_refused` if nothing was applied.
+    Entries that only announce or observe don't apply anything. Raises GitopsError `revert_refused` if nothing was
+    applied.
     """
     store = repository.git
     for commit_id in reversed(chain[:number]):
@@ -222,7 +224,7 @@ def _head(repository: Repository, rule: ClusterRule) -> str:
 
 
 def _with_folder(repository: Repository, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
-    """Return a root tree with the earlier declarations of the cluster."""
+    """Return a root tree with the cluster's earlier declarations."""
     was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(repository, root, rule))
     if was.desired is None:
         detail = f"the folder of {earlier.words} cannot be read by this release"
@@ -232,10 +234,10 @@ def _with_folder(repository: Repository, rule: ClusterRule, root: str, earlier: 
     return repository.git.write_files(root, below(rule.path, {**gone, **files}))
 
 
-# -- schemas with the hints of the way back ----------------------------------------------------------------------------
+# -- schemas with the hints for the reversal ---------------------------------------------------------------------------
 
 _Files = Mapping[str, tuple[str, bytes]]
-"""The path and the text of the schema of each graph."""
+"""Path and text of each graph's schema."""
 
 
 def _schemas(repository: Repository, rule: ClusterRule, root: str) -> _Files:
@@ -249,7 +251,10 @@ def _schemas(repository: Repository, rule: ClusterRule, root: str) -> _Files:
 
 
 def _has_hints(*texts: bytes) -> bool:
-    """Return whether one of the texts has or had a rename hint; a text that does not parse has none."""
+    """Return whether one of the texts has a rename hint, or a mark of an earlier one.
+
+    A text that does not parse has none.
+    """
     from gitops.database.language.schema.reversal import hints_of
     from gitops.database.language.text import LanguageError
 
@@ -261,7 +266,7 @@ def _has_hints(*texts: bytes) -> bool:
 
 
 def _without_hints(repository: Repository, rule: ClusterRule, root: str, graphs: Collection[str]) -> str:
-    """Return a root tree whose schemas of these graphs have no hints."""
+    """Return a root tree in which the schemas of these graphs have no hints."""
     from gitops.database.language.schema.reversal import without_hints
     from gitops.database.language.text import LanguageError
 
@@ -275,7 +280,7 @@ def _without_hints(repository: Repository, rule: ClusterRule, root: str, graphs:
 def _with_hints(
     repository: Repository, rule: ClusterRule, root: str, applied: Mapping[str, Sequence[Schema]], pending: _Files
 ) -> str:
-    """Return a root tree whose schemas have the reverting hints for the `applied` schemas, and the `pending` hints.
+    """Return a root tree whose schemas have the hints that reverse the `applied` schemas, and the `pending` hints.
 
     Raises GitopsError `revert_refused` for a schema that becomes invalid without the reverted parts.
     """
@@ -301,7 +306,7 @@ def _with_hints(
 def _applied_since(
     repository: Repository, chain: tuple[str, ...], earlier: LedgerEntry, graphs: _Files
 ) -> dict[str, tuple[Schema, ...]]:
-    """Return, for each of these graphs, the schema at an entry and the later applied ones, if git has their texts."""
+    """Return, for each of these graphs, the schema at an entry and all later applied ones, if git has their texts."""
     store, texts = repository.git, {graph: [text] for graph, (_, text) in graphs.items()}
     for commit_id in chain[earlier.number :] if texts else ():
         entry = read_verified_entry(store, commit_id).entry
@@ -317,7 +322,7 @@ def _applied_since(
 
 
 def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
-    """Return the compiled schemas of these texts, skipping those that this release rejects."""
+    """Compile these schema texts, skipping the ones that this release rejects."""
     from gitops.database.language.schema import compile_schema
     from gitops.database.language.text import LanguageError
 
@@ -333,7 +338,10 @@ def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Root tree `new` instead of `old`, that of commit `base`, the head of the branch of cluster `rule`; and why."""
+    """A proposed root tree and its reason.
+
+    The tree `new` replaces `old`, the tree of `base`. `base` is the head of the branch of the cluster `rule`.
+    """
 
     rule: ClusterRule
     base: str
@@ -343,19 +351,19 @@ class Proposal:
 
     @property
     def ref(self) -> str:
-        """The branch of the cluster."""
+        """The cluster's branch."""
         return self.rule.ref
 
 
 def proposed_commit(repository: Repository, proposal: Proposal, person: Person, signing_key: str | None) -> str:
-    """Write the commit of a proposal, on top of its base. Raises GitopsError `signing_failed`."""
+    """Write a proposal's commit on top of its base. Raises GitopsError `signing_failed`."""
     author = replace(person, time=int(repository.clock.now().timestamp()))
     new = NewCommit(proposal.new, (proposal.base,), author, proposal.message)
     return repository.git.write_commit(new, signing_key=signing_key)
 
 
 def cluster_folder(repository: Repository, root: str, rule: ClusterRule) -> ContentTree:
-    """Return the folder of a cluster in a root tree. Raises GitopsError `cluster_not_found`."""
+    """Return a cluster's folder in a root tree. Raises GitopsError `cluster_not_found`."""
     tree = repository.git.subtree(root, rule.path)
     if tree is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"folder {rule.path} does not exist", path=rule.name)
@@ -363,24 +371,24 @@ def cluster_folder(repository: Repository, root: str, rule: ClusterRule) -> Cont
 
 
 def declared_files(loaded: Loaded) -> dict[str, bytes]:
-    """Schemas, queries and policies of a cluster folder, by path."""
+    """Return the schemas, queries and policies of a cluster folder by path."""
     return {normalize(each.path, confined=True): each.content or b"" for each in loaded.resources.values() if each.path}
 
 
 def below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-    """Paths of a cluster folder as paths of the repository."""
+    """Convert paths in a cluster folder to paths in the repository."""
     return dict(files) if folder == "." else {f"{folder}/{path}": content for path, content in files.items()}
 
 
-# -- rules of new repositories ------------------------------------------------------------------------------------------
+# -- default rules of new repositories ----------------------------------------------------------------------------------
 
 
 def strict_rules(repository: Repository) -> Proposal | None:
-    """Return the change that adds the default rule for rows of new repositories.
+    """Return the change that adds the row rule that new repositories have by default.
 
-    Under this rule, an approval covers the seen rows plus a percentage. None if the target branch has no cluster with
-    signed approvals, or already sets the number of rows. Raises GitopsError, such as `bot_config_invalid` for a text
-    that has to be edited by hand.
+    Under this rule, an approval covers the rows that were shown plus a percentage. Returns None if the target branch
+    has no cluster with signed approvals, or already sets the number of rows. Raises GitopsError, such as
+    `bot_config_invalid` for a file that must be edited by hand.
     """
     base = repository.head_of(repository.default_ref)
     if base is None:
@@ -409,7 +417,7 @@ def strict_rules(repository: Repository) -> Proposal | None:
 class Promotion(Proposal):
     """Changes of a promotion to the target cluster; `applied` is the promoted commit.
 
-    `stays` are files of its folder that neither cluster declares, and that the folder of the first one does not have.
+    `stays` are files in its folder that neither cluster declares, and that the source folder doesn't contain.
     """
 
     applied: str
@@ -419,7 +427,7 @@ class Promotion(Proposal):
 def promotion(repository: Repository, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
     """Return the changes of a promotion from `source`, whose ledger is at `position`, to `target`.
 
-    Raises UsageError `usage_error` for a cluster and itself, GitopsError `ledger_missing`, `cluster_not_found`,
+    Raises UsageError `usage_error` if both are the same cluster, GitopsError `ledger_missing`, `cluster_not_found`,
     `promotion_refused`.
     """
     if source.name == target.name:
@@ -462,7 +470,7 @@ def promotion(repository: Repository, source: ClusterRule, position: LedgerPosit
     # 3
     declares = load_desired(cluster_folder(repository, new, declared))
     if declares.digests() != meant.digests() or declares.diagnostics.has_errors:
-        # Only its problem names a file that cannot be read.
+        # The problem of an unreadable file is the only one with a path.
         broken = {each.source.file for each in declares.diagnostics if each.source is not None}
         left = dict.fromkeys({*declared_files(declares), *broken} - {CONFIG_FILE, *files})
         new = store.write_files(new, below(declared.path, left))

@@ -1,7 +1,7 @@
-"""One repository: its `gitops.yaml`, the ledger positions of its clusters, and workspaces at commits and change requests.
+"""A repository: its `gitops.yaml`, its clusters' ledger positions, and workspaces at commits and change requests.
 
-Nothing in a change request has authority here: `gitops.yaml`, keys and rules come from the target branch or the ledger, and
-the cluster folder of a request is read from git objects, as it would be after merging.
+Nothing in a change request is trusted here: `gitops.yaml`, keys and rules come from the target branch or the ledger.
+The cluster folder of a request is read from git objects, as it would be after the merge.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _ROOT = "root:"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Input of a possible apply: a commit, or the root `tree` of its merge into `base`.
+    """Something that could be applied: a commit, or the root `tree` of its merge into `base`.
 
-    `ref` is its branch, None for that of the cluster. `undoes` means that it reverts changes.
+    `ref` is its branch; None for the cluster's branch. `undoes` means that it reverts changes.
     """
 
     commit: str
@@ -61,9 +61,9 @@ class Candidate:
 class Repository(ABC):
     """A repository with `gitops.yaml`: its objects, its remote, and the ledgers and graphs of its clusters.
 
-    `default_ref` is the full name of the branch with `gitops.yaml`. `cache` is kept with this object, so that a run
-    that plans many requests compiles their common texts only once. `forge_kind` is the forge in use, empty if unknown;
-    `open_target` is that of workspaces.
+    `default_ref` is the full name of the branch with `gitops.yaml`. `cache` has the lifetime of this object, so that a
+    run that plans many requests compiles their common files only once. `forge_kind` is the kind of forge in use, empty
+    if unknown. `open_target` is passed to workspaces.
     """
 
     def __init__(
@@ -90,32 +90,32 @@ class Repository(ABC):
 
     @abstractmethod
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
-        """Return the ledger of a cluster on its branch, and its graphs in a declared storage.
+        """Return a cluster's ledger on its branch, and its graphs in a declared storage.
 
-        They are kept under the name `home`.
+        The graphs are stored under the name `home`.
         """
 
     @abstractmethod
     def ledger(self, rule: ClusterRule) -> LedgerStore:
-        """Return the ledger of a cluster on its branch."""
+        """Return the ledger on a cluster's branch."""
 
     def compiler(self) -> str | None:
-        """Digest of the sources that read and compile, None if it is not known."""
+        """Digest of the sources that read and compile files; None if it is not known."""
         return None
 
     def relist(self) -> bool:
-        """Have the remote list its refs again; False if it does so each time."""
+        """Make the remote list its refs again. Return False if it always does."""
         return False
 
     def head_of(self, ref: str) -> str | None:
-        """Return the commit that a ref of the remote is at, fetched if it is missing here.
+        """Return the commit that a remote ref points to, and fetch it if it is missing here.
 
-        None if there is no such ref.
+        Returns None if the ref does not exist.
         """
         return self.fetch_refs(ref).get(ref)
 
     def config(self) -> BotConfig:
-        """`gitops.yaml` at the head of the default branch. Raises GitopsError `bot_config_invalid`."""
+        """Return the `gitops.yaml` at the head of the default branch. Raises GitopsError `bot_config_invalid`."""
         head, store = self.head_of(self.default_ref), self.git
         content = None if head is None else store.read(store.commit(head).tree, CONFIG_FILE)
         if content is None:
@@ -129,16 +129,16 @@ class Repository(ABC):
         return parse_bot_config(content)
 
     def clusters(self, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
-        """The clusters of the repository, each where its ledger records it, else where `gitops.yaml` declares it.
+        """Return the repository's clusters, each at its recorded location, or at the declared one if it has no ledger.
 
-        `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError.
+        `config` is the `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError.
         """
-        # Where refs are listed once, a branch and the ledgers are listed together.
+        # If refs are listed only once, the branch and the ledgers are listed together.
         config = config or self.config()
         return clusters_in_force(config, newest_entries(self.git, self.fetch_refs(LEDGERS.rstrip("/"))))
 
     def fetch_refs(self, *names: str) -> Mapping[str, str]:
-        """Return the refs of the remote with one of these names or below it, their commits fetched.
+        """Fetch the remote refs with one of these names, or below one of them, and return their commits.
 
         Raises RemoteError.
         """
@@ -153,7 +153,7 @@ class Repository(ABC):
         config: BotConfig | None = None,
         recorded: str | None = None,
     ) -> ClusterTarget:
-        """Return the target that a rule defines for a cluster; `config` is `gitops.yaml`, if the caller has read it.
+        """Return the target that a rule defines for a cluster. `config` is `gitops.yaml`, if the caller has read it.
 
         A repository without a name is identified by a root commit: the `recorded` one, otherwise that of the cluster's
         branch, or of `commit` if the branch does not exist.
@@ -169,24 +169,26 @@ class Repository(ABC):
         return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
 
     def recorded_target(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> ClusterTarget:
-        """Return the target in approvals of a cluster.
+        """Return the target that a cluster's approvals refer to.
 
-        It is the location in its ledger, or without a ledger the one of its rule.
+        It comes from the location in the cluster's ledger or, without a ledger, from its rule.
         """
         return self.target(rule, config=config) if position.scope is None else position.scope.target
 
     def declared_storage(self, tree: str, path: str) -> str | None:
-        """Return the storage that the cluster folder `path` of a root tree declares; see `declared_storage`."""
+        """Return the storage declared by the cluster folder `path` in a root tree; see `declared_storage`."""
         store, open_tree = self.git, self.open_tree
         return declared_storage(store, tree, path, lambda reader, folder: open_tree(reader, folder, path))
 
     def anchor(self, rule: ClusterRule, first: VerifiedEntry) -> None:
-        """Compare the first entry of a ledger with its source commit on the branch, so that it cannot bring keys of its own.
+        """Compare a ledger's first entry with its source commit on the branch.
 
-        Raises IntegrityError `ledger_diverged`, GitopsError `shallow_repository`.
+        This prevents a ledger from introducing its own keys. Raises IntegrityError `ledger_diverged`, GitopsError
+        `shallow_repository`.
         """
         source, store = first.entry.source, self.git
-        # A cluster that moved to another branch began on the one that declared it before, which need not be part of the new one.
+        # A cluster that moved to another branch began on the branch that declared it before, which the new one need not
+        # contain.
         heads = [head for ref in dict.fromkeys((rule.ref, self.default_ref)) if (head := self.head_of(ref)) is not None]
         if source is None or not any(store.is_ancestor(source.commit, head) for head in heads):
             detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
@@ -196,7 +198,7 @@ class Repository(ABC):
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
-        """Return the current record of a cluster's ledger. Raises RemoteError."""
+        """Return the current position of a cluster's ledger. Raises RemoteError."""
         view = self.ledger(rule).view()
         entry = view.entry
         if entry is None:
@@ -208,10 +210,11 @@ class Repository(ABC):
             raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
         source = None if entry.source is None else entry.source.commit
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
-        # A graph that vanished is recorded as declared, and waits to be created again or taken out.
+        # A lost graph is recorded as declared, and must be created again or removed.
         applied_all = applied_all and not (view.state is not None and view.state.vanished)
         waiting = waiting_origins(entry)
-        # In no digest of the state is where a cluster is declared, and a refresh lists no changes: its entry carries the origins.
+        # The location of a cluster's declaration is not part of any state digest, and a refresh lists no changes, so
+        # its entry carries the origins.
         applied_all &= not any(address.kind is Kind.CLUSTER for origin in waiting for address in origin.resources)
         converged = applied_all and view.trust is not None and not trust_waits(self.git, source, view.trust.digest)
         return LedgerPosition(
@@ -229,7 +232,7 @@ class Repository(ABC):
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
-        """Return whether a cluster is declared elsewhere than its ledger records it, on its branch as it is now.
+        """Return True if the head of a cluster's branch declares a different location than its ledger records.
 
         Raises GitopsError.
         """
@@ -249,7 +252,10 @@ class Repository(ABC):
         return self.declared_scope(folder, scope, storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
-        """Fetch the commits, by id, that are missing here. Raises GitopsError `git_object_missing`, RemoteError."""
+        """Fetch the commits with these ids that are missing here.
+
+        Raises GitopsError `git_object_missing`, RemoteError.
+        """
         missing = [commit for commit in commits if self.git.resolve(commit) is None]
         if missing:
             self.remote.fetch(missing)
@@ -258,18 +264,21 @@ class Repository(ABC):
                 raise GitopsError(Code.GIT_OBJECT_MISSING, f"the remote does not have commit {commit[:12]}")
 
     def fetch_heads(self, requests: Iterable[ChangeRequest]) -> None:
-        """Fetch the heads of requests that are missing here. One may stay missing: the branch of a fork can be deleted."""
+        """Fetch the heads of requests that are missing here.
+
+        A head can still be missing afterwards, because a fork's branch can be deleted.
+        """
         missing = [head_ref(r) for r in requests if self.git.resolve(r.head) is None]
         try:
             self.remote.fetch(missing)
         except RemoteError:
-            # One missing ref fails the fetch of all.
+            # One missing ref makes the fetch of all others fail.
             for ref in missing if len(missing) > 1 else ():
                 with suppress(RemoteError):
                     self.remote.fetch([ref])
 
     def has_head(self, request: ChangeRequest) -> bool:
-        """Return whether the head of a request is here."""
+        """Return whether a request's head exists here."""
         return self.git.resolve(request.head) is not None
 
     def has_moved(self, request: ChangeRequest, *also: str) -> bool:
@@ -281,7 +290,7 @@ class Repository(ABC):
         return self.remote.refs(ref, *also).get(ref, request.head) != request.head
 
     def merging(self, request: ChangeRequest) -> Candidate:
-        """Return a change request as it would merge now: the tree of the merge, named by the head of the request.
+        """Return the result of merging a change request now: the tree of the merge, identified by the request's head.
 
         Raises GitopsError `request_conflict`, `request_head_moved`.
         """
@@ -305,9 +314,9 @@ class Repository(ABC):
     def folder(
         self, rule: ClusterRule, position: LedgerPosition, candidate: Candidate, config: BotConfig, *, in_place: bool
     ) -> ClusterFolder:
-        """Return the folder that a candidate declares for a cluster, or with `in_place` the one in force.
+        """Return the folder that a candidate declares for a cluster; with `in_place`, the folder in force.
 
-        For a removed cluster, it is the last applied folder, because only the cluster itself changes. Raises
+        For a removed cluster, this is the last applied folder, because only the cluster itself changes. Raises
         GitopsError `cluster_not_found`, `bot_config_invalid`.
         """
         git, commit, ref = self.git, candidate.commit, candidate.ref or rule.ref
@@ -339,7 +348,10 @@ class Repository(ABC):
     def declared_scope(
         self, folder: ClusterFolder, scope: ClusterScope | None, storage: str | None
     ) -> ClusterScope | None:
-        """Return the declared location of a cluster whose folder declares `storage`; None if it was removed."""
+        """Return the declared location of a cluster whose folder declares `storage`.
+
+        Returns None if the cluster was removed.
+        """
         declared = folder.declared
         if declared is None:
             return None
@@ -359,11 +371,11 @@ class Repository(ABC):
         known: Callable[[], KnownOrigins] | None = None,
         config: BotConfig | None = None,
     ) -> ClusterAt:
-        """Return a cluster as a candidate declares it, or with `in_place` at its recorded location.
+        """Return a cluster as a candidate declares it; with `in_place`, at its recorded location.
 
         `known` returns the origins of commits if an approval depends on them; otherwise the server's records are used.
-        `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError if the content of
-        the commit cannot be used, such as a folder with links or submodules.
+        `config` is the `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError if the commit
+        cannot be used, for example because its folder contains links or submodules.
         """
         git, config = self.git, config or self.config()
         folder, scope = self.folder(rule, position, candidate, config, in_place=in_place), position.scope
@@ -398,7 +410,10 @@ class Repository(ABC):
         files: Mapping[str, bytes],
         known: Callable[[], KnownOrigins] | None,
     ) -> Origins | None:
-        """Return the origins of unapplied commits; there are none before the first entry, which applies nothing."""
+        """Return the origins of unapplied commits.
+
+        There are none before the first entry, because it doesn't apply anything.
+        """
         git, trust, applied, scope = self.git, position.trust, position.applied, position.scope
         if applied is None or trust is None:
             return None
@@ -408,7 +423,7 @@ class Repository(ABC):
             or rule_at_place(folder.declared) != rule_at_place(rule)
             or folder.declaring.repository not in (None, scope.target.repository)
         )
-        # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
+        # A cluster on another branch is moved by commits of the branch with `gitops.yaml`.
         declaring = self.head_of(self.default_ref) if elsewhere and rule.ref != self.default_ref else None
         heads = (candidate.commit, candidate.base, folder.commit, declaring)
         reached = tuple(head for head in heads if head is not None)
@@ -420,11 +435,11 @@ class Repository(ABC):
         return Origins(counted, unapplied, known, position.origins)
 
     def accepted_schema(self, graph: str, digest: str, entry: str | None) -> bytes | None:
-        """Return the schema text of a graph that the ledger up to an entry recorded with this digest, where git has it."""
+        """Return the schema text of a graph that the ledger recorded with this digest up to an entry, if git has it."""
         return recorded_schema(self.git, entry, graph, digest, self.open_tree)
 
     def ledger_head(self, rule: ClusterRule) -> str:
-        """Return the newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
+        """Fetch and return the newest ledger entry. Raises GitopsError `ledger_missing`."""
         head = self.head_of(ledger_ref(rule.name))
         if head is None:
             raise GitopsError(Code.LEDGER_MISSING, f"cluster {rule.name} has no ledger branch", path=rule.name)
@@ -432,15 +447,15 @@ class Repository(ABC):
 
 
 def head_ref(request: ChangeRequest) -> str:
-    """Return the ref of the remote that holds the head of a request."""
+    """Return the remote ref that contains a request's head."""
     return request.head_ref or f"refs/gitops/requests/{request.number}/head"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
-    """Source of a cluster's files: the folder of `rule`, which is `tree`, in the tree `root` of `commit`.
+    """Source of a cluster's files: the folder of `rule` with the tree `tree`, inside the root tree `root` of `commit`.
 
-    `declaring` is the authoritative `gitops.yaml`, and `declared` the cluster's place in it, None if it was removed.
+    `declaring` is the authoritative `gitops.yaml`, and `declared` is the cluster's rule in it; None if it was removed.
     """
 
     rule: ClusterRule
@@ -453,12 +468,12 @@ class ClusterFolder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAt:
-    """A cluster at a commit, with the additions of its branch ledger to a run: the `Governance` of a workspace.
+    """A cluster at a commit. Implements a workspace's `Governance` with the cluster's branch ledger.
 
-    `rule` is the cluster's location in force, `folder` the source of its files. `trust_files` are the key and rule
-    files of that commit, and `trust` is their content; `plain` means that nothing in the folder points outside of it.
-    `origins` are None before the first entry, which applies nothing. `check` refuses a forbidden declared storage, even
-    while a different one is in force.
+    `rule` is the cluster's location in force, and `folder` is the source of its files. `trust_files` are the key and
+    rule files of that commit, and `trust` is their content; `plain` means that nothing in the folder points outside of
+    it. `origins` is None before the first entry, because it doesn't apply anything. With `check`, a forbidden declared
+    storage is refused even if a different one is in force.
     """
 
     repository: Repository
@@ -484,24 +499,27 @@ class ClusterAt:
 
     @property
     def scope(self) -> ClusterScope | None:
-        """Recorded location of the cluster in the newest entry, None before the first one."""
+        """The cluster's recorded location in the newest entry; None before the first entry."""
         return self.position.scope
 
     @property
     def carried(self) -> tuple[Origin, ...]:
-        """The origins of changes that wait since an earlier entry."""
+        """The origins of changes that have been waiting since an earlier entry."""
         return self.position.origins
 
     def authors_of(self, address: Address) -> Authors:
-        """Return the authors of unapplied changes of an address."""
+        """Return the authors of the unapplied changes to an address."""
         return Authors() if self.origins is None else self.origins.authors_of(address)
 
     def authors_for(self, change: Change) -> Authors:
-        """Return the authors of a change; a change made by no commit has none, so its approvers decide alone."""
+        """Return the authors of a change; a change without a commit has no authors, so only its approvers decide."""
         return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
 
     def knows_origins(self) -> bool:
-        """Return whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
+        """Return whether origins can be known here.
+
+        In a clone of a repository on a hosted forge, only the bot knows them.
+        """
         repository = self.repository
         return bool(repository.forge_kind) or any(map(repository.remote.refs, (PUSHES, "refs/gitops/requests")))
 
@@ -510,30 +528,29 @@ class ClusterAt:
         return self.origins is not None and self.origins.touched()
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
-        """Return the files of the cluster folder that differ from another tree of it."""
+        """Return the files of the cluster folder that differ from another version of its tree."""
         return changed_paths(self.repository.git, tree, self.folder.tree)
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
-        """Return the location of the cluster in a view's newest entry.
+        """Return the cluster's location in the newest entry of a view.
 
-        Entries of the first release record only a part of it.
+        Entries of the first release record only part of it.
         """
         return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Return the declared location of the cluster, whose folder declares this storage; None if it was removed."""
+        """Return the location that the cluster declares with this storage; None if it was removed."""
         return self.repository.declared_scope(self.folder, self.scope, storage)
 
     def stores_at(self, scope: ClusterScope) -> Stores:
-        """Return the stores of a place."""
+        """Return the stores at a location."""
         return self.repository.stores(self.rule, scope.storage, scope.home)
 
     def open_stores(self, declared: str | None) -> Stores:
-        """Return the stores at the recorded location of the cluster, without a ledger at the declared one.
+        """Return the stores at the cluster's recorded location; without a ledger, at the declared one.
 
-        `declared` is that storage.
-
-        Raises GitopsError, also `git_object_missing` if the storage in force is unknown.
+        `declared` is the declared storage. Raises GitopsError, for example `git_object_missing` if the storage in force
+        is unknown.
         """
         rule, scope, stores = self.rule, self.scope, self.repository.stores
         if scope is None:
@@ -546,16 +563,18 @@ class ClusterAt:
         return self.stores_at(scope)
 
     def admit(self, view: LedgerView) -> None:
-        """Check that a source commit continues the last applied one; a new ledger must begin with rules in force.
+        """Check that the source commit continues the last applied one.
 
-        Raises GitopsError for any other commit on top of the given view.
+        A new ledger must start with rules that are in force.
+
+        Raises GitopsError if the commit cannot follow the given view.
         """
         entry, place, store = view.entry, self.folder.rule, self.repository.git
         if entry is None:
             self._admit_first()
             return
         if self.position.head is None:
-            # It knows no authors, so a change that waits would be recorded without any.
+            # The authors are unknown here, so a waiting change would be recorded without any.
             raise ConflictError(Code.STATE_CAS_MISMATCH, "another run started the ledger during this command")
         if entry.scope is not None and entry.scope.closed:
             raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} removed the cluster", path=CONFIG_FILE)
@@ -575,9 +594,9 @@ class ClusterAt:
             raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
 
     def _admit_first(self) -> None:
-        """Check that the first rules of a new ledger are in force in a different ledger, if there is one.
+        """Check that the first rules of a new ledger are in force in another ledger, if the repository has one.
 
-        A merge alone cannot set them.
+        Otherwise a merge alone could set the rules.
         """
         others = [self.repository.position(other) for other in self.repository.clusters(self.config)]
         known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]

@@ -1,4 +1,4 @@
-"""Reports of a bot run during its work, and its result."""
+"""Reports of a bot run while it works, and its result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gitops.core.errors import GitopsError
 
 
 class RunResult(IntEnum):
-    """Result of a run; the values are exit codes (2 is wrong usage, which no handler returns).
+    """Result of a run. The values are exit codes; 2 is not used, because it means wrong usage.
 
-    WAITS: there is no error, but a person has to decide. LOST: another run was faster, or this one was interrupted, and
-    a retry may succeed.
+    WAITS: there is no error, but a person must decide. LOST: another run was faster, or this one was interrupted, and a
+    retry may succeed.
     """
 
     DONE = 0
@@ -25,7 +25,7 @@ class RunResult(IntEnum):
 
 
 _WORST_FIRST = (RunResult.PROBLEMS, RunResult.LOST, RunResult.WAITS, RunResult.DONE)
-# Nothing is wrong with the input: a compare-and-swap failed, or a head moved during the run.
+# The input is valid, but a compare-and-swap failed, or a head moved during the run.
 _LOST_CODES = frozenset(
     {Code.STATE_CAS_MISMATCH, Code.GIT_REF_CONFLICT, Code.REQUEST_HEAD_MOVED, Code.MERGE_NOT_CURRENT}
 )
@@ -33,14 +33,17 @@ _LOST_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line about one completed action, without a line feed. Its text is untrusted: escape it before printing."""
+    """A line about one completed action, without a line feed. Its text is untrusted, so escape it before printing."""
 
     text: str
     result: RunResult = RunResult.DONE
 
 
 def combined_result(results: Iterable[RunResult]) -> RunResult:
-    """Combine the results of the parts of a run: problems outweigh conflicts, which outweigh waiting."""
+    """Combine the results of the parts of a run.
+
+    Problems take precedence over conflicts, and conflicts over waiting.
+    """
     found = set(results)
     return next((result for result in _WORST_FIRST if result in found), RunResult.DONE)
 
@@ -54,19 +57,19 @@ def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
 
 
 def diagnostics_of(error: GitopsError) -> tuple[Diagnostic, ...]:
-    """Return an exception as the only diagnostic of an outcome."""
+    """Convert an exception to the only diagnostic of an outcome."""
     problems = Diagnostics()
     problems.add_error(error)
     return tuple(problems)
 
 
 def error_line(subject: str, error: GitopsError) -> LogLine:
-    """Return the line that reports an exception which ended one part of a run."""
+    """Return the line that reports an exception that ended one part of a run."""
     return LogLine(f"{subject}: {error.code}: {error.detail}", result_of(diagnostics_of(error)))
 
 
 def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
-    """Write something for people; a failure is only a line in the log, because the next event writes it again."""
+    """Write something for people. A failure is only logged, because the next event writes it again."""
     try:
         write()
     except GitopsError as error:
@@ -74,11 +77,9 @@ def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic], folder: str = "") -> Iterator[LogLine]:
-    """Return one line for each diagnostic, with its place from the root of the repository.
+    """Yield a line for each diagnostic, with its place relative to the root of the repository.
 
-    They do not change the result of the run.
-
-    `folder` is the cluster folder.
+    The lines don't affect the result of the run. `folder` is the cluster folder.
     """
     for each in by_place(diagnostics):
         where = f" {each.path}" if each.path else ""

@@ -11,7 +11,7 @@ from gitops.cluster.model.ledger import LedgerEntry
 from gitops.git.port import GitReader
 
 _ENTRY = "Reverts-Entry"
-# As `git revert` and the buttons of forges write it.
+# The form that `git revert` and the buttons of forges use.
 _GIT = "This reverts commit "
 _MOST = 50
 
@@ -26,7 +26,7 @@ def revert_message(cluster: str, entry: LedgerEntry) -> str:
 
 
 def takes_back(reader: GitReader, base: str | None, head: str) -> bool:
-    """Return whether one of the newest commits of `head`, but not of `base`, is a revert commit."""
+    """Return True if one of the newest commits in `head` that are not in `base` is a revert commit."""
     return any(_says_so(commit.message) for commit in reader.commits_between(base, head, most=_MOST))
 
 

@@ -1,1 +1,1 @@
-"""The one place that builds adapters: stores, forges, projects, from the settings of the operator."""
+"""The only place that builds adapters (stores, forges, projects) from the operator's settings."""

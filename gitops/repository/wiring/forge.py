@@ -1,4 +1,4 @@
-"""Selects the forge, its address and its token, which are set by the operator and never by a commit.
+"""Selects the forge, its address and its token. The operator sets these, never a commit.
 
 kind      `--forge`; then `forge.kind` of gitops.yaml on the target branch; then the CI job; then the repository itself
 address   git config gitops.forgeUrl; then the CI job's value (GITHUB_API_URL, CI_API_V4_URL); then the public one
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 UNAUTHENTICATED = "set GITOPS_TOKEN to a token of the bot's account"
-"""What to do where a forge is known and its token is not."""
+"""Remedy if the forge is known but its token is missing."""
 
 _TRUE = ("1", "true")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# What GitLab's runner writes into the address of the remote: a login that may read and, as a rule, not push.
+# GitLab's runner writes this login into the remote's address. It can read but usually not push.
 # https://docs.gitlab.com/ci/jobs/ci_job_token/
 _JOB_LOGIN = "gitlab-ci-token"
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
@@ -41,7 +41,7 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ForgeChoice:
-    """A forge to use. Without a token nothing is read from it and nothing is written to it."""
+    """A forge to use. Without a token, it is neither read nor written."""
 
     kind: str
     base: str = ""
@@ -50,12 +50,12 @@ class ForgeChoice:
 
     @property
     def silent(self) -> bool:
-        """Return whether there is no token for it."""
+        """Return True if there is no token for the forge."""
         return self.kind != LOCAL and self.token is None
 
 
 def job_kind(environ: Mapping[str, str]) -> str | None:
-    """Return the kind of forge that a CI job runs on, by the variables that it sets; None outside of jobs."""
+    """Return the kind of forge on which a CI job runs, according to its variables; None outside of jobs."""
     found = [kind for kind, row in FORGES.items() if any(environ.get(mark) in _TRUE for mark in row.job_marks)]
     return found[-1] if found else None
 
@@ -67,7 +67,7 @@ def token_of(kind: str, environ: Mapping[str, str]) -> Secret | None:
 
 
 def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Return every token in the environment, used or not, because none of them may appear in output."""
+    """Return all tokens in the environment, used or not, because none of them may appear in output."""
     names = dict.fromkeys(("GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)))
     return tuple(Secret(name, environ[name]) for name in names if environ.get(name))
 
@@ -85,7 +85,7 @@ def choose_forge(
     project = next((environ[name] for name in FORGES[kind].project if environ.get(name)), None)
     project = project or (rule.project if rule is not None else None)
     if not project:
-        # The path in the address of a git remote, such as `owner/name`.
+        # The path in a git remote's address, such as `owner/name`.
         url = remote_url or ""
         scp = _SCP.fullmatch(url)
         path = urlsplit(url).path if "://" in url else scp[1] if scp else ""
@@ -97,7 +97,7 @@ def choose_forge(
 
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> tuple[Forge, Traffic]:
-    """Return the forge over HTTP, and the counter of its requests; only its own modules are imported.
+    """Return the forge over HTTP, and the counter of its requests. Only that forge's modules are imported.
 
     Raises UsageError without a token.
     """
@@ -112,9 +112,9 @@ def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock
 
 
 def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
-    """Return a function that adds the token to the address of a git remote on the host of the forge.
+    """Return a function that adds the token to the address of a git remote on the forge's host.
 
-    Others stay unchanged.
+    Other addresses are returned unchanged.
     """
     if kind == LOCAL:
         return str
@@ -138,7 +138,7 @@ def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Cal
 
 
 def run_address(environ: Mapping[str, str]) -> str:
-    """Return the page of the CI job, or nothing."""
+    """Return the URL of the CI job's page, or an empty string."""
     server, project, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and project and run:
         return f"{server}/{project}/actions/runs/{run}"
@@ -146,8 +146,8 @@ def run_address(environ: Mapping[str, str]) -> str:
 
 
 def _address(kind: str, environ: Mapping[str, str], setting: Setting) -> str | None:
-    """Return the address of the API: as the operator set it, of the CI job, or the public one."""
+    """Return the address of the API: the operator's setting, that of the CI job, or the public one."""
     row = FORGES[kind]
-    # The variables of another forge do not describe this one, but may be set by hand.
+    # Variables of another forge don't describe this one, unless they are set by hand.
     from_job = environ.get(row.address) if row.address_by_hand or job_kind(environ) == kind else None
     return setting("gitops.forgeUrl") or from_job or row.public

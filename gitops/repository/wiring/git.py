@@ -19,7 +19,7 @@ from gitops.repository.wiring.system import share_files
 
 
 def open_git(path: str, *, environ: Mapping[str, str] | None = None) -> GitRepository:
-    """Return the repository around a path, whose files this process shares as its settings say.
+    """Open the repository that contains a path, so that its files are shared as its settings require.
 
     Raises UsageError `not_a_repository`, `usage_error`.
     """
@@ -29,7 +29,7 @@ def open_git(path: str, *, environ: Mapping[str, str] | None = None) -> GitRepos
 
 
 def default_ref(git: GitRepository) -> str:
-    """Full name of the branch with `gitops.yaml`."""
+    """Return the full name of the branch with `gitops.yaml`."""
     named = git.setting("gitops.targetBranch")
     if named is not None:
         return f"refs/heads/{named}"
@@ -44,26 +44,29 @@ def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
     return CommitTree(reader, tree, root=root)
 
 
-# -- What a server hook finds in a push that is not accepted yet: its new commits and its certificate ------------------
+# -- New commits and certificate of a push that a server hook has not accepted yet -------------------------------------
 
 
 class IncomingPush:
-    """The objects of a push, in the quarantine that the environment of the hook describes, or in the repository itself."""
+    """The objects of a push, in the quarantine given by the hook's environment, or in the repository itself."""
 
     def __init__(self, git: GitRepository, environ: Mapping[str, str]) -> None:
-        """`git` is the bare repository without them."""
+        """`git` is the bare repository without the objects of the push."""
         self.git = git
         self._environ = environ
         self._quarantine = Quarantine.from_environment(environ)
 
     def objects(self) -> GitRepository:
-        """Return the repository with the objects of the push."""
+        """Return the repository including the objects of the push."""
         if self._quarantine is None:
             return self.git
         return GitRepository(self.git.git_dir, environ=self._environ, quarantine=self._quarantine)
 
     def new_commits(self, heads: Sequence[str], *, most: int) -> tuple[str, ...]:
-        """Ids of the commits reachable from `heads` and from no ref; no more than `most`. Raises GitopsError `git_failed`."""
+        """Return the ids of the commits that are reachable from `heads` but not from any ref.
+
+        Returns at most `most` ids. Raises GitopsError `git_failed`.
+        """
         return tuple(self._run("rev-list", f"--max-count={most}", *dict.fromkeys(heads), "--not", "--all").split())
 
     def blob(self, blob_id: str) -> str:

@@ -1,6 +1,6 @@
-"""A repository on this machine: its remote, its keys, the storage of its graphs.
+"""A repository on this machine: its remote, its keys and the storage of its graphs.
 
-The operator's settings are git config.
+The operator's settings are in the git configuration.
 
 gitops.root           folder for graphs and data on this machine; without it this machine cannot change graphs
 gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
@@ -69,13 +69,13 @@ if TYPE_CHECKING:
     pass
 
 _CUSTOM, _BRANCH = "custom", "branch"
-# In rising order: a person in two lists has the higher permission.
+# In ascending order: a person in two lists has the higher permission.
 _PEOPLE = {
     "gitops.writers": Permission.WRITE,
     "gitops.maintainers": Permission.MAINTAIN,
     "gitops.administrators": Permission.ADMIN,
 }
-# For commands that only read: git refuses an empty name, so nothing can be committed with it.
+# For read-only commands. Git refuses an empty name, so this person cannot commit anything.
 _NO_PERSON = Person("", "")
 
 
@@ -94,10 +94,12 @@ class LocalRepository(Repository):
         faults: Faults | None = None,
         login: Callable[[Setting], Callable[[str], str]] | None = None,
     ) -> None:
-        """Open the repository around a path. A `remote` of None is `origin`, or the repository itself if it is bare.
+        """Open the repository that contains a path.
 
-        `offline` uses only what the clone last fetched. `login` makes, of the git settings, what puts a token into addresses of
-        remotes. Raises UsageError `not_a_repository`, `usage_error`.
+        A `remote` of None means `origin`, or the repository itself if it is bare.
+
+        `offline` uses only data that the clone has already fetched. `login` takes the git settings, and returns a
+        function that adds a token to remote addresses. Raises UsageError `not_a_repository`, `usage_error`.
         """
         self.git = open_git(path, environ=environ)
         self.adopting = False
@@ -117,17 +119,17 @@ class LocalRepository(Repository):
         self.open_target = partial(declared_target, os.environ if environ is None else environ)
 
     def compiler(self) -> str | None:
-        """Digest of the sources of this program, None if they cannot be read."""
+        """Digest of this program's sources; None if they cannot be read."""
         return edition()
 
     def relist(self) -> bool:
-        """Have the remote list its refs again; False if it does so each time."""
+        """Make the remote list its refs again. Return False if it always does."""
         return isinstance(self.remote, CachedRemote) and self.remote.forget()
 
     def complete(self) -> None:
-        """Fetch what the checkout of a CI job leaves out: the full history, and the branch that the remote's HEAD names.
+        """Fetch what a CI checkout leaves out: the full history, and the branch of the remote's HEAD.
 
-        Afterwards, branches of the remote are listed only once, as `gitops.git.cached_remote` says. Raises GitopsError
+        Afterwards, remote branches are listed only once, as described in `gitops.git.cached_remote`. Raises GitopsError
         `shallow_repository` if the history is not available.
         """
         remote = self.remote
@@ -145,23 +147,23 @@ class LocalRepository(Repository):
             )
 
     def list_once(self, known: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> None:
-        """From now on, list branches of the remote only once until a push or `relist`: see `gitops.git.cached_remote`.
+        """From now on, list the remote's branches only once until a push or `relist`: see `gitops.git.cached_remote`.
 
-        `known` are branches of people, and `own` all branches of the bot, that were just listed.
+        `known` are people's branches, and `own` are all of the bot's branches, if they were just listed.
         """
         if isinstance(self.remote, ProgramRemote):
             self.remote = CachedRemote(self.remote, known, own, self.git.resolve)
 
     def pushed_to(self) -> GitRemote:
-        """Return the remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
+        """Return the remote for pushes. Even a bare repository is pushed to, so that its hooks run."""
         path = self.git.git_dir
         return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
 
     def forge(self) -> LocalForge:
-        """Return the forge of a bare repository; reading it needs no identity.
+        """Return the forge of a bare repository. Reading it does not require an identity.
 
-        People and hooks are settings of its operator, which no push can change. They are read only when needed; the
-        hooks of a repository on another machine are unknown.
+        People and hooks are operator settings, which pushes cannot change. They are read only when needed. The hooks of
+        a repository on another machine are unknown.
         """
         bare = isinstance(self.remote, SelfRemote)
 
@@ -180,21 +182,24 @@ class LocalRepository(Repository):
         return LocalForge(self.git, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
 
     def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
-        """Return the means to sign an attestation as a person, for a cluster by its name; None without a key."""
+        """Return a function that, for a cluster name, returns the publisher that signs attestations as a person.
+
+        Returns None without a key.
+        """
         key = self.git.signing_key()
         return None if key is None else lambda cluster: self._publisher(cluster, person, key)
 
     def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
-        """Return the branch ledger of a cluster, with its anchor where the storage `root` is known.
+        """Return the branch ledger of a cluster, with its anchor if the storage `root` is known.
 
-        Reading it needs no identity.
+        Reading it does not require an identity.
         """
         anchor = None if root is None else AnchorFile(lambda: open_store(root))
         place = replace(self.branch_settings(rule), anchor_file=anchor, adopting=self.adopting)
         return BranchLedger(self.git, self.remote, place, SystemClock(), self.faults)
 
     def heads(self, rule: ClusterRule) -> Heads:
-        """Return the heads of a cluster's ledger that this clone knows."""
+        """Return the heads of a cluster's ledger that this clone has seen."""
         return Heads(self.git, self.remote, self.branch_settings(rule), self.faults)
 
     def branch_settings(self, rule: ClusterRule) -> BranchSettings:
@@ -225,7 +230,7 @@ class LocalRepository(Repository):
         )
 
     def _shown(self, ref: str) -> str | None:
-        """Return where this clone shows a branch of its remote: as a remote branch or, in a bare clone, as its own."""
+        """Return where this clone has a remote branch: under the remote's branches or, in a bare clone, under its own."""
         if isinstance(self.remote, SelfRemote | TrackingRemote):
             return None
         if self.git.work_tree is None:
@@ -235,7 +240,7 @@ class LocalRepository(Repository):
         return tracked + ref.removeprefix("refs/heads/") if usual else None
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
-        """Find a cluster in `gitops.yaml`: by its name, by its folder in the work tree, or as the only one.
+        """Find a cluster in `gitops.yaml` by name or by folder in the work tree; without either, the only cluster.
 
         Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
         """
@@ -257,7 +262,7 @@ class LocalRepository(Repository):
         return found[0]
 
     def working_folder(self, folder: str) -> Workspace:
-        """The workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
+        """Return the workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
         rule = self.rule(folder=folder)
         return Workspace(
             tree=FolderTree(folder, confined=True),
@@ -275,7 +280,7 @@ class LocalRepository(Repository):
     ) -> Workspace:
         """Return the workspace of a cluster at a change request, or at the head of its target branch.
 
-        With `in_place` it is where its ledger records it, otherwise where it is declared.
+        With `in_place`, the cluster is at its recorded location, otherwise at the declared one.
         """
         position = self.position(rule)
         if request is not None:
@@ -290,11 +295,11 @@ class LocalRepository(Repository):
         return self.with_plans(here).workspace(actor)
 
     def with_plans(self, here: ClusterAt, request: int | None = None) -> ClusterAt:
-        """Return the cluster for a clone, which uses the bot's plans for data of inaccessible graphs."""
+        """Return the same cluster for use in a clone, where the bot's plans provide data of inaccessible graphs."""
         return replace(here, seen_elsewhere=seen_in_plans(self, here.rule.name, request))
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
-        """Return the person, the key and the branch for an approval from this machine.
+        """Return the person, key and branch for an approval given on this machine.
 
         Raises UsageError `signing_key_missing`.
         """
@@ -324,7 +329,7 @@ class LocalRepository(Repository):
         return self._at(url, self.git.work_tree or self.git.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
-        """Open another repository: a remote by its name, an address, or a path relative to the current folder."""
+        """Open another repository, given by the name of a remote, an address, or a path relative to the current folder."""
         url = self.git.setting(f"remote.{name}.url")
         if url is not None:
             return self._at(url, self.git.work_tree or self.git.git_dir)
@@ -338,9 +343,9 @@ class LocalRepository(Repository):
         return ProgramRemote(self.git.git_dir, self._login(url))
 
     def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
-        """Return the root for the graphs of a cluster that declares `storage`, None if this machine has no storage.
+        """Return the root for the graphs of a cluster that declares `storage`; None if this machine has no storage.
 
-        `home` is the name under which they are stored, if that is not the name of the cluster. Raises GitopsError
+        `home` is the name under which they are stored, if it differs from the cluster's name. Raises GitopsError
         `storage_root_refused`, `storage_root_invalid`.
         """
         root = self.git.setting("gitops.root", path=True)
@@ -350,16 +355,17 @@ class LocalRepository(Repository):
             return base
         allowed, shared = self.git.setting(f"gitops.{home}.storage"), self.git.setting("gitops.storage")
         if allowed is None and shared is not None and storage.startswith("s3:"):
-            # Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
+            # Clusters that share a root have separate parts of it. Otherwise one could adopt and delete the graphs of
+            # another.
             declared = {home if each.renamed_from == home else each.name for each in self.config().clusters}
-            # The ledgers of one renamed cluster are several branches.
+            # A renamed cluster has several ledger branches.
             begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
             alone = (declared | begun) - {rule.name} <= {home}
             allowed = shared if alone else f"{shared.rstrip('/')}/{home}"
         return admitted_root(storage, base, allowed, rule.name)
 
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
-        """The ledger of a cluster on its branch, and its graphs where this machine may keep them under the name `home`."""
+        """Return a cluster's ledger on its branch, and its graphs at the location for the name `home` on this machine."""
         base = None
         problem = GitopsError(
             Code.EPHEMERAL_GRAPH_ROOT,
@@ -369,7 +375,8 @@ class LocalRepository(Repository):
         try:
             base = self.storage_base(rule, storage, home)
         except GitopsError as error:
-            # A job without credentials has no place for graphs. It plans; only what creates or changes data is refused.
+            # A job without credentials has no storage for graphs. It can plan, but creating or changing data is
+            # refused.
             places = ("gitops.root", "gitops.storage", f"gitops.{home}.storage")
             if any(self.git.setting(name) is not None for name in places):
                 raise
@@ -385,17 +392,17 @@ class LocalRepository(Repository):
         reports = None if base is None else ServingReports(lambda: open_store(base))
         return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base), reports)
 
-    # -- A change request as a clone sees it, without the forge where git alone is enough ------------------------------
-    # 1. `forge.kind` of gitops.yaml says where requests are: in refs of the repository (`local`), or on a forge with a web API.
-    # 2. A forge with a web API keeps the head of request N behind a ref that only it moves (`refs/pull/N/head`,
-    #    `refs/merge-requests/N/head`). What would be merged is that head into the branch of the cluster, as the plan comment
-    #    has it.
-    # 3. Without such a ref the forge is asked, with the token of the environment.
-    # 4. Where gitops.yaml does not name the kind, the refs of the remote show it. Any of its writers may add refs; but what an
-    #    approver signs is what the command shows, or what it names.
+    # -- A change request as seen by a clone, using only git if possible -----------------------------------------------
+    # 1. `forge.kind` of gitops.yaml determines where requests are: in refs of the repository (`local`), or on a forge
+    #    with a web API.
+    # 2. A forge with a web API provides the head of request N as a ref that only the forge moves (`refs/pull/N/head`,
+    #    `refs/merge-requests/N/head`). The merge is that head into the cluster's branch, as in the plan comment.
+    # 3. If there is no such ref, the forge is queried with the token from the environment.
+    # 4. If gitops.yaml does not set the kind, the remote's refs reveal it. Anyone with write access can add refs, but
+    #    approvers sign only what the command shows or contains.
 
     def request(self, rule: ClusterRule, number: int) -> ChangeRequest:
-        """Change request `number` for a cluster. Raises GitopsError `request_not_found`, RemoteError."""
+        """Return the change request `number` for a cluster. Raises GitopsError `request_not_found`, RemoteError."""
         config, remote = self.config(), self.remote
         kind = config.forge.kind
         own = f"refs/gitops/requests/{number}/meta"
@@ -427,12 +434,12 @@ class LocalRepository(Repository):
             raise GitopsError(Code.REQUEST_NOT_FOUND, detail)
         return open_forge(choice, time.sleep, self.clock)[0].request(number)
 
-    # -- What the files of a work tree change that are not committed ---------------------------------------------------
+    # -- Changes in uncommitted files of a work tree -------------------------------------------------------------------
 
     def _proposed_scope(self, rule: ClusterRule, storage: str | None) -> ScopeChange | None:
-        """Return how `gitops.yaml` of the work tree changes the location of a cluster whose folder declares `storage`.
+        """Return the location change that the work tree's `gitops.yaml` makes for a cluster whose folder declares `storage`.
 
-        None before its first ledger entry, and without the file. Raises GitopsError `bot_config_invalid`.
+        Returns None before the first ledger entry, or if there is no file. Raises GitopsError `bot_config_invalid`.
         """
         work_tree = self.git.work_tree or ""
         scope, file = self.position(rule).scope, Path(work_tree) / CONFIG_FILE
@@ -453,16 +460,16 @@ class LocalRepository(Repository):
         target = self.target(declared, self.head_of(rule.ref), declaring, scope.target.repository)
         return ScopeChange(scope, ClusterScope(target, storage, scope.home))
 
-    # -- The ledger branch of a cluster for an operator who repairs it -------------------------------------------------
+    # -- A cluster's ledger branch, for an operator who repairs it -----------------------------------------------------
 
     def repair_ledger(self, rule: ClusterRule) -> RepairLedger:
-        """Return the ledger with the anchor in the storage that the target branch declares, where this machine has it."""
+        """Return the ledger with the anchor in the storage that the target branch declares, if this machine has it."""
         head, anchor = self.head_of(rule.ref), None
         folder = None if head is None else self.git.subtree(self.git.commit(head).tree, rule.path)
         cluster = None if folder is None else read_cluster(open_commit_tree(self.git, folder, rule.path))[0]
         with suppress(
             GitopsError, StorageRootError
-        ):  # without the storage, clones and signed documents still know entries
+        ):  # even without the storage, clones and signed documents refer to known entries
             root = None if cluster is None else self.storage_base(rule, declared_storage(cluster))
             anchor = None if root is None else AnchorFile(lambda: open_store(root))
         place = replace(self.branch_settings(rule), anchor_file=anchor)

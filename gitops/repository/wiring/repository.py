@@ -1,4 +1,4 @@
-"""A repository without its clusters: the work tree of `gitops init`, git hooks and the index, and signatures of statements."""
+"""A repository without its clusters: work tree of `gitops init`, git hooks and index, and signatures of statements."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ __all__ = [
 ]
 
 _NOT_SET = 1
-"""How `git config --get` ends for a key that is not set."""
+"""Exit code of `git config --get` for a key that is not set."""
 _SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A work tree. `server` is the remote as a folder of this machine, `host` its host name; each is None if it is neither."""
+    """A work tree.
+
+    `server` is the remote as a folder on this machine, and `host` is its host name; None if not applicable.
+    """
 
     root: str
     git: GitProgram
@@ -48,7 +51,7 @@ class Checkout:
     name: str
 
     def branch(self) -> str | None:
-        """Return the current branch, which may have no commit yet; None for a detached head."""
+        """Return the current branch, which might not have a commit yet; None for a detached head."""
         found = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")
         return found.stdout.decode("utf-8", "replace").strip() or None if found.ok else None
 
@@ -56,7 +59,7 @@ class Checkout:
 def open_checkout(folder: str) -> Checkout:
     """Open the work tree whose root is `folder`. Raises UsageError `not_a_repository`, `usage_error`.
 
-    `name` is the path of the repository on its host, otherwise the name of its folder, without `.git`.
+    `name` is the repository's path on its host, otherwise its folder name, without `.git`.
     """
     repository = GitRepository.discover(folder)
     root = os.path.realpath(folder)
@@ -82,11 +85,10 @@ def open_checkout(folder: str) -> Checkout:
 
 
 def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Install the hooks of a clone, or of a server (`server`, and bare repositories).
+    """Install the hooks of a clone or, with `server`, of a server and its bare repositories.
 
-    Returns the folder and their names.
-
-    With `hooks_folder`, server hooks are written there, because a host uses that folder for many repositories.
+    Returns the folder and the names of the hooks. With `hooks_folder`, server hooks are written there, because a host
+    uses that folder for many repositories.
     """
     if hooks_folder is not None:
         return hooks_folder, hooks.write_hooks(Path(hooks_folder), "server", own_command())
@@ -97,7 +99,10 @@ def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None)
 
 @dataclass(frozen=True, slots=True)
 class HookStatus:
-    """The hooks of a repository. `folder` is where git looks for hooks; `hidden` are hooks of ours that it does not run."""
+    """The hooks of a repository.
+
+    `folder` is the folder in which git looks for hooks; `hidden` are our hooks that it does not run.
+    """
 
     git_dir: str
     kind: hooks.HookKind
@@ -107,7 +112,7 @@ class HookStatus:
 
 
 def hook_status(folder: str) -> HookStatus:
-    """Check the hooks of a clone or of a bare repository. Raises UsageError `not_a_repository`."""
+    """Check the installed hooks of a clone or a bare repository. Raises UsageError `not_a_repository`."""
     repository = GitRepository.discover(folder)
     git_dir = repository.git_dir
     kind: hooks.HookKind = "server" if repository.work_tree is None else "client"
@@ -116,7 +121,7 @@ def hook_status(folder: str) -> HookStatus:
 
 
 def has_server_hook(git_dir: str) -> bool:
-    """Return whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
+    """Return whether the hook that checks pushes is installed. A hook that cannot be read counts as missing."""
     try:
         return "pre-receive" in hooks.installed_hooks(git_dir, "server")
     except GitopsError:
@@ -124,7 +129,10 @@ def has_server_hook(git_dir: str) -> bool:
 
 
 def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Remove all hooks that this program installed, in a repository or in a folder of hooks. Returns where, and their names."""
+    """Remove all hooks that this program installed, in a repository or in a folder of hooks.
+
+    Return the folder and their names.
+    """
     if hooks_folder is not None:
         return hooks_folder, hooks.erase_hooks(Path(hooks_folder), "server")
     git_dir = GitRepository.discover(folder).git_dir
@@ -132,7 +140,7 @@ def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tup
 
 
 def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
-    """The repository of a pre-commit hook, the tree of its index, and whether `gitops.formatCheck` asks for the canonical layout.
+    """Return a pre-commit hook's repository, the tree of its index, and whether `gitops.formatCheck` is set.
 
     Raises UsageError if that git setting is not a boolean, GitopsError `git_failed`.
     """
@@ -143,7 +151,7 @@ def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
     if not answer.ok and answer.status != _NOT_SET:
         fix = "git config gitops.formatCheck true"
         raise UsageError(Code.USAGE_ERROR, "git config gitops.formatCheck must be true or false", fix=fix)
-    # The index that git prepared for this commit is not always the repository's own.
+    # The index that git prepared for this commit can differ from the repository's own index.
     index = environ.get("GIT_INDEX_FILE")
     extra = {} if index is None else {"GIT_INDEX_FILE": os.path.abspath(index)}  # noqa: PTH100 - links stay as they are
     written = GitProgram(repository.git_dir).run("write-tree", extra=extra)
@@ -153,20 +161,23 @@ def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
 
 
 def sign_statement(covered: bytes, key: str) -> tuple[str, CommitSignature]:
-    """Return an armored SSH signature of an audit statement, and the envelope. Raises GitopsError `signing_failed`."""
+    """Sign an audit statement. Returns the armored SSH signature and the envelope.
+
+    Raises GitopsError `signing_failed`.
+    """
     armor = sign(covered, key, namespace=NAMESPACE)
     return armor, verify_statement(covered, armor)
 
 
 def verify_statement(covered: bytes, armor: str) -> CommitSignature:
-    """Check an armored signature of an audit statement."""
+    """Check the armored signature of an audit statement."""
     return verify_detached(covered, armor, NAMESPACE)
 
 
 def diff_text(git_dir: str, base: str | None, head: str, *, stat: bool = False) -> str:
-    """Return git's diff of two commits or trees, or of all files of a commit `head`.
+    """Return git's diff of two commits or trees, or of all files in the commit `head`.
 
-    With `stat` only how many lines change in each file. Raises GitopsError `git_failed`.
+    With `stat`, return only the number of changed lines per file. Raises GitopsError `git_failed`.
     """
     git = GitProgram(git_dir)
     known = ("--no-color", "--no-ext-diff", "--no-textconv", "--find-renames")

@@ -1,4 +1,4 @@
-"""Opens the cluster for `gitops serve`: a cluster folder, a bare storage root, or a repository's cluster."""
+"""Opens the cluster for `gitops serve`, which is a cluster folder, a bare storage root, or a cluster in a repository."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MANIFEST = "cluster.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ServedSource:
-    """Source of the cluster to serve.
+    """The source of the cluster to serve.
 
-    `cluster` is a folder or the URI of a storage root; with a repository `repo`, the name of one of its clusters, whose
-    ledger is that of `remote`. `revision` is the digest of a past state to serve instead of the newest one.
+    `cluster` is a folder or the URI of a storage root. With a repository `repo`, it is the name of one of its clusters,
+    whose ledger is on `remote`. `revision` is the digest of a past state to serve instead of the newest one.
     """
 
     cluster: str
@@ -44,7 +44,7 @@ class ServedSource:
 
 
 def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
-    """Return the stores of the cluster; None if its configuration prevents finding them, which is added to `found`.
+    """Return the cluster's stores; None if its configuration has problems, which are added to `found`.
 
     Raises GitopsError `config_dir_not_found`, `cluster_config_read_error`, `storage_root_invalid`,
     `storage_driver_missing`, `cluster_not_found`, UsageError `not_a_repository`.
@@ -56,7 +56,7 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
         if not Path(root).is_dir():
             raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, f"{root} is not a folder", path="--cluster")
         storage = None
-        # What is declared does not count, but for where the ledger is; a folder without a declaration is its own root.
+        # Of the declarations, only the location of the ledger matters. A folder without a declaration is its own root.
         declared = (Path(root) / _MANIFEST).exists()
         if not declared and not Path(root, STATE).parent.exists():
             detail = f"{root} has neither a cluster.yaml nor a ledger"
@@ -92,12 +92,12 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
 
 
 def _of_repository(source: ServedSource, repo: str) -> Stores:
-    # git and its keys are for repositories only: a folder or a bucket is served without them.
+    # Only repositories need git and its keys. A folder or a bucket is served without them.
     from gitops.repository.wiring.local import LocalRepository
 
     local = LocalRepository(repo, source.remote)
     workspace = local.workspace(local.rule(source.cluster), None, in_place=True)
-    # The ledger records where it is; what the folder declares counts only as long as there is none.
+    # The ledger records its location. The folder's declaration counts only while there is no ledger.
     header, _ = load_header(workspace.tree)
     stores = workspace.open_stores(None if header is None else header.storage)
     if source.revision is None:
@@ -105,11 +105,11 @@ def _of_repository(source: ServedSource, repo: str) -> Stores:
     return replace(stores, ledger=past_ledger(stores.ledger, source.revision, local.git))
 
 
-# -- Open a client of a query server, with the token of who asks -------------------------------------------------------
+# -- Open a client of a query server, with the caller's token ----------------------------------------------------------
 
 
 def open_issuer(address: str) -> WebSender:
-    """Return a client of an identity provider at `https://HOST`: one attempt, of a few seconds and a bounded size."""
+    """Return a client of an identity provider at `https://HOST`, with one attempt, a short timeout and a size limit."""
     service = Service(
         address, Code.ISSUER_UNAVAILABLE, timeout_s=5.0, longest_s=10.0, attempts=1, max_bytes=_MOST_OF_AN_ISSUER
     )
@@ -125,11 +125,11 @@ _SILENCE_S, _LONGEST_S = 120.0, 600.0
 def open_query_server(
     address: str, token_file: str | None, environ: Mapping[str, str], *, plain_http: bool = False
 ) -> WebSender:
-    """Return a client of a server, with the token from a file, otherwise GITOPS_SERVER_TOKEN, otherwise none.
+    """Return a client of a server, with the token from a file, otherwise from GITOPS_SERVER_TOKEN, otherwise without one.
 
-    A token is sent over plain HTTP only to this host, or to any with `plain_http`. Raises UsageError `usage_error` for
-    an address that violates this and for an unreadable token, GitopsError `query_server_unavailable` for any other
-    wrong address.
+    Over plain HTTP, a token is sent only to this machine, or to any host with `plain_http`. Raises UsageError
+    `usage_error` for an address that violates this and for an unreadable token, GitopsError `query_server_unavailable`
+    for any other invalid address.
     """
     token = resolve(f"${{{_TOKEN}}}", environ) if token_file is None else read_token(token_file)
     if token is not None and (not token.reveal() or not token.reveal().isascii() or not token.reveal().isprintable()):
@@ -154,7 +154,7 @@ def open_query_server(
 
 
 def read_token(file: str) -> Secret:
-    """Return the token in a file. Raises UsageError `usage_error`."""
+    """Read the token in a file. Raises UsageError `usage_error`."""
     try:
         with Path(file).open(encoding="utf-8") as source:
             return Secret("--token-file", source.read(_MOST).strip())

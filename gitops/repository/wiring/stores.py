@@ -1,6 +1,6 @@
-"""Builds the workspace of a cluster folder, its stores and its compile cache. Heavy drivers are imported on demand.
+"""Builds a cluster folder's workspace, stores and compile cache. Heavy drivers are imported on demand.
 
-The compile cache of a user, if there is one:
+These variables determine the user's compile cache, if any:
 
 GITOPS_CACHE=off use none, as does --no-cache GITOPS_CACHE_DIR the folder; also in CI, where it has to be asked for in
 this way XDG_CACHE_HOME, HOME else `cluster-gitops` in the first, or in `.cache` of the second
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
 
 _BUCKET_WORKERS = 16
 _OFF = frozenset({"off", "0", "no", "false"})
-# What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
+# Inputs of a compile cache entry: the languages, the loader, and the names and digests of the files that it loads.
 _SOURCES = ("core", "database/language", "cluster/model", "cluster/policy", "cluster/config", "git")
 
 
 def folder_workspace(
     folder: str, *, actor: str | None, workers: int | None = None, ephemeral: bool = False, faults: Faults | None = None
 ) -> Workspace:
-    """Return a cluster folder on disk with its ledger folder.
+    """Return the workspace of a cluster folder on disk, with its ledger in a folder.
 
     `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
     """
-    # Commands on the rows of a graph need the places of this module, and nothing of the control plane.
+    # Commands on a graph's rows need the locations in this module, but not the control plane.
     from gitops.cluster.config.folder import FolderTree
     from gitops.cluster.session.workspace import Stores, Workspace
 
     clock, faults = SystemClock(), faults or NoFaults()
 
     def open_stores(storage: str | None) -> Stores:
-        # A command that only checks the folder opens no ledger.
+        # A command that only checks the folder does not open a ledger.
         from gitops.cluster.ledger.folder import FolderLedger
         from gitops.cluster.ledger.served import ServingReports
 
@@ -102,7 +102,7 @@ def folder_workspace(
 
 
 def storage_root(storage: str | None, folder: str) -> str:
-    """Return the absolute path or `s3:` address of a declared storage root; by default the cluster folder.
+    """Return the absolute path or `s3:` address of a declared storage root. The default is the cluster folder.
 
     `storage` is valid: it has passed the checks of the folder.
     """
@@ -115,7 +115,7 @@ def storage_root(storage: str | None, folder: str) -> str:
 
 
 def admitted_root(storage: str, base: str | None, allowed: str | None, cluster: str) -> str:
-    """Return the root that a declaration in git selects, which must be inside a root of the operator.
+    """Return the storage root that a declaration in git selects, which must be inside a root set by the operator.
 
     A path must be below the folder `base`, a bucket and prefix must be `allowed` or below it, part by part. Raises
     GitopsError `storage_root_refused`, `storage_root_invalid`.
@@ -145,35 +145,38 @@ def _refused(detail: str) -> GitopsError:
 
 
 def open_store(root: str) -> ObjectStore:
-    """Return the objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+    """Return the object store at a storage root.
+
+    Raises GitopsError `storage_driver_missing`, `storage_root_invalid`.
+    """
     return open_bucket(root) if root.startswith("s3:") else LocalStore(root)
 
 
 def open_bucket(root: str) -> S3Store:
-    """Return the objects below a prefix of a bucket. Raises as `open_store`."""
-    # The client is large; commands on a folder do not load it.
+    """Return the object store below a prefix of a bucket. Raises the same errors as `open_store`."""
+    # The client is large, so commands on a folder don't load it.
     from gitops.database.storage.s3 import S3Store
 
     return S3Store(root)
 
 
 def workers_at(root: str | None) -> int:
-    """Return the useful number of concurrent changes for data at a root.
+    """Return how many changes should run concurrently for data at a root.
 
-    In a bucket, each one mostly waits for responses.
+    In a bucket, each change mostly waits for responses.
     """
     return _BUCKET_WORKERS if root is not None and root.startswith("s3:") else 1
 
 
 def graph_uri(root: str, graph: str) -> str:
-    """Return the location of a graph below a storage root. Raises ValueError for an id that breaks the naming rule."""
+    """Return the location of a graph below a storage root. Raises ValueError for an invalid id."""
     return join(root, graph_root(graph))
 
 
 def graph_engine(faults: Faults) -> GraphEngine:
-    """Return the embedded engine, which is loaded only if more than the existence of a graph is needed.
+    """Return the embedded engine. It is loaded only if a caller needs more than whether a graph exists.
 
-    Most plans read no graph. The engine imports Lance only when it writes.
+    Most plans don't read any graph. The engine imports Lance only when it writes.
     """
 
     def exists(uri: str) -> Existence:
@@ -192,8 +195,8 @@ def graph_engine(faults: Faults) -> GraphEngine:
 def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | None:
     """Return an embedder for texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
 
-    The default is the value of GITOPS_EMBEDDINGS, None if that is not set. Raises UsageError `usage_error`, GitopsError
-    `embedding_failed` for an invalid address.
+    The default is the value of GITOPS_EMBEDDINGS. Returns None if that is not set. Raises UsageError `usage_error`,
+    GitopsError `embedding_failed` for an invalid address.
     """
     spec = named or environ.get("GITOPS_EMBEDDINGS", "")
     if not spec:
@@ -217,7 +220,7 @@ def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | N
 
 
 def with_compile_cache(workspace: Workspace) -> Workspace:
-    """Return the workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
+    """Return a read-only command's workspace; if it is on a folder, it uses the user's compile cache."""
     from gitops.cluster.config.cache import Hints
     from gitops.cluster.config.folder import FolderTree
 
@@ -228,7 +231,7 @@ def with_compile_cache(workspace: Workspace) -> Workspace:
 
 
 def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
-    """Return the cache that the environment means, if any."""
+    """Return the cache that the environment selects, if any."""
     from gitops.cluster.config.disk_cache import DiskCache
 
     folder = cache_folder(environ)
@@ -240,7 +243,7 @@ def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
 def edition() -> str | None:
     """Return a digest of the sources that interpret a folder and of the running Python; None if they cannot be read.
 
-    It is computed once, because a process that continues after an upgrade still runs the earlier code.
+    Computed once, because a process that is still running after an upgrade runs the earlier code.
     """
     found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
     root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
@@ -265,12 +268,12 @@ def _modules(folder: str) -> list[str]:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the cache folder between commands according to the environment; None for no cache."""
+    """Return the folder of the persistent cache according to the environment; None for no cache."""
     if environ.get("GITOPS_CACHE", "").lower() in _OFF:
         return None
     if environ.get("GITOPS_CACHE_DIR"):
         return Path(environ["GITOPS_CACHE_DIR"])
-    # A cache that a job leaves behind may be brought back by another that runs the code of a stranger.
+    # A later job that runs untrusted code could restore the cache that this job leaves behind.
     if environ.get("CI", "").lower() in ("1", "true"):
         return None
     base = environ.get("XDG_CACHE_HOME", "")
@@ -282,11 +285,11 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
     return Path(base) / "cluster-gitops"
 
 
-# -- Open the targets of strategies. The adapter is imported when one is opened ----------------------------------------
+# -- Open the targets of strategies. The adapter is imported when a target is opened -----------------------------------
 
 
 def open_target(place: str, url: Secret, *, application_name: str, query_cluster: str | None = None) -> StrategyTarget:
-    """Return a Materialize target, which connects when it is entered.
+    """Return a Materialize target, which connects when its context is entered.
 
     `place` identifies it in problems: `compute.targets.prod`.
 
@@ -303,9 +306,9 @@ def open_target(place: str, url: Secret, *, application_name: str, query_cluster
 def declared_target(
     environ: Mapping[str, str], target: ComputeTarget, *, query_cluster: str | None = None
 ) -> StrategyTarget:
-    """Return the target of a declaration, with the URL of the environment.
+    """Return a declared target, with the URL from the environment.
 
-    Raises UsageError as above, and `target_url_missing`.
+    Raises UsageError `target_url_missing`, and the errors of `open_target`.
     """
     place, url = place_of(target.name), environ.get(target.url_env)
     if not url:

@@ -1,4 +1,4 @@
-"""The real clock and the real random ids, which all rooms below get as arguments; this program; settings without a repository."""
+"""The real clock and random ids, which the lower packages get as arguments; this program; settings outside of repositories."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
 Setting = Callable[[str], "str | None"]
-"""Reads a value of the git configuration."""
+"""Reads a value from the git configuration."""
 
 _ENTROPY_BITS = 80
 _OCTAL = re.compile(r"0?[67][0-7]{2}", re.ASCII)
 
 
 def own_command() -> tuple[str, ...]:
-    """The argument vector that starts this program: isolated, so that no file of the working directory is imported.
+    """Return the argument vector that starts this program in isolation, so that no file of the working directory is imported.
 
-    Hooks run in the work tree. Without `-I` a branch that contains `gitops/__main__.py` or `argparse.py` would be executed at
-    `git commit`. Source: https://docs.python.org/3/using/cmdline.html#cmdoption-I
+    Hooks run in the work tree. Without `-I`, `git commit` would run the code of a branch that contains
+    `gitops/__main__.py` or `argparse.py`. Source: https://docs.python.org/3/using/cmdline.html#cmdoption-I
     """
     return (sys.executable, "-I", "-m", "gitops")
 
 
 def process_has_ended(pid: int) -> bool:
-    """Return whether no process of this machine has this number."""
+    """Return True if no process on this machine has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -42,11 +42,11 @@ def process_has_ended(pid: int) -> bool:
 
 
 def git_setting(key: str, folder: str) -> str | None:
-    """Return the value of `key` as git reads it in `folder`, which may be outside any repository.
+    """Return the value that git reads for `key` in `folder`, which can be outside of any repository.
 
-    None if it is not set.
+    Returns None if it is not set.
     """
-    # Imported here: commands that only read never need the operator.
+    # Imported here, because read-only commands never need the operator.
     import shutil
     import subprocess
 
@@ -62,9 +62,9 @@ def git_setting(key: str, folder: str) -> str | None:
 
 
 def share_files(setting: str | None) -> None:
-    """Make this process create files as git does in a repository with this `core.sharedRepository` (None if unset).
+    """Make this process create files like git does in a repository with this `core.sharedRepository` (None if unset).
 
-    git sets the permissions itself; libgit2 and other code follow the umask, and with the usual umask their files
+    Git sets the permissions itself. libgit2 and other code follow the umask, and files created with the usual umask
     prevent other group members from pushing. Raises UsageError for a value that git refuses. Source: git-config(1).
     """
     mode = (setting or "umask").lower()
@@ -77,7 +77,7 @@ def share_files(setting: str | None) -> None:
         os.umask(before)
     elif _OCTAL.fullmatch(mode):
         files = int(mode, 8) & 0o666
-        # A folder can be entered by those who may read it.
+        # Whoever can read a folder can also enter it.
         os.umask(0o777 & ~(files | (files & 0o444) >> 2))
     else:
         fix = "git config core.sharedRepository group; or umask, all or an octal number"
@@ -92,12 +92,15 @@ class SystemClock:
         return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
 
     def monotonic(self) -> float:
-        """Return the seconds since a fixed moment, such as the start of the machine."""
+        """Return the seconds since a fixed moment, such as the boot of the machine."""
         return time.monotonic()
 
 
 class RandomIds:
-    """ULIDs from the system's random source; within one millisecond they count up, so they sort in order of creation."""
+    """ULIDs from the system's random source.
+
+    Within a millisecond they are incremented, so they sort by creation time.
+    """
 
     def __init__(self) -> None:
         """Create the generator."""
