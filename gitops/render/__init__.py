@@ -1,1 +1,1 @@
-"""Renderers of one outcome: JSON envelopes, terminal text and Markdown comments."""
+"""Renders outcomes as JSON, terminal text and Markdown comments."""

@@ -28,7 +28,7 @@ _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone,
 def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = False) -> str:
     """Return each entry on a line, with its changes and their approvers indented below; `verbose` lists all changes.
 
-    `steps` is the number of entries that were left out because they only record steps of runs.
+    `steps` is the number of entries that are omitted because they only record steps of runs.
     """
     lines = [line for record in records for line in _entry_lines(record, verbose=verbose)]
     if steps:
@@ -37,13 +37,13 @@ def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = Fa
 
 
 def log_form(records: Sequence[LogRecord], problems: Diagnostics) -> Form:
-    """`{ok, entries: […], problems}`, entries in the order given; absent values omitted."""
+    """Return `{ok, entries: […], problems}`, with entries in the given order and absent values omitted."""
     ok = not problems.has_errors and all(record.ok for record in records)
     return {"ok": ok, "entries": [_entry_form(record) for record in records], "problems": problems.to_json()}
 
 
 def audit_text(report: AuditReport) -> str:
-    """Return one line with the result, then the findings, then notes about anything that could not be checked."""
+    """Return a line with the result, then the findings, then notes on anything that could not be checked."""
     entries = count(report.entries - report.since, "ledger entry", "ledger entries")
     extent = f"{report.verified - report.since} of {entries} verified"
     behind = f" after entry {report.since}" if report.since else ""
@@ -61,7 +61,7 @@ def audit_text(report: AuditReport) -> str:
 
 
 def audit_form(report: AuditReport) -> Form:
-    """`ok, cluster, head, entries, verified, since?, findings[{commit, number, code, detail}], notes, problems`."""
+    """Return `ok, cluster, head, entries, verified, since?, findings[{commit, number, code, detail}], notes, problems`."""
     problems = Diagnostics()
     for each in report.findings:
         problems.add(each.code, f"entry {each.number}" if each.number else report.cluster, each.detail)
@@ -82,7 +82,7 @@ def audit_form(report: AuditReport) -> Form:
 
 
 def _listed(changes: Sequence[EntryChange], record: LogRecord) -> list[EntryChange]:
-    """Return the first changes of an entry with each result, and all that were approved or that change rules."""
+    """Return the first changes of an entry for each result, and all changes that were approved or that change rules."""
     marked = {each.use.resource for each in record.approvals} | {each.address for each in record.rules}
     listed, alike = [], Counter[tuple[str, str | None]]()
     for change in changes:
@@ -123,7 +123,7 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
         if change.seen is not None and change.disposition == Disposition.APPLIED:
-            # What each approver saw of the graph, and what was there then.
+            # The graph state that each approver saw, and the state at the time of the apply.
             then = f"applied to {change.seen.held} in version {change.seen.version}"
             for given in record.approvals:
                 if given.seen is not None and given.use.resource == change.resource:
@@ -158,7 +158,7 @@ def _approved(resource: str, record: LogRecord) -> str:
 
 
 def _kept_form(entry: LedgerEntry) -> Form:
-    """Return debts, and an entry's records of deletable branches and of an earlier ledger."""
+    """Return the debts of an entry, and its records of deletable branches and of an earlier ledger."""
     found, former = entry.revoked, entry.former
     revoked = [
         {"approval_id": r.approval_id, **present(approver=r.approver), "commit": r.commit, "principal": r.principal}

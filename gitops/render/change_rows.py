@@ -1,8 +1,8 @@
-"""Rows that show the changes of a plan: the worst effect of each in a word, and the change in a line.
+"""Rows that show the changes of a plan, each with its worst effect in a word and the change in a line.
 
-A badge explains; the planner decides what needs an approval. From fifty changes on, only changes that a person must
-check one by one have a row each. The others share a row for each badge, with the first names and the number of the
-rest.
+A badge only explains; the planner decides which changes need an approval. From fifty changes on, only changes that a
+person must check individually have their own row. The others share a row per badge, with the first names and the number
+of the rest.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from gitops.database.language.schema.steps import Reversibility, UnsupportedChan
 from gitops.render.words import count, plural
 
 LISTED = 50
-"""From this number of changes on, a comment gives most changes one row for each badge."""
+"""From this number of changes on, most changes in a comment share one row per badge."""
 
 STEPS_IN_ROW = 3
-"""The steps of a migration that its row shows."""
+"""Maximum number of migration steps in a row."""
 
 _NAMES = 5
 _TOGETHER = 20
 
 
 class Badge(StrEnum):
-    """The worst effect of a change, worst first.
+    """The most severe effect of a change, most severe first.
 
-    IRREVERSIBLE: no later plan undoes it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers of a query
-    lose something that they rely on. RETAINED: it drops data that only earlier versions of the graph still show.
+    IRREVERSIBLE: no later plan can undo it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers
+    of a query lose something that they rely on. RETAINED: it drops data that remains only in earlier versions of the
+    graph.
     """
 
     IRREVERSIBLE = "IRREVERSIBLE"
@@ -61,23 +62,23 @@ PLANNED: Mapping[Disposition, str] = {
     Disposition.DEFERRED: "deferred",
     Disposition.BLOCKED: "blocked",
 }
-"""The effect of an apply on a planned change."""
+"""The effect that an apply would have on a planned change."""
 
 DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
 """The effect that an apply had on a change."""
 
-# These badges need no words.
+# These badges need no explanation.
 _PLAIN = frozenset({Badge.CANNOT_LAND, Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})
 _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """A row for one change, or for several changes with the same words, of `resources`.
+    """A row for one change, or for several changes to `resources` with the same description.
 
-    `words`, `steps` with `more_steps`, and `details` describe the change. `effect` is the effect of an apply on it, and
-    `note` describes where dropped data is kept, and repeats an unusual effect. `gated` changes need an approval;
-    `derived` ones only follow from other changes. `fix` is the remedy for a change that an apply would refuse.
+    `words`, `steps` with `more_steps`, and `details` describe the change. `effect` is the effect of an apply on the
+    change. `note` says where dropped data is kept, and repeats an unusual effect. `gated` changes need an approval;
+    `derived` changes only follow from others. `fix` is the remedy for a change that an apply would refuse.
     """
 
     badge: Badge
@@ -100,7 +101,7 @@ class ChangeRow:
 
     @property
     def plain(self) -> ChangeRow:
-        """Return the row without the effect of the apply, if another text describes that."""
+        """Return the row without the effect of the apply, for use where another text describes the effect."""
         return replace(self, note=self.note.removesuffix(self.effect).removesuffix("; "))
 
     @property
@@ -111,7 +112,7 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountRow:
-    """Changes that share a row: their `badge`, the first `resources`, and how many `more` there are, in `graphs`.
+    """A row for several changes: their `badge`, the first `resources`, and how many `more` there are, in `graphs`.
 
     `words` count them by kind, such as `57 more queries`, and `effect` is an unusual effect of the apply on them.
     """
@@ -126,7 +127,7 @@ class CountRow:
 
 
 def broken_queries(plan: Plan) -> dict[Address, tuple[str, ...]]:
-    """Broken promises to callers of stored queries, as lines by query."""
+    """Incompatible changes for callers of stored queries, as lines by query."""
     found: dict[Address, list[str]] = {}
     for each in plan.breaks:
         found.setdefault(each.query, []).append(each.words)
@@ -149,7 +150,7 @@ def change_rows(
     """Return one row for each change, worst badge first, then in address order.
 
     `words` are the effects of an apply. `plan` and `broken`, if known, determine which changes widen access or break
-    callers.
+    query callers.
     """
     changes, broken = tuple(changes), broken or {}
     in_graph: dict[Address, list[Address]] = {}
@@ -157,7 +158,7 @@ def change_rows(
         in_graph[impact.schema] = [result.query for result in impact.results if result.query in broken]
     breaking = {*broken, *(schema for schema, queries in in_graph.items() if queries)}
     widening = frozenset[Address]() if plan is None else plan.widens
-    # If everything was applied, no row repeats that.
+    # If everything was applied, the rows don't repeat that.
     whole = words is DONE and all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
     rows = []
     for change in changes:
@@ -184,7 +185,7 @@ def change_rows(
                 note="; ".join(filter(None, note)),
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 steps=tuple(
-                    # The note says once for all steps where the data stays.
+                    # The note says where the data is kept, once for all steps.
                     {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
                     for step in migration[:STEPS_IN_ROW]
                 ),
@@ -200,7 +201,7 @@ def change_rows(
 def listed_rows(
     rows: Sequence[ChangeRow], most: int | None = LISTED
 ) -> tuple[tuple[ChangeRow, ...], tuple[CountRow, ...]]:
-    """Return the rows to list one by one (all if there are fewer than `most`), and the others by badge.
+    """Return the rows to list individually (all if there are fewer than `most`), and the others by badge.
 
     Rows with the same words are combined, with all their `resources`, up to a readable line length. Derived rows are in
     neither part: see `automatic_lines`.
@@ -224,7 +225,7 @@ def listed_rows(
 
 
 def _counted(badge: str, effect: str, found: Sequence[Address]) -> CountRow:
-    """Return the row of several changes: graphs and schemas are named before queries."""
+    """Return the row for several changes. Graphs and schemas come before queries."""
     names = sorted(found, key=lambda each: (each.kind not in (Kind.GRAPH, Kind.SCHEMA), each))
     more = len(names) - _NAMES if len(names) > _NAMES + 1 else 0
     kinds = Counter(each.kind for each in found)
@@ -248,7 +249,7 @@ def _counted(badge: str, effect: str, found: Sequence[Address]) -> CountRow:
 
 
 def action_of(change: Change) -> str:
-    """Return the action on a resource, in a word or two."""
+    """Return the action on a resource in one or two words."""
     if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE:
         return "migrate"
     return "update bindings" if change.binding_change else change.action.value
@@ -263,7 +264,7 @@ def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
 def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Address]) -> Badge:
     kind = change.address.kind
     if not rules_of(change.address).in_folder:
-        # Every change of keys, rules and places is gated; a reader wants to know whether it permits more.
+        # Every change of keys, rules and locations is gated, so readers want to know whether it permits more.
         if change.address in widening:
             return Badge.WIDENS
         if change.action is Action.DELETE:
@@ -287,7 +288,7 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
 
 
 def _data(change: Change) -> tuple[str, ...]:
-    """Describe the data of the graph: as in the approval if the change needs one, otherwise the number of rows."""
+    """Describe the graph's data: as in the approval if the change needs one, otherwise the number of rows."""
     if change.action is Action.DELETE or (change.seen is None and not change.unknown_data):
         return ()
     if change.seen is None:
@@ -297,7 +298,7 @@ def _data(change: Change) -> tuple[str, ...]:
 
 
 def _words(change: Change, badge: Badge) -> str:
-    """Return the change in words, if neither its steps nor its badge describe it."""
+    """Return the change in words, unless its steps or its badge already describe it."""
     if badge is Badge.IRREVERSIBLE and change.action is Action.DELETE:
         if change.seen is None:
             return "deleted with an unknown number of rows"
@@ -312,24 +313,24 @@ def _words(change: Change, badge: Badge) -> str:
 
 # -- changed texts, as the lines of a unified diff ---------------------------------------------------------------------
 #
-# Schemas and queries are compared in their canonical layout, so that a diff shows what a text says and not how it is laid out.
-# Nothing here is escaped: `markdown.block` and `characters.visible` do that where the lines are printed.
+# Schemas and queries are compared in their canonical layout, so that a diff shows changes in content, not in layout.
+# Lines are not escaped here, but by `markdown.block` and `characters.visible` when they are printed.
 
 MOST_LINES = 120
-"""The lines of one diff, before the rest is counted."""
+"""Maximum number of lines in a diff; further lines are only counted."""
 
 _AROUND = 3
 _LONGEST = 400
-# Lines before times lines after: what takes longer to compare is replaced as a whole.
+# Lines before times lines after. If the comparison would take longer, the text is shown as completely replaced.
 _MOST_COMPARED = 250_000
 
 
 @dataclass(frozen=True, slots=True)
 class TextDiff:
-    """Difference of one text: its resources, its first lines, and how many `more` there are.
+    """Difference of a text: its resources, the first lines, and how many `more` there are.
 
-    A line begins with `+`, `-` or a space. A line `@@ node Person @@` begins a part in the middle of that declaration.
-    There are no lines if only the layout differs.
+    A line begins with `+`, `-` or a space. A line `@@ node Person @@` starts a part in the middle of that declaration.
+    If only the layout differs, there are no lines.
     """
 
     resources: tuple[Address, ...]
@@ -343,20 +344,20 @@ class TextDiff:
 
     @property
     def text(self) -> str:
-        """The lines, and the number of those that are left out."""
+        """The lines, and the number of omitted lines."""
         return "\n".join((*self.lines, f"@@ {self.more} more lines @@") if self.more else self.lines)
 
 
 def diff_form(change: TextChange) -> dict[str, Any]:
-    """Return the difference of a text for JSON; `more` is how many lines are left out."""
+    """Return the difference of a text for JSON; `more` is the number of omitted lines."""
     diff = text_diff(change)
     return {"resources": list(diff.resources), "lines": list(diff.lines), "more": diff.more}
 
 
 def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:
-    """Return the difference of a text with three lines of context around each edit, up to a number of lines."""
+    """Return the difference of a text, with three lines of context around each edit and at most `most` lines."""
     kind = change.resources[0].kind
-    # In canonical layout; as it is, if it has none.
+    # In canonical layout; unchanged if the text cannot be formatted.
     before, after = (
         [] if text is None else _canonical(kind, text).decode("utf-8", "replace").splitlines()
         for text in (change.before, change.after)
@@ -368,7 +369,7 @@ def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:
 def _canonical(kind: Kind, text: bytes) -> bytes:
     if kind not in (Kind.SCHEMA, Kind.QUERY):
         return text
-    # A plan without a changed text needs no parser.
+    # Without a changed text, a plan doesn't need the parser.
     from gitops.database.language.format import format_queries, format_schema
     from gitops.database.language.text import LanguageError
 
@@ -376,12 +377,12 @@ def _canonical(kind: Kind, text: bytes) -> bytes:
     try:
         return layout(text)
     except (LanguageError, BugError):
-        # A text of another release may have another grammar.
+        # A text from a different release can have a different grammar.
         return text
 
 
 class _Matcher(SequenceMatcher[str]):
-    """Compares two texts and shows whole removed or added declarations.
+    """Compares two texts and shows complete removed or added declarations.
 
     The last lines of a declaration often equal those of the previous one, so a plain diff could match either.
     """
@@ -407,9 +408,9 @@ class _Matcher(SequenceMatcher[str]):
 
 
 def _shift(lines: Sequence[str], first: int, last: int, before: int, behind: int) -> int:
-    """Return how far the lines from `first` to `last` move to begin like a declaration.
+    """Return how far to move the lines from `first` to `last` so that they begin like a declaration.
 
-    At most `before` up or `behind` down.
+    At most `before` lines up or `behind` lines down.
     """
     up = _shared(*(reversed(lines[max(0, end - before) : end]) for end in (first, last)))
     down = _shared(*(lines[end : end + behind] for end in (first, last)))
@@ -453,5 +454,5 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
 
 
 def _shared(one: Iterable[str], other: Iterable[str]) -> int:
-    """Count the lines with which both begin."""
+    """Count the equal lines at the start of both."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

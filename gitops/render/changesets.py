@@ -1,4 +1,4 @@
-"""Text and JSON of changesets: lists, whole records, stream items, and charts of their runs."""
+"""Text and JSON of changesets: lists, complete records, stream items, and charts of their runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def list_text(records: Sequence[Changeset], now: datetime) -> str:
-    """A table: key, state, age since the creation, merge commit, numbers of members by their state, and the error."""
+    """Return a table with key, state, age, merge commit, number of members by state, and error."""
     if not records:
         return "no changesets\n"
     rows: list[tuple[str, ...]] = [_HEADS]
@@ -43,7 +43,7 @@ def list_text(records: Sequence[Changeset], now: datetime) -> str:
 
 
 def list_form(records: Iterable[Changeset]) -> list[Form]:
-    """Return the list form of each changeset as JSON; `gitops changeset show` has the whole record."""
+    """Return the list form of each changeset as JSON. `gitops changeset show` returns the complete record."""
     return [
         {
             "key": each.key,
@@ -65,7 +65,7 @@ def list_form(records: Iterable[Changeset]) -> list[Form]:
 
 
 def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: RunRecord | None = None) -> str:
-    """Return a whole record as text, followed by its events and its run, if given."""
+    """Return a complete record as text, followed by its events and its run, if given."""
     source, plan, base = record.source, record.plan, record.base
     part = "" if record.part == "1/1" else f", part {record.part}"
     again = "" if record.retry_of is None else f", again after {record.retry_of}"
@@ -97,7 +97,7 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
         failed = "" if member.runtime.error is None else f": {member.runtime.error}"
         rest = "" if member.expanded is None else ", drops after the commit"
         lines.append(f"  {member.action} {member.address} ({member.effect}{rest}): {member.runtime.state}{failed}")
-        # Those of a tick say why.
+        # The members of a tick have a reason.
         lines += [f"    {reason}" for reason in member.runtime.outputs.get("reasons", ())]
     for removal in record.removals:
         by = "" if removal.approval is None else f", approval {removal.approval}"
@@ -113,7 +113,7 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
 
 
 def changeset_outcome(record: Changeset) -> str:
-    """Describe the progress of a changeset in one line that begins with its key."""
+    """Describe a changeset's progress in one line that begins with its key."""
     name = record.key if record.part == "1/1" else f"{record.key}, part {record.part},"
     if record.state is ChangesetState.FAILED:
         return f"{name} failed, nothing of it is applied: {record.error}"
@@ -128,7 +128,7 @@ def changeset_outcome(record: Changeset) -> str:
 
 
 def item_form(item: StreamItem) -> Form:
-    """Return an item of a stream: `{v, seq, at, cluster, changeset, type, data, more}`."""
+    """Return a stream item: `{v, seq, at, cluster, changeset, type, data, more}`."""
     if not isinstance(item.what, FullState):
         event = EVENT.form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
         return {**event, "more": item.more}
@@ -144,7 +144,7 @@ def item_form(item: StreamItem) -> Form:
 
 
 def item_lines(item: StreamItem) -> list[str]:
-    """Return an item of a stream for people; a full state has a line for each changeset in it."""
+    """Return a stream item as text. A full state has one line per changeset."""
     if not isinstance(item.what, FullState):
         return [visible(f"{item.at}  {item.changeset} {_what(item.what)}")]
     lines = [f"{item.at}  revision {item.what.state_revision}, {count(len(item.what.resources), 'resource')} applied"]
@@ -195,14 +195,14 @@ def _what(what: model.Happening) -> str:
             return f"{address} consumed approval {what.approval}"
 
 
-# -- the run of an execution graph, as bars along the time -------------------------------------------------------------
+# -- the run of an execution graph as bars over time -------------------------------------------------------------------
 
 MOST_BARS = 60
 _COLUMNS = 40
-# In milliseconds: what would be printed as 0.00 s says nothing, however short the run is.
+# In milliseconds. Bars that would be printed as 0.00 s are useless, no matter how short the run is.
 _SHORTEST_WAIT = 5
 
-# A colon ends a name, a comma a field, and a semicolon or a number sign begin what Mermaid reads.
+# In Mermaid, a colon ends a name, a comma ends a field, and semicolons and number signs have a meaning.
 _UNSAFE_IN_GANTT = re.compile(r"[^A-Za-z0-9_ .-]")
 _TAGS = {NodeOutcome.DONE: "done, ", NodeOutcome.UNCHANGED: "done, "}
 
@@ -210,10 +210,10 @@ _TAGS = {NodeOutcome.DONE: "done, ", NodeOutcome.UNCHANGED: "done, "}
 def to_gantt(run: RunRecord) -> str:
     """Return a Mermaid Gantt chart (https://mermaid.js.org/syntax/gantt.html).
 
-    It has a section for each worker, with a bar for each node; failures are `crit`, barriers are milestones.
+    The chart has a section per worker and a bar per node. Failures are `crit`, and barriers are milestones.
 
-    If a node waited for a lock, a bar before it shows the wait and the holder. A large run shows only the longest 60,
-    with a note.
+    If a node waited for a lock, a bar before it shows the wait and the holder. For a large run, only the longest 60
+    nodes are shown, with a note.
     """
     shown = longest(run, MOST_BARS)
     lines = ["gantt", "  dateFormat x", "  axisFormat %M:%S"]
@@ -230,7 +230,7 @@ def to_gantt(run: RunRecord) -> str:
             if node.waited_for and node.ready is not None and node.ready < started:
                 holders = _UNSAFE_IN_GANTT.sub(" ", " ".join(node.waited_for))
                 lines.append(f"  {name} waits for {holders} : active, {node.ready}, {started}")
-            # A bar without a length is not drawn.
+            # Mermaid does not draw bars of zero length.
             lines.append(f"  {name} : {_TAGS.get(node.outcome, 'crit, ')}{started}, {max(node.finished, started + 1)}")
     return "\n".join(lines) + "\n"
 
@@ -239,18 +239,19 @@ def run_lines(run: RunRecord, nodes: int) -> list[str]:
     """Return a line for each node in start order, with a bar: dots while it waits, number signs while it runs.
 
     The result, the preceding node and the awaited locks follow the bar. `nodes` is the number of nodes in the execution
-    graph: a large run shows only the longest 60, and the barriers passed by the last write are in no record.
+    graph, which can be higher than the number in the record: for a large run, only the longest 60 are shown, and the
+    barriers passed by the last write are not recorded.
     """
     shown = longest(run, MOST_BARS).nodes
     span = max((node.finished for node in run.nodes), default=0)
     lines = [f"  run: {len(shown)} of {count(nodes, 'node')}, {count(run.workers, 'worker')}, {_seconds(span)}"]
     width = max((len(visible(node.id)) for node in shown), default=0)
-    # What never started comes last.
+    # Nodes that never started come last.
     ordered = sorted(shown, key=lambda node: (node.started is None, node.started or node.finished, node.id))
     for node in ordered:
         bar, said = " " * _COLUMNS, [node.outcome.value]
         if node.started is not None:
-            # From the start of the run to its end; a node that was at work has one column at least.
+            # From the start of the run to its end. A running node has at least one column.
             moments = (node.ready, node.started, node.finished)
             ready, began, end = ((at or 0) * _COLUMNS // max(span, 1) for at in moments)
             began = min(began, _COLUMNS - 1)

@@ -1,31 +1,32 @@
 r"""Escapes invisible and control characters: control codes, bidirectional overrides, zero-width and blank letters.
 
-Any text from a change request is shown with such characters spelled out (`\x1b`, `\u202e`), never dropped, so that a
-reader notices them, and two different names never look alike. Sources: "Trojan Source" (Boucher and Anderson, 2021);
-UAX #9; Unicode property Default_Ignorable_Code_Point.
+Text from a change request is shown with these characters spelled out (`\x1b`, `\u202e`), never dropped, so that readers
+notice them and two different names never look alike. Sources: "Trojan Source" (Boucher and Anderson, 2021); UAX #9;
+Unicode property Default_Ignorable_Code_Point.
 """
 
 from __future__ import annotations
 
 import re
 
-# Printable by category, yet drawn as nothing or as a blank: joiners, fillers, variation selectors, the empty Braille cell.
+# Printable by category, but drawn as nothing or as a blank: joiners, fillers, variation selectors, the empty Braille
+# cell.
 _HIDDEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]",
 )
-# CI runners obey these anywhere in a line of a job's log, not only at its start.
+# CI runners obey these anywhere in a log line, not only at its start.
 _RUNNER_COMMAND = re.compile(r"##(?=\[|vso\[)")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether every character of `text` shows itself and nothing in it commands a CI runner."""
+    """Return whether all characters of `text` are visible and nothing in it commands a CI runner."""
     return text.isprintable() and _HIDDEN.search(text) is None and _RUNNER_COMMAND.search(text) is None
 
 
 def visible(text: str, *, keep: str = "") -> str:
     """Return `text` with every invisible character as a Python escape, except those in `keep`.
 
-    Also escapes lone surrogates, so that the result can always be encoded. This is not quoting: a backslash stays
+    Also escapes lone surrogates, so that the result can always be encoded. This is not quoting, so backslashes are
     unchanged.
     """
     if is_plain(text):
@@ -35,7 +36,7 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON text with such characters as JSON escapes: the same value, safe to print.
+    """Return JSON text with such characters as JSON escapes. The value is the same, and safe to print.
 
     Line feeds are kept as layout.
     """

@@ -1,6 +1,6 @@
 """Commands in texts for people.
 
-The printing program provides the options that select the cluster of the current command.
+The running program supplies the options that select the cluster of the current command.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ _completing: list[Callable[[str], str]] = []
 
 
 def completed(text: str) -> str:
-    """Complete a text of the program so that its commands work unchanged for the reader of this run."""
+    """Complete the commands in a text, so that the reader of this run can use them unchanged."""
     return _completing[-1](text) if _completing else text
 
 
 @contextmanager
 def completing(complete: Callable[[str], str]) -> Iterator[None]:
-    """Apply `complete` to everything that is printed inside the block."""
+    """Apply `complete` to all text printed inside the block."""
     _completing.append(complete)
     try:
         yield

@@ -1,8 +1,8 @@
-"""Comments on change requests: the effects of a plan, the result of an apply, a refused command; and drift reports.
+"""Comments on change requests (the effects of a plan, the result of an apply, a refused command), and drift reports.
 
-The bot finds its comment by the first line, a hidden marker, and by the id of its author. The second line has the
-commit and the plan of the comment, and the last paragraph shows both to people. This module generates these three, with
-any templates. A comment only reports: no later decision reads it.
+The bot finds its comment by the first line, which is a hidden marker, and by the author's id. The second line contains
+the commit and the plan of the comment, and the last paragraph shows both to people. This module generates these three
+parts, whatever the templates. Comments only report; no later decision reads them.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ from gitops.render.words import count
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
-# Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
+# Boxes in the picture of the execution graph: as many as a reader can take in, and as many as fit on a separate page.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
-# Forgejo draws no picture of more than 5,000 characters, and shows an error instead.
+# Forgejo does not draw a picture of more than 5,000 characters, and shows an error.
 _PER_BOX = 250
-# What is lost first comes first.
+# Most severe loss first.
 _DRIFTS = {
     DriftKind.VANISHED: "vanished",
     DriftKind.SCHEMA: "has a different schema",
@@ -95,8 +95,8 @@ _DRIFTS = {
 def marker(cluster: str) -> str:
     """Return the text of the hidden first line without its brackets, such as `gitops cluster=knowledge`.
 
-    All kinds of comment have the same one, because a request has one comment for each cluster, which plan and result
-    update in place. Raises ValueError for a cluster that is not a name of at most 200 characters.
+    All kinds of comments share this marker, because a request has one comment per cluster, which plan and result update
+    in place. Raises ValueError for a cluster that is not a name of at most 200 characters.
     """
     if not is_name(cluster) or len(cluster) > NAME_LIMIT:
         raise ValueError("a marker is made of a name")
@@ -104,7 +104,7 @@ def marker(cluster: str) -> str:
 
 
 def plan_comment(comment: PlanComment) -> str:
-    """Return the effect of a merge, destroyed data first, and the missing approvals; at most 65,536 characters.
+    """Return the effect of a merge, destroyed data first, and the missing approvals, in at most 65,536 characters.
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
@@ -112,7 +112,7 @@ def plan_comment(comment: PlanComment) -> str:
 
 
 def plan_summary(comment: PlanComment) -> str:
-    """Return the same in full, for the summary page of a job: at most 1 MiB of UTF-8, without the hidden lines.
+    """Return the complete plan for a job's summary page: at most 1 MiB of UTF-8, without the hidden lines.
 
     Raises ValueError like `plan_comment`.
     """
@@ -121,12 +121,12 @@ def plan_summary(comment: PlanComment) -> str:
 
 
 def plan_document(outcome: PlanOutcome, view: PlanView | None = None) -> bytes:
-    """Return the whole plan as one JSON document for git; equal plans give equal bytes.
+    """Return the complete plan as one JSON document for git. Equal plans give equal bytes.
 
-    It is the JSON envelope of `plan` without observations of lock, ledger and targets, with the digest of the plan and
-    the execution graph of its run, by its `view` if there is one. It contains only the digests and dependencies of the
-    changes, because a large cluster has many more, which are in the commit. The layout suits `git show` and `git diff`,
-    and has no terminal control characters.
+    It is the JSON envelope of `plan` without observations of lock, ledger and targets, plus the plan's digest and the
+    execution graph of its run, from `view` if given. Digests and dependencies are limited to the changed resources,
+    because a large cluster has many more, and they are in the commit. The layout suits `git show` and `git diff`,
+    without terminal control characters.
     """
     plan, view = outcome.plan, _view(outcome, view)
     changed = frozenset[Address]() if plan is None else frozenset(change.address for change in plan.changes)
@@ -150,7 +150,7 @@ def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
 
 
 def apply_comment(comment: ApplyComment) -> str:
-    """Return the result of an apply and where it stopped; at most 65,536 characters.
+    """Return the result of an apply and where it stopped, in at most 65,536 characters.
 
     Raises ValueError like `plan_comment`.
     """
@@ -199,7 +199,7 @@ def apply_comment(comment: ApplyComment) -> str:
 
 
 def refusal_comment(comment: RefusalComment) -> str:
-    """Return the reason for refusing a command: the first problem's summary, then each problem with its remedy.
+    """Return why a command was refused: the first problem's summary, then each problem with its remedy.
 
     Raises ValueError like `plan_comment`.
     """
@@ -222,9 +222,10 @@ def drift_marker(cluster: str) -> str:
 
 
 def drift_title(report: DriftReport) -> str:
-    """Return one plain line that is equal for equal drift, such as `Drift in production/knowledge: 2 resources`.
+    """Return a plain line that is the same for the same drift, such as `Drift in production/knowledge: 2 resources`.
 
-    A title is not Markdown, so an environment that is not a name is left out. Raises ValueError like `drift_marker`.
+    A title is not Markdown, so an environment that is not a valid name is omitted. Raises ValueError like
+    `drift_marker`.
     """
     drift_marker(report.cluster)
     place = f"{report.environment}/{report.cluster}" if is_name(report.environment) else report.cluster
@@ -245,7 +246,7 @@ def drift_body(report: DriftReport) -> str:
         "place": f"{report.environment}/{report.cluster}",
         "verdict": f"{count(len(items), 'resource')} {'differs' if len(items) == 1 else 'differ'} from the ledger",
         "items": tuple(
-            # As long as the ids of commits: whole digests make the table wider than a page.
+            # As long as commit ids. With complete digests, the table would be wider than a page.
             DriftView(
                 item.address,
                 _DRIFTS[item.kind],
@@ -272,7 +273,7 @@ def drift_body(report: DriftReport) -> str:
 
 
 def drift_gone(report: DriftReport) -> str:
-    """Return the last comment on the issue of a cluster without drift."""
+    """Return the last comment on a cluster's issue, after its drift is gone."""
     seen = f"Observed {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
     return f"{code(f'{report.environment}/{report.cluster}')} no longer differs from its ledger. {seen}\n"
 
@@ -280,11 +281,11 @@ def drift_gone(report: DriftReport) -> str:
 def render_template(
     template: str, values: Mapping[str, object], diagnostics: Sequence[Diagnostic], own: Templates
 ) -> tuple[Section, ...]:
-    """Return the sections of a template, whose values also have `errors` and `warnings`.
+    """Render a template with these values, plus `errors` and `warnings`, and return its sections.
 
-    If a template of the repository breaks a rule, the built-in one is used, and warns of it.
+    If a template of the repository breaks a rule, the built-in one is used, with a warning.
     """
-    # To import jinja2 takes longer than to make a plan, so only the verbs that comment import it.
+    # Importing jinja2 takes longer than making a plan, so only verbs that write comments import it.
     from gitops.render.environment import render_own, render_sections
 
     if not own:
@@ -298,9 +299,9 @@ def render_template(
 
 
 def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[Section, ...]:
-    """Return the sections of a plan, with at most so many nodes of the execution graph.
+    """Return the sections of a plan, with at most `nodes` nodes of the execution graph.
 
-    From `most` changes on, many are counted.
+    From `most` changes on, many changes are only counted.
     """
     outcome, view = comment.outcome, _view(comment.outcome, comment.view)
     digest = None if view is None else view.plan.digest
@@ -309,7 +310,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     fixes = {each.path: each for each in outcome.blockers if each.code != Code.DEBT_OPEN}
     diffs: dict[str, list[TextDiff]] = {kind.value: [] for kind, rules in KINDS.items() if rules.has_text}
     for each in map(text_diff, outcome.texts):
-        if each.kind.value in diffs:  # a text of a kind of another release is not shown
+        if each.kind.value in diffs:  # a text whose kind comes from a different release is not shown
             diffs[each.kind.value].append(each)
     values = {
         "verdict": plan_verdict(comment, view, gates),
@@ -354,7 +355,7 @@ _NO_PLAN: Mapping[str, object] = {
 def _plan_values(
     view: PlanView, gates: Sequence[ApprovalState], fixes: Mapping[str, Diagnostic], nodes: int, most: int | None
 ) -> dict[str, object]:
-    """Return the values of a template about a plan; `fixes` are the problems that block its apply, by their place."""
+    """Return a plan's template values. `fixes` are the problems that block its apply, by place."""
     plan, access = view.plan, view.plan.access
     rows = [
         replace(row.plain, fix=fixes[row.resource].fix or "") if _explains(row, fixes) else row for row in view.rows
@@ -382,11 +383,11 @@ def _plan_values(
         "landing": view.landing,
         "undone": view.undone,
         "undo_counts": view.undo_counts and _sentence(view.undo_counts),
-        # The row of a change has the steps of a short one.
+        # If a migration is short, the row of its change shows the steps.
         "migrations": tuple(each for each in view.migrations.values() if len(each.steps) > STEPS_IN_ROW),
         "breaks": breaks_views(plan, view.migrations),
         "impact": affected_views(plan),
-        # Boxes that nothing keeps in an order say no more than the list of changes.
+        # Without an order between them, the boxes say no more than the list of changes.
         "graph": drawn.rstrip("\n") if ARROW in drawn and len(drawn) <= _PER_BOX * nodes else "",
     }
 
@@ -402,7 +403,7 @@ def _sections(
     ref: str = "",
     kept: str = "",
 ) -> tuple[Section, ...]:
-    """The two hidden lines, the sections of the template, and the last paragraph, which names request, commits and plan."""
+    """Return the two hidden lines, the template's sections, and the last paragraph with request, commits and plan."""
     subject = comment.subject
     if not is_object_id(subject.head) or not is_object_id(subject.base):
         raise ValueError("head and base are commit ids")
@@ -432,9 +433,9 @@ def _debts(comment: PlanComment | ApplyComment) -> dict[str, object]:
 
 
 def commit_address(page: str, commit: str) -> str:
-    """Return the page of a commit, next to the page of a change request on the same forge.
+    """Return the URL of a commit's page, based on that of a change request on the same forge.
 
-    Empty if that has no known form.
+    Empty if the URL has no known form.
     """
     found = _REQUEST_PAGE.match(page)
     return f"{found[1]}/commit/{commit}" if found and commit else ""
@@ -451,7 +452,7 @@ def _onto(subject: CommentSubject) -> str:
 
 
 def _plan_words(digest: str | None) -> str:
-    """Return a plan by the first digits of its digest: the command that approves it has them all."""
+    """Return a plan as the first digits of its digest. The command that approves it contains all digits."""
     return f", plan {code(digest[:12])}" if digest else ""
 
 
@@ -460,7 +461,7 @@ def _sentence(words: str) -> str:
 
 
 def _without_files(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Problems without the warnings about files, which the plan of the request reported."""
+    """Return the problems without file warnings, which the request's plan already reported."""
     return [each for each in found if _is_error(each) or each.source is None]
 
 
@@ -469,18 +470,18 @@ def _is_error(found: Diagnostic) -> bool:
 
 
 def _forge_command(comment: RequestComment, words: str) -> str:
-    """Return a command for a comment, which names its cluster if the repository has several."""
+    """Return a comment command. It includes the cluster if the repository has several."""
     if not comment.forge_commands:
         return ""
     return f"/gitops {words}{f' --cluster {comment.subject.cluster}' if comment.several else ''}"
 
 
 def _line(words: str) -> str:
-    """Return a command on one line: a name in it may have line breaks."""
+    """Return a command on one line, because names in it can contain line breaks."""
     return " ".join(words.splitlines())
 
 
-# -- verdicts, approvals, problems and explanations: templates only lay them out ---------------------------------------
+# -- verdicts, approvals, problems and explanations, which templates only lay out --------------------------------------
 
 _APPROVE_AGAIN = frozenset(
     {
@@ -495,12 +496,12 @@ _APPROVE_AGAIN = frozenset(
         Code.APPROVAL_SIGNER_NOT_ALLOWED,
     }
 )
-"""Why an approval does not count where another one is the whole remedy."""
+"""Reasons for refusing an approval whose only remedy is to approve again."""
 _CHANGESET_CODES = (Code.CHANGESET_ROLLED_BACK, Code.CHANGESET_ORPHANED)
 
 
 def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
-    """Return one state per gate of the plan; a gate is open only if both the plan and the given state are open."""
+    """Return one state per gate of the plan. A gate is open only if the plan and the given state agree on it."""
     known = {s.resource: s for s in states}
     result: list[ApprovalState] = []
     for need in plan.approvals_required:
@@ -526,7 +527,7 @@ def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[Approv
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """Meaning of a change of keys and rules; `before` is empty for an addition, `after` for a removal."""
+    """The meaning of a change to keys and rules. `before` is empty for an addition, `after` for a removal."""
 
     resource: Address
     rule: str
@@ -536,7 +537,7 @@ class RuleView:
 
 
 def rule_views(plan: Plan) -> tuple[RuleView, ...]:
-    """Describe changes of keys and rules, one line each."""
+    """Describe changes to keys and rules, one line each."""
     return tuple(
         RuleView(each.address, each.rule, each.before or "", each.after or "", each.widens)
         for each in plan.rule_changes
@@ -545,14 +546,14 @@ def rule_views(plan: Plan) -> tuple[RuleView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GatedView:
-    """A change that needs approvals, with their state; `row` is None if the plan does not show the change."""
+    """A change that needs approvals, with their state. `row` is None if the plan does not show the change."""
 
     row: ChangeRow | None
     approval: ApprovalState
 
 
 def gated_views(rows: Sequence[ChangeRow], approvals: Iterable[ApprovalState]) -> tuple[GatedView, ...]:
-    """Return the changes that need approvals, worst first, and those that still miss one before the others."""
+    """Return the changes that need approvals: those that still lack one first, then worst first."""
     known = {str(row.resource): row for row in rows}
     found = [
         GatedView(row if row is None or each.satisfied else row.plain, each)
@@ -565,7 +566,7 @@ def gated_views(rows: Sequence[ChangeRow], approvals: Iterable[ApprovalState]) -
 
 
 def _ended(rows: Sequence[ChangeRow], stopped: Iterable[NodeResult]) -> tuple[ChangeRow, ...]:
-    """Return the rows of an apply, with the end of each change that failed or that another one blocked."""
+    """Return the rows of an apply, adding the result to each change that failed or was blocked by another one."""
     ends = {each.node_id: each for each in stopped if each.outcome.failed or each.blocked_by}
     found = []
     for row in rows:
@@ -583,19 +584,19 @@ def _without(rows: Sequence[ChangeRow], gated: Sequence[GatedView]) -> list[Chan
 
 
 def _explains(row: ChangeRow, fixes: Mapping[str, Diagnostic]) -> bool:
-    """Return whether a row contains everything in the problem at its place, except the remedy."""
+    """Return whether a row shows everything about the problem at its place, except the remedy."""
     return row.badge is Badge.CANNOT_LAND and row.resource in fixes
 
 
 def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[ApprovalState]) -> str:
-    """Return the first line of a comment on a plan."""
+    """Return the first line of a plan comment."""
     more = [f"{count(len(comment.debts), 'countersignature')} missing"] if comment.debts else []
     more += ["review on the forge missing"] if comment.forge_verdict_missing else []
     return headline(comment.outcome, view, sum(each.missing for each in gates), more, ready="ready to merge")
 
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
-    """Return the result of an apply in one line; `missing` approvals hold back the rest."""
+    """Return the result of an apply in one line; `missing` is the number of approvals that the rest needs."""
     counts, errors = apply_counts(outcome), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
@@ -616,7 +617,7 @@ def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetView:
-    """A changeset: its `part` (empty for one alone), and an `outcome`: `applied`, `failed`, `unfinished` or `open`."""
+    """A changeset with its `part` (empty for a single one) and an `outcome`: `applied`, `failed`, `unfinished` or `open`."""
 
     key: str
     part: str
@@ -627,7 +628,7 @@ class ChangesetView:
 
 
 def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
-    """Describe changesets that were not completely applied, one view for each part; empty if all were."""
+    """Describe changesets that were not completely applied, one view per part. Empty if all were."""
     views = []
     for record in records:
         outcome = "applied" if record.ended else "unfinished"
@@ -643,7 +644,7 @@ def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
 
 
 def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> ApplyOutcome:
-    """Return an outcome without the problems that its changesets, unapplied changes and missing approvals show in full."""
+    """Return an outcome without the problems that its changesets, unapplied changes or missing approvals already show."""
     said = {(code, record.key) for record in outcome.changesets for code in _CHANGESET_CODES}
     said |= {(code, o.address) for r in outcome.changesets for o in r.orphaned for code in _CHANGESET_CODES}
     said |= {(Code.APPLY_DEPENDENCY_BLOCKED, r.node_id) for r in not_carried_out(outcome) if r.blocked_by}
@@ -653,7 +654,7 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 
 
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
-    """Omit warnings about refused approvals whose reason and remedy equal those of a missing one."""
+    """Omit warnings about refused approvals if a missing approval already has their reason and remedy."""
     said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
     return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
 
@@ -661,7 +662,7 @@ def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState
 def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
     """Return the nodes that did not succeed.
 
-    Of the barriers, only a failed one is included, because it explains why nothing is applied.
+    Barriers are included only if they failed, because they then explain why nothing is applied.
     """
     return tuple(
         result
@@ -672,7 +673,7 @@ def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoppedView:
-    """Nodes without a change that were not carried out for one cause: their outcome, and the blocker, if any."""
+    """Nodes without a change that did not run for the same reason, with their outcome and the blocker, if any."""
 
     how: str
     blocked_by: str
@@ -685,7 +686,7 @@ class StoppedView:
 
 
 def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
-    """Return the nodes that were not carried out, by cause."""
+    """Group the nodes that did not run by cause."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
         found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
@@ -694,7 +695,7 @@ def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DriftView:
-    """A resource that differs from the ledger, and how; digests are shortened."""
+    """A resource that differs from the ledger, with the differences. Digests are shortened."""
 
     resource: str
     what: str
@@ -706,11 +707,11 @@ class DriftView:
 
 @dataclass(frozen=True, slots=True)
 class ProblemView:
-    """Equal problems of several places: the first `places`, and how many `more` there are.
+    """The same problem at several places: the first `places`, and the number of `more` places.
 
-    `path` names them on one line.
+    `path` lists them on one line.
 
-    `fix` is None if the next problem has the same remedy, so that each is read once.
+    `fix` is None if the next problem has the same remedy, so that each remedy is shown once.
     """
 
     code: str
@@ -723,20 +724,23 @@ class ProblemView:
 
     @property
     def path(self) -> str:
-        """The place, or the first one and the number of the others."""
+        """The place; with several, the first one and the number of others."""
         others = len(self.places) - 1 + self.more
         return f"{self.places[0]} and {others} more" if others > 0 else "".join(self.places)
 
 
 def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[ProblemView, ...]]:
-    """Errors and warnings as two values of a template. What differs only in its place is one problem."""
+    """Errors and warnings as two values of a template. Problems that differ only in their place are combined."""
     views = _problem_views(diagnostics)
     errors, warnings = (tuple(v for v in views if (v.severity is Severity.ERROR) is wanted) for wanted in (True, False))
     return {"errors": errors, "warnings": warnings}
 
 
 def _problem_views(diagnostics: Iterable[Diagnostic]) -> tuple[ProblemView, ...]:
-    """Problems for people, the errors first. If the next one has the same remedy, only that one shows it."""
+    """Return the problems for display, errors first.
+
+    If several in a row have the same remedy, only the last shows it.
+    """
     groups: dict[tuple[object, ...], list[Diagnostic]] = {}
     for each in sorted(by_place(diagnostics), key=lambda each: each.severity is not Severity.ERROR):
         groups.setdefault((each.severity, each.code, each.message, each.source, each.fix), []).append(each)

@@ -1,4 +1,4 @@
-"""The inputs of the comment renderers. They are only shown: no decision reads them."""
+"""Inputs of the comment renderers. They are only displayed, never used for decisions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gitops.core.diagnostics import Diagnostic
 from gitops.render.plan_views import PlanView
 
 Templates = Mapping[str, str]
-"""Texts of the target branch that override ours, by name (`TEMPLATE_NAMES`)."""
+"""The target branch's template texts that override the built-in ones, by name (`TEMPLATE_NAMES`)."""
 
 TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "macros.md.j2")
-"""The files of a repository's template folder that are read."""
+"""The files that are read in a repository's template folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,14 @@ class CommentSubject:
 class ApprovalState:
     """Approval state of one change.
 
-    `by` are the people who approved; `needed` different people must; `may` are the people who still can. `refused` are
-    the reasons why given approvals do not count, each with a registered code and one line; `code` and `detail` are of
-    the first, and `step` is the verification step that refused it, None if none did. `reason` explains why the change
-    needs an approval, from the plan. `command` is the shell-quoted command for the missing approval. `via_forge` means
-    that a review or a command in a comment counts too, and `emergency` that one person approved alone and a
-    countersignature is due. `earlier` means that a previously merged change waits for it, and it is requested there.
-    `count` describes the given and needed approvals with their gate, and `gate` is that gate, both from the plan.
+    `by` are the people who approved, `needed` is the number of different people required, and `may` are the people who
+    can still approve. `refused` are the reasons why given approvals don't count, each with a registered code and one
+    line. `code` and `detail` come from the first reason, and `step` is the verification step that refused it, if any.
+    `reason` is the plan's reason why the change needs an approval. `command` is the shell-quoted command for the
+    missing approval. `via_forge` means that a review or a command in a comment also counts, and `emergency` that one
+    person approved alone and a countersignature is due. `earlier` means that a previously merged change waits for the
+    approval, which is requested there. `count` describes the given and needed approvals with their gate, and `gate` is
+    that gate, both from the plan.
     """
 
     resource: str
@@ -65,28 +66,28 @@ class ApprovalState:
 
     @property
     def code(self) -> Code | None:
-        """The code of the first approval that does not count."""
+        """The code of the first refused approval."""
         return self.refused[0][0] if self.refused else None
 
     @property
     def detail(self) -> str:
-        """Reason why the first one does not count."""
+        """The reason why the first refused approval does not count."""
         return self.refused[0][1] if self.refused else ""
 
     @property
     def missing(self) -> int:
-        """Number of people who still have to approve."""
+        """Number of people who must still approve."""
         return 0 if self.satisfied else max(1, self.needed - len(self.by))
 
     @property
     def lacking(self) -> bool:
-        """Return whether more people have to approve than may."""
+        """Return True if more approvals are needed than there are people who can still approve."""
         return self.missing > len(self.may)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherRequest:
-    """Another open request that touches the same resources, by their address texts."""
+    """Another open request that touches the same resources, given by their addresses."""
 
     number: int
     title: str
@@ -95,13 +96,13 @@ class OtherRequest:
 
     @property
     def words(self) -> str:
-        """Text of a link to it."""
+        """The text of a link to the request."""
         return f"request {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedCommand:
-    """A command of a comment that was not carried out, with the code and the reason."""
+    """A command in a comment that was not executed, with the code and the reason."""
 
     command: str
     code: Code
@@ -112,9 +113,9 @@ class RefusedCommand:
 class RequestComment:
     """Common input of every comment on a change request.
 
-    `refusals` are refused commands. `forge_commands` means that comments may give commands, which include the cluster
-    if there are `several`. `run` is the address of the job. `approve_all` is the command that asks for all missing
-    approvals at once, if there are several.
+    `refusals` are refused commands. `forge_commands` means that comments can give commands, which include the cluster
+    if there are `several`. `run` is the URL of the job. `approve_all` is a single command for all missing approvals, if
+    there are several.
     """
 
     subject: CommentSubject
@@ -130,10 +131,10 @@ class RequestComment:
 class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
-    `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply
-    until they are countersigned. `since` are the differences from the last reported plan. With `forge_verdict_missing`
-    the trust rules also require an approving review, and there is none. `ref` and its commit `kept` store the full
-    plan. `view` is the plan's view shared by its printers, if there is one.
+    `others` are requests that touch the same resources. `explained` are addresses to describe in full. `debts` block
+    the next apply until they are countersigned. `since` are the differences from the last reported plan.
+    `forge_verdict_missing` means that the trust rules also require an approving review, and there is none. `ref` and
+    its commit `kept` store the full plan. `view` is the plan view that all printers share, if there is one.
     """
 
     outcome: PlanOutcome
@@ -150,10 +151,10 @@ class PlanComment(RequestComment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyComment(RequestComment):
-    """Input of `apply_comment`; the commit applied is the subject's head.
+    """Input of `apply_comment`. The applied commit is the subject's head.
 
-    `deployment` is the address of the forge's record. `notes` are fixed lines on how this run was started, such as by the
-    sweep. `debts` were added by it.
+    `deployment` is the URL of the forge's deployment record. `notes` are fixed lines about how this run was started,
+    such as by the sweep. `debts` were added by this run.
     """
 
     outcome: ApplyOutcome
@@ -176,8 +177,8 @@ class RefusalComment(RequestComment):
 class DriftReport:
     """Input of `drift_body`: the drift of a cluster, observed `at` (RFC 3339 UTC).
 
-    `adopt` and `reapply` are the commands of the two remedies, quoted for a shell; empty if one is not possible.
-    `recreate` are the commands that create graphs with lost data again. `proposal` is the address of a change request
+    `adopt` and `reapply` are the shell-quoted commands of the two remedies, empty if a remedy is not possible.
+    `recreate` are the commands that recreate graphs whose data was lost. `proposal` is the URL of the change request
     that adopts the drift, if the bot opened one.
     """
 

@@ -1,17 +1,17 @@
 """The template engine, restricted so that a template can only lay out escaped values.
 
-Templates are built in or come from the target branch; values come from anywhere. The same rules hold for both kinds of
-template:
+Templates are built in or come from the target branch; values can come from anywhere. The same rules apply to both kinds
+of templates:
 
-1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only results of a filter,
-   a macro or `section`, and whole numbers, may be printed. Anything else stops the rendering.
-2. A template is a small part of the language, listed below; nothing in it builds text, calls a method or reads a
-   private name. Fixed text has no HTML, code mark, escape or line that a forge could interpret as a command: `section`
-   folds, `block` fences.
-3. It refers only to the built-in templates and their overrides, and an undefined name stops the rendering.
-4. Work is limited: the output of loops, macros and filters, and the printed text, share one limit.
+1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only whole numbers and the
+   results of a filter, a macro or `section` may be printed. Anything else stops rendering.
+2. Templates use a small part of the language, listed below. They cannot build text, call methods or read private names.
+   Fixed text contains no HTML, code marks, escapes or lines that a forge could interpret as commands; `section` creates
+   folds and `block` creates fences.
+3. Templates can refer only to the built-in templates and their overrides. An undefined name stops rendering.
+4. Work is limited: loops, macros, filters and printed text share one limit.
 
-If a template of the repository breaks a rule, the caller gets its place and uses the built-in ones. Source:
+If a template of the repository breaks a rule, the caller gets the place and uses the built-in templates. Source:
 https://jinja.palletsprojects.com/en/stable/sandbox/
 """
 
@@ -55,12 +55,12 @@ from gitops.render.markdown import MOST_SECTIONS, MUST_KEEP, TITLE, Section
 from gitops.render.migrations import in_words
 
 BUILT_IN = "builtin/"
-"""The prefix that names the built-in template, even if the repository has one with that name."""
+"""Prefix that selects the built-in template, even if the repository has a template with that name."""
 
 TEMPLATE_LIMIT = 65_536
-"""Characters of one template."""
+"""Maximum number of characters in a template."""
 
-# The work of a comment, and what each change, migration or warning of a plan adds to it.
+# The work limit of a comment, and the additional work for each change, migration or warning of a plan.
 _WORK, _WORK_PER_ITEM = 8_000_000, 2_000
 _UNBOUNDED = 1 << 62
 _STEP = 50
@@ -69,7 +69,8 @@ _HEAD_LIMIT = 4_000
 _LEAST_RANK, _LAST_RANK = 1, 99
 # Filters remove control characters and templates cannot contain them, so only `section` can start a section.
 _START, _FIELD = "\x1e", "\x1f"
-# Around each escaped value: the code marks of two adjacent values would join, and neither would be code.
+# These enclose each escaped value. Otherwise the code marks of two adjacent values would join, and neither would be
+# code.
 _OPEN, _CLOSE = "\x1c", "\x1d"
 
 _KNOWN_NODES = (
@@ -79,7 +80,7 @@ _KNOWN_NODES = (
 )  # fmt: skip
 _RESERVED = frozenset({"self", "super", "caller", "varargs", "kwargs"})
 _MEMORY = re.compile(r" at 0x[0-9a-f]+")
-# Single characters, since a text may be joined from pieces.
+# Single characters, because a text can be joined from pieces.
 _LIVE_TEXT = re.compile(r"[`\\<~]|\$\Z|(?:\A|\n)[^\S\n]*/")
 _LINKED_VALUE = re.compile(r"\]\([^)]*\x1c")
 _VALUE = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
@@ -87,7 +88,7 @@ _VALUE = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class TemplateProblem:
-    """Reason why a template of the repository could not be used: its name, the line if known, and the text."""
+    """Why a repository's template could not be used: its name, the line if known, and the reason."""
 
     name: str
     line: int
@@ -95,7 +96,7 @@ class TemplateProblem:
 
 
 class _RuleError(TemplateError):
-    """A template breaks a rule of this module."""
+    """Raised for a template that breaks a rule of this module."""
 
     def __init__(self, message: str, lineno: int = 0) -> None:
         super().__init__(message)
@@ -103,9 +104,9 @@ class _RuleError(TemplateError):
 
 
 def render_sections(template: str, values: Mapping[str, object]) -> tuple[Section, ...]:
-    """Render a built-in template and split it at its `section` marks; the text before the first mark is always kept.
+    """Render a built-in template and split it at its `section` marks. The text before the first mark is always kept.
 
-    Raises BugError if it violates a rule.
+    Raises BugError if the template breaks a rule.
     """
     try:
         return _sections(template, values, {})
@@ -118,7 +119,7 @@ def render_own(
 ) -> tuple[Section, ...] | TemplateProblem:
     """Render like `render_sections`, with the repository's templates by name, such as `plan.md.j2`.
 
-    Or return a template's problem.
+    Returns a TemplateProblem if one of them breaks a rule.
     """
     try:
         return _sections(template, values, own)
@@ -128,10 +129,10 @@ def render_own(
 
 def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str]) -> tuple[Section, ...]:
     items = sum(len(value) for value in values.values() if isinstance(value, tuple))
-    # The built-in ones loop over a plan once and need no bound.
+    # The built-in templates loop over a plan only once, so they need no limit.
     work = _WORK + _WORK_PER_ITEM * items if own else _UNBOUNDED
     text = "".join(_Environment(own, work).get_template(template).generate(**values))
-    # What a value itself holds cannot begin a link: it is escaped.
+    # A value cannot start a link on its own, because it is escaped.
     if _LINKED_VALUE.search(_VALUE.sub(_OPEN + _CLOSE, text)):
         raise _RuleError("a value is the address of a link; use the filter link")
     text = text.replace(_CLOSE + _OPEN, " ").replace(_OPEN, "").replace(_CLOSE, "")
@@ -148,12 +149,13 @@ def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox of one rendering, with its own count of work."""
+    """The sandbox for one rendering, with its own work counter."""
 
     intercepted_binops = frozenset({"-"})
 
     def __init__(self, own: Mapping[str, str] = MappingProxyType({}), work: int = _UNBOUNDED) -> None:
-        # Autoescape marks what a macro made as safe; the filters have escaped it for Markdown, which HTML escaping would not.
+        # Autoescape marks a macro's output as safe. The filters have already escaped it for Markdown, and HTML escaping
+        # would not.
         super().__init__(
             loader=_Loader(own),
             undefined=StrictUndefined,
@@ -170,17 +172,17 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals = {"section": _mark, "_spend": self.spend}
 
     def spend(self, characters: int = 0) -> None:
-        """Count one step and its output. Raises TemplateError above the bound."""
+        """Count one step and its output. Raises TemplateError above the limit."""
         self.left -= _STEP + characters
         if self.left < 0:
             raise _RuleError("it does more work than a comment needs")
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Macros and the functions of this module: no method of any value."""
+        """Return whether a callable is a macro or a function of this module. Methods of values are never allowed."""
         return isinstance(obj, Macro) or obj is _mark or obj == self.spend
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """An item of a list or a map; a piece of an escaped text would not be escaped."""
+        """Return an item of a list or map. A slice of escaped text is refused, because it would not be escaped."""
         if isinstance(obj, str):
             raise SecurityError("a text has no items")
         return super().getitem(obj, argument)
@@ -209,7 +211,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Loader(BaseLoader):
-    """Finds a template by name, checks it, and makes it count its work."""
+    """Finds a template by name, checks it, and adds the counting of its work."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
         self._own = own
@@ -220,7 +222,7 @@ class _Loader(BaseLoader):
         name: str,
         globals: MutableMapping[str, Any] | None = None,  # noqa: A002
     ) -> Template:
-        """Return the template called `name`: the repository's, otherwise the built-in one."""
+        """Return the template called `name`: the repository's own, otherwise the built-in one."""
         text = None if name.startswith(BUILT_IN) else self._own.get(name)
         if text is None:
             code = _built_in(name.removeprefix(BUILT_IN))
@@ -232,7 +234,7 @@ class _Loader(BaseLoader):
 
 
 def _templates() -> Traversable:
-    """Return the folder inside an installed wheel, otherwise the one of the source checkout."""
+    """Return the template folder in an installed wheel, otherwise in the source checkout."""
     packaged = files(gitops) / "_data" / "templates"
     return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
 
@@ -248,10 +250,10 @@ def _built_in(name: str) -> CodeType:
 
 @lru_cache(maxsize=32)
 def _compiled(name: str, text: str) -> CodeType:
-    """Return the compiled code of a template. Raises TemplateError, with the line, for one that breaks a rule."""
+    """Compile a template. Raises TemplateError with the line if it breaks a rule."""
     environment = _Environment()
     tree = environment.parse(text, name, name)
-    # Nothing but the allowed part of the language; a problem is reported with its line.
+    # Only the allowed part of the language; each problem is reported with its line.
     stack: list[tuple[nodes.Node, int, int]] = [(tree, 1, 0)]
     while stack:
         node, line, depth = stack.pop()
@@ -263,7 +265,7 @@ def _compiled(name: str, text: str) -> CodeType:
         stack.extend((child, line, depth + 1) for child in node.iter_child_nodes())
     bodies: list[Any] = [tree, *tree.find_all((nodes.For, nodes.Macro))]
     for node in bodies:
-        # A call that counts each pass through the body, with the length of its fixed text.
+        # A call that counts each pass through the body, with the length of the fixed text in it.
         length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
         call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
         node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
@@ -305,7 +307,7 @@ def _bounded(node: nodes.Compare) -> bool:
 
 
 def _explain(error: Exception, own: Mapping[str, str], template: str) -> TemplateProblem:
-    """Return the place of a failure: the error's, otherwise the innermost template line of its traceback."""
+    """Return the place of a failure: the error's own, otherwise the innermost template line in its traceback."""
     name, line = template if template in own else next(iter(sorted(own))), 0
     trace = error.__traceback__
     while trace is not None:
@@ -325,13 +327,13 @@ def _explain(error: Exception, own: Mapping[str, str], template: str) -> Templat
             why = error.message or type(error).__name__
         case _:
             why = f"{type(error).__name__}: {error}"
-    # The same failure has the same message: without the address of an object in memory.
+    # Without memory addresses, the same failure always has the same message.
     first = _MEMORY.sub("", why.partition("\n")[0]).rstrip(". ")
     return TemplateProblem(name, line, first[: markdown.VALUE_LIMIT])
 
 
 def _mark(title: object, rank: object, *, fold: object = False, number: object = None) -> Markup:
-    """The start of a section; title and rank must be fixed. A `number` follows the title of a fold."""
+    """Return the start of a section. Title and rank must be fixed. `number` follows the title of a fold."""
     if not isinstance(title, str) or not TITLE.match(title):
         raise _RuleError("the title of a section is a few plain words")
     if not isinstance(rank, int) or not _LEAST_RANK <= rank <= _LAST_RANK:
@@ -342,7 +344,7 @@ def _mark(title: object, rank: object, *, fold: object = False, number: object =
     return Markup(f"{_START}{title}{_FIELD}{rank:d}{_FIELD}{int(fold is True)}{_FIELD}{shown}{_FIELD}")  # noqa: S704 - checked above
 
 
-# With the context, jinja calls it at every run, also for constants: a constant text is a value like any other.
+# With the context, jinja calls it at every run, even for constants, because a constant text is a value like any other.
 @pass_context
 def _printed(context: Context, value: object) -> object:
     if isinstance(value, Markup):
@@ -359,28 +361,28 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "code": markdown.code,
     "remedy": markdown.remedy,
     "text": markdown.text,
-    # A block starts at the beginning of a line and outside of any list, wherever a template prints it.
+    # A block starts at the beginning of a line and outside of lists, wherever a template prints it.
     "block": lambda value, language="": f"\n\n{markdown.block(value, language)}\n\n",
     "link": markdown.link,
     "step": in_words,
 }
 
 
-# -- code of built-in templates, kept by Python where it keeps that of its modules -------------------------------------
+# -- compiled built-in templates, cached by Python like its modules ----------------------------------------------------
 
 
 class KeptCode(SourceFileLoader):
     """Loads a template as if it were a Python source file.
 
-    Compiling a template takes longer than the rest of a comment. Python reads and writes the cached code (PEP 3147);
-    nothing is cached without write access, or with `PYTHONDONTWRITEBYTECODE`. Cached code is used if the template, its
-    name and the programs that compile it are unchanged.
+    Compiling a template takes longer than the rest of a comment. Python reads and writes the cached code (PEP 3147).
+    Nothing is cached without write access, or with `PYTHONDONTWRITEBYTECODE`. Cached code is used if the template, its
+    name and the programs that compile it have not changed.
     """
 
     def __init__(self, file: Traversable, name: str, compiled: Callable[[str], CodeType], by: Sequence[str]) -> None:
         """Create the loader.
 
-        `compiled` returns the code of the template's text; `by` are the source files of the compiling programs.
+        `compiled` compiles the template's text; `by` are the source files of the compiling programs.
         """
         super().__init__(name, str(file))
         self._text = file.read_bytes()
@@ -389,13 +391,13 @@ class KeptCode(SourceFileLoader):
 
     @property
     def code(self) -> CodeType:
-        """The code of the template."""
+        """The template's code."""
         return cast("CodeType", self.get_code(self.name))
 
     def path_stats(self, _path: object) -> dict[str, int]:
-        """Return the values that Python compares with cached code.
+        """Return the values that Python compares with the cached code.
 
-        These are the size and, as the date, 32 bits of a digest, because a date proves little.
+        These are the size and, in place of the date, 32 bits of a digest, because a date proves little.
         """
         files = [Path(each).stat() for each in self._by]
         programs = " ".join(f"{each.st_size} {each.st_mtime_ns}" for each in files)
@@ -403,9 +405,9 @@ class KeptCode(SourceFileLoader):
         return {"mtime": int.from_bytes(found[:4], "little"), "size": len(self._text)}
 
     def get_data(self, path: str) -> bytes:
-        """Return the text of the template, or the bytes at the path of its cached code."""
+        """Return the template's text, or the bytes at the path of its cached code."""
         return self._text if path == self.path else super().get_data(path)
 
     def source_to_code(self, data: bytes, _path: object) -> CodeType:  # type: ignore[override]
-        """Compile the text of the template."""
+        """Compile the template's text."""
         return self._compiled(data.decode())

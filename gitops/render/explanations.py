@@ -1,4 +1,4 @@
-"""The answer to `/gitops explain ADDRESS`: everything about one change of a plan."""
+"""The answer to `/gitops explain ADDRESS`: all information about one change of a plan."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Reasoned:
 class Explanation:
     """Full explanation of one change of a plan, for `/gitops explain ADDRESS`.
 
-    It is not `changed` if the plan does not change the resource: then only `after` is set. `waits_for` and `awaited_by`
-    are its edges of the execution graph, `needed_by` the dependents of the resource, each cut after 20 with the number
-    of `more`.
+    `changed` is False if the plan does not change the resource; then only `after` is set. `waits_for` and `awaited_by`
+    are its edges in the execution graph, and `needed_by` are the resource's dependents. Each list is cut after 20, with
+    the number of `more`.
     """
 
     resource: Address
@@ -51,7 +51,7 @@ class Explanation:
 def explanations(
     outcome: PlanOutcome, view: PlanView | None, addresses: Iterable[str], states: Sequence[ApprovalState]
 ) -> tuple[Explanation, ...]:
-    """Return one explanation per address text, in order, without duplicates."""
+    """Return one explanation per address, in order, without duplicates."""
     found = []
     for address in map(Address, dict.fromkeys(addresses)):
         change = None if view is None else view.plan.change(address)
@@ -92,9 +92,9 @@ def explanations(
 
 
 def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
-    """Return the numbered steps of the verification of an approval, each `passed`, `refused` or `not reached`.
+    """Return the numbered verification steps of an approval, each `passed`, `refused` or `not reached`.
 
-    Empty without an approval, or if none of the steps refused it.
+    Empty if there is no approval, or if no step refused it.
     """
     at = len(STEPS) + 1 if approval.satisfied else approval.step
     if at is None:

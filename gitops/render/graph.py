@@ -1,7 +1,7 @@
-"""An execution graph as terminal text, a Mermaid flowchart and JSON.
+"""An execution graph as terminal text, as a Mermaid flowchart and as JSON.
 
-Names come from change requests and ledgers, so they may be hostile: the text form escapes every control character, and
-the diagram escapes every character except letters, digits and a few harmless signs.
+Names come from change requests and ledgers, so they can be hostile. The text escapes every control character, and the
+diagram escapes everything except letters, digits and a few harmless signs.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _LABEL = 60
 _BOXES = 20
 
 ARROW = " --> "
-"""What a picture without reasons has between two boxes that come one after the other."""
+"""The arrow between two consecutive boxes in a picture without reasons."""
 
 
 def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction: str = "up") -> dict[str, Any]:
     """Return nodes in plan order with classes and locks, edges with reasons, and derived layers, cycles and counts.
 
-    `plan_digest` is that of the graph's plan, if any. `direction` is `down` for the graph of a way back. There are no
-    payloads and no scheduler state, so equal graphs give equal bytes.
+    `plan_digest` is the digest of the graph's plan, if any. `direction` is `down` for the graph of a revert. Payloads
+    and scheduler state are not included, so equal graphs give equal bytes.
     """
     rounds, loops = layers(graph), cycles(graph)
     looped = {name: index for index, loop in enumerate(loops) for name in loop}
@@ -80,8 +80,8 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
 def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
     """Return a header with counts, any cycles, edges with reasons, layers with actions, and contended locks.
 
-    A class is shown unless it is `stage`, and a lock if it keeps nodes apart. The `quiet` nodes, which are only
-    republished queries, share a line per graph in each layer, and count as one end of edges.
+    A class is shown unless it is `stage`, and a lock only if it separates nodes. The `quiet` nodes, which are only
+    republished queries, share one line per graph and layer, and count as one node in edges.
     """
     rounds, loops = layers(graph), cycles(graph)
     sizes = {"node": len(graph.nodes), "edge": len(graph.edges), "layer": len(rounds), "cycle": len(loops)}
@@ -103,7 +103,7 @@ def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
                 queries = count(again[owner := _owner(node)], "query", "queries")
                 title, folded[node.id] = f"re-publish {queries} of {owner}", f"{queries} of {owner}"
             if node.changes and (node.effect is not Effect.STAGE or node.lifted or node.id in halved):
-                # Barriers have no class to speak of, and most nodes are staged.
+                # Barriers have no meaningful class, and most nodes are staged.
                 where = ", behind the pivot" if node.lifted else ""
                 title += f" [{node.effect}{where}{', drops after the commit' if node.id in halved else ''}]"
             titles.append(visible(f"  {title}"))
@@ -119,10 +119,11 @@ def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
 def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = True, quiet: Collection[str] = ()) -> str:
     """Return a left-to-right flowchart (https://mermaid.js.org/syntax/flowchart.html) with a frame for each graph.
 
-    Each compute cluster has a frame too. There are at most `most` boxes: with more nodes, those of one frame, kind and
-    action share a box with their number, or all nodes of a frame do. The `quiet` nodes of one graph always share a box.
-    Two boxes have one arrow with all its reasons. Without `reasons`, the arrows have no text, there are at most twice
-    as many as boxes, and barriers that separate no changes are left out, which is enough to see the order.
+    Each compute cluster also has a frame. There are at most `most` boxes. If there are more nodes, nodes of the same
+    frame, kind and action share a box that shows their number, or all nodes of a frame do. The `quiet` nodes of a graph
+    always share a box. Two boxes are connected by at most one arrow, with all its reasons. Without `reasons`, arrows
+    have no text, there are at most twice as many arrows as boxes, and barriers that don't separate changes are omitted,
+    which is enough to see the order.
     """
     graph = graph if reasons else _without_idle_barriers(graph)
     boxes = _boxes(graph, most, quiet)
@@ -151,7 +152,7 @@ def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = Tru
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """Nodes that are drawn as one box, in the frame of a graph if they all belong to it."""
+    """Nodes that share a box, inside a graph's frame if they all belong to that graph."""
 
     nodes: tuple[ExecNode, ...]
     label: str
@@ -159,9 +160,9 @@ class _Box:
 
 
 def _without_idle_barriers(graph: ExecutionGraph) -> ExecutionGraph:
-    """Return the graph with only the barriers that a change waits for and that themselves wait for a change.
+    """Return the graph with only those barriers that wait for a change and that a change waits for.
 
-    Its order is the same.
+    The order does not change.
     """
     barriers = {node.id for node in graph.nodes if node.kind == BARRIER_KIND}
     kept = {node.id for node in graph.nodes} - barriers
@@ -175,10 +176,10 @@ def _without_idle_barriers(graph: ExecutionGraph) -> ExecutionGraph:
 
 
 def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Box]:
-    """Return one box per node, or per graph, kind and action, or per graph: the first grouping within the maximum.
+    """Group nodes into boxes: one per node, or per graph, kind and action, or per graph, whichever fits first.
 
-    A barrier has a separate box, and nodes before it share none with nodes after it. There are no barriers between
-    whole graphs.
+    A barrier has its own box, and nodes before it never share a box with nodes after it. If each graph is one box,
+    there are no barriers.
     """
     nodes = tuple(sorted(graph.nodes, key=lambda node: node.position))
     again: dict[str | None, list[ExecNode]] = {}
@@ -221,7 +222,7 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
 
 
 def _owner(node: ExecNode) -> str | None:
-    """Return the name of the frame of a node; of one of a tick that is its failure group."""
+    """Return the name of a node's frame. For a node of a tick, this is its failure group."""
     address = node.address
     if node.kind in (DECISION, REPLICA, READINESS):
         return f"compute cluster {node.group}"
@@ -229,7 +230,7 @@ def _owner(node: ExecNode) -> str | None:
 
 
 def _in_frame(node: ExecNode) -> str:
-    """Return the title of a node without the name of its graph or compute cluster, which its frame has."""
+    """Return a node's title without the name of its graph or compute cluster, which the frame already shows."""
     address = node.address
     if node.kind == BARRIER_KIND:
         return node.id.removeprefix(f"{BARRIER_KIND}.")
@@ -240,14 +241,14 @@ def _in_frame(node: ExecNode) -> str:
 
 
 def _edge_lines(edges: Sequence[ExecEdge], folded: Mapping[str, str]) -> list[str]:
-    """Return a line for each edge, and one for those alike of nodes that are `folded` under one name."""
+    """Return a line per edge. Equal edges of nodes that are `folded` under one name share a line."""
     ends = ((folded.get(e.before, e.before), folded.get(e.after, e.after), e) for e in edges)
     lines = (f"  {one} -> {other} [{e.reason}{f': {e.detail}' if e.detail else ''}]" for one, other, e in ends)
     return list(map(visible, dict.fromkeys(lines)))
 
 
 def _lock_lines(graph: ExecutionGraph, folded: Mapping[str, str]) -> list[str]:
-    """Return each lock that separates nodes without an edge between them, with all its claimants in plan order."""
+    """Return each lock that separates nodes without an edge between them, with all nodes that claim it, in plan order."""
     holders: dict[str, list[tuple[ExecNode, LockClaim]]] = {}
     for node in graph.nodes:
         for claim in node.locks:
@@ -264,6 +265,6 @@ def _lock_lines(graph: ExecutionGraph, folded: Mapping[str, str]) -> list[str]:
 
 
 def _label(text: str) -> str:
-    """Return the first characters of `text`, with all but harmless ones as Mermaid entity codes."""
+    """Return the first characters of `text`, with everything except harmless ones as Mermaid entity codes."""
     shown = text if len(text) <= _LABEL else f"{text[:_LABEL]}..."
     return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", shown)

@@ -1,6 +1,6 @@
-"""Output of the commands of `gitops graph`: the text and JSON document of each result, and tables of rows.
+"""Output of the `gitops graph` commands: text and JSON of each result, and tables of rows.
 
-The forms of the control plane are loaded on demand, so that printing rows starts without them.
+The renderers of the control plane are loaded on demand, so that printing rows does not wait for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXPLAINED = frozenset(
 
 
 def graph_form(result: results.GraphOutcome) -> dict[str, Any]:
-    """Return the JSON document of a result."""
+    """Return a result as a JSON document."""
     form: dict[str, Any] = result.to_json()
     return {
         "ok": result.ok,
@@ -42,7 +42,8 @@ def graph_form(result: results.GraphOutcome) -> dict[str, Any]:
 def graph_text(result: results.GraphOutcome, graph: str, *, width: int | None = None) -> str:
     """Return the text of a result without terminal control characters. Raises TypeError for an unknown result.
 
-    `graph` is the id of the graph, or a label; `width` that of the terminal in characters, None if tables are not cut.
+    `graph` is the graph's id, or a label. `width` is the terminal width in characters; None means that tables are not
+    cut.
     """
     return "\n".join(visible(line) for line in _lines(result, graph, width))
 
@@ -104,7 +105,7 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
 
 
 def _history_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
-    """Return branches, versions and merges."""
+    """Return lines about branches, versions and merges."""
     form: dict[str, Any] = result.to_json()
     match result:
         case results.BranchList():
@@ -144,7 +145,7 @@ def _history_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
 
 
 def _deletion(result: results.BranchMergeResult) -> list[str]:
-    """Describe the deletion of a merge's source, if it was requested."""
+    """Describe whether a merge's source was deleted, if that was requested."""
     if result.branch_deleted is None:
         return []
     if result.branch_deleted:
@@ -200,9 +201,9 @@ def _listed(names: Mapping[str, Sequence[str]]) -> Iterable[str]:
 def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> list[str]:
     """Return rows of JSON values under their column names; numbers are right-aligned, null is a dash.
 
-    `width` is that of the terminal in characters: the widest columns are cut until a line fits, but never below 6
-    characters. With None nothing is cut. A text that looks like a different value is quoted as JSON, and control
-    characters are escaped.
+    `width` is the terminal width in characters. The widest columns are cut until a line fits, but never to less than 6
+    characters; None means no limit. A text that looks like a different value is quoted as JSON, and control characters
+    are escaped.
     """
     names = list(dict.fromkeys(columns))
     found = [[row.get(name) for name in names] for row in rows]
@@ -211,13 +212,13 @@ def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, wi
     widths = [max(map(_width, column)) for column in zip(heads, *cells, strict=True)] if names else []
     if width is not None:
         widths = [min(each, max(width, _LEAST)) for each in widths]
-        # The widest is cut one by one.
+        # The widest columns are cut one character at a time.
         for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - width):
             widest = max(widths)
             if widest <= _LEAST:
                 break
             widths[widths.index(widest)] -= 1
-    # Columns that hold numbers, and nothing else but nulls.
+    # Columns that contain only numbers and nulls.
     kinds = [{type(row[at]) for row in found} - {type(None)} for at in range(len(names))]
     right = [bool(kind) and kind <= {int, float} for kind in kinds]
     rule = _GAP.join("-" * each for each in widths)
@@ -225,7 +226,7 @@ def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, wi
 
 
 def cell_text(value: Any) -> str:
-    """Return a JSON value as tables show it."""
+    """Return a JSON value as shown in tables."""
     if value is None:
         return _NULL
     plain = isinstance(value, str) and value not in ("", _NULL) and value == value.strip() and value[0] not in '"[{'
@@ -254,7 +255,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the width in terminal columns: wide East Asian characters take two, combining ones none.
+    """Return the width in terminal columns: wide East Asian characters take two, combining characters none.
 
     Source: UAX #11.
     """
@@ -283,7 +284,7 @@ def _one_line(value: Any) -> str:
 
 
 def operator_lines(operators: Sequence[Mapping[str, Any]], indent: str = "") -> list[str]:
-    """Return the operators of a query in the order in which they ran, those of a nested block below it."""
+    """Return a query's operators in the order in which they ran, with nested blocks below their operator."""
     lines = []
     for form in operators:
         parts = [form["operator"], *(str(form[name]) for name in ("variable", "table", "hop") if name in form)]
@@ -329,11 +330,11 @@ def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield from (f"{visible(name)}: {cell_text(value)}" for name, value in row.items())
 
 
-# -- stored queries: what each takes, returns, reads and writes --------------------------------------------------------
+# -- stored queries: parameters, results, and the types that each reads and writes -------------------------------------
 
 
 def queries_text(outcome: QueriesOutcome, folder: str = "", *, verbose: bool = False) -> str:
-    """Return the queries of each graph, then the problems; each line ended by a line feed."""
+    """Return each graph's queries, then the problems. Each line ends with a line feed."""
     from gitops.render.text import diagnostic_lines
 
     lines = []
@@ -354,7 +355,7 @@ def queries_text(outcome: QueriesOutcome, folder: str = "", *, verbose: bool = F
 
 
 def queries_form(outcome: QueriesOutcome) -> dict[str, Any]:
-    """`{ok, config_dir, applied, queries: [{graph, name, kind, parameters, result, reads, writes, ...}], problems}`."""
+    """Return `{ok, config_dir, applied, queries: [{graph, name, kind, parameters, result, reads, writes, ...}], problems}`."""
     found = []
     for graph, queries in outcome.graphs.items():
         for query in queries:

@@ -1,7 +1,7 @@
 """The JSON envelope of each verb: fixed field order, absent values omitted, never null.
 
-A form is a dict of plain JSON values; `to_text` prints it. `ok` comes first and `problems` last: those of the outcome, in
-emission order, into which a verb has merged those of its plan.
+A form is a dict of plain JSON values, which `to_text` prints. `ok` comes first. `problems` comes last, in the order in
+which they were found; a verb has already merged its plan's problems into them.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ _TOO_DEEP = "[nested too deeply to show]"
 
 
 def to_text(form: Mapping[str, Any] | list[Any]) -> str:
-    """Pretty-printed JSON with one final newline; characters that would act on a terminal are JSON escapes."""
+    """Pretty-printed JSON with one final newline; characters that would affect a terminal are JSON escapes."""
     return visible_json(json.dumps(plain(form), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def to_line(value: Any) -> str:
-    """Compact JSON on one line, for a step of a plan."""
+    """Compact JSON on one line, such as a step of a plan."""
     return visible_json(json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any, depth: int = 0) -> Any:
     """Return `value` as plain JSON: maps become dicts, and tuples become lists.
 
-    Free-form parts of a ledger are foreign data: a note replaces everything below 64 levels, and a number that JSON
-    does not have becomes its text, so that printing an outcome never fails.
+    Free-form parts of a ledger are foreign data. A note replaces everything below 64 levels, and a number that JSON
+    lacks becomes a string, so that printing an outcome never fails.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -75,7 +75,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 def envelope(
     outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None, more: Mapping[str, Any] | None = None
 ) -> Form:
-    """Return the JSON envelope of an outcome; `classes` are those of its plan, if known.
+    """Return the JSON envelope of an outcome; `classes` are the classes of its plan, if known.
 
     Raises KeyError for an unknown outcome.
 
@@ -155,7 +155,7 @@ def _decision(outcome: DecisionOutcome) -> Form:
 
 
 def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) -> Form:
-    """Lists are empty if it failed before there was a plan. The impact is without changes that nothing depends on."""
+    """Return a plan. If it failed early, the lists are empty. The impact omits changes that nothing depends on."""
     plan = outcome.plan
     changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
     if classes is None:
@@ -208,7 +208,7 @@ def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) ->
 
 
 def _answers(outcome: StatusOutcome) -> Form:
-    """Return the summary of a cluster for people; `in_sync` is left out if unknown."""
+    """Return a cluster's summary for people. `in_sync` is omitted if unknown."""
     entry, newest = outcome.entry, outcome.newest
     apply = None if newest is None else {"changeset": newest.key, "state": newest.state.value, "at": newest.at}
     last = {} if entry is None else {"number": entry.number, "kind": entry.kind.value, "at": entry.at}
@@ -225,9 +225,9 @@ def _answers(outcome: StatusOutcome) -> Form:
 
 
 def _landing(outcome: PlanOutcome) -> Form:
-    """Return whether an apply of the plan would succeed completely now, with the obstacles.
+    """Return whether an apply of the plan would now succeed completely, and what blocks it.
 
-    Includes the work that the apply settles first.
+    Includes the work that the apply would settle first.
     """
     found = [{"resource": each.path, "code": each.code, "message": each.message} for each in outcome.obstacles]
     first = [
@@ -243,7 +243,7 @@ def _landing(outcome: PlanOutcome) -> Form:
 
 
 def _approve(outcome: ApproveOutcome) -> Form:
-    """Return the subject of the approval, in full if nothing was signed, and the approval."""
+    """Return an approval and its subject, which is complete if nothing was signed."""
     form: Form = {}
     subject, approval = outcome.about, outcome.approval
     if subject is not None:
@@ -256,7 +256,7 @@ def _approve(outcome: ApproveOutcome) -> Form:
         form["resource"] = approval.resource
         form["operation"] = approval.operation.value
         form["approved_by"] = approval.approved_by
-        # Only an approval of a branch ledger is a commit.
+        # Only approvals on a branch ledger are commits.
         form |= present(commit=outcome.commit)
     return form
 
@@ -277,7 +277,7 @@ def _apply(outcome: ApplyOutcome) -> Form:
 
 
 def _dry_run(outcome: ApplyOutcome) -> Form:
-    """Return the members that the JSON document of a dry run has beside those of an apply."""
+    """Return the additional members of the JSON document for a dry run of an apply."""
     results, found = {result.node_id: result for result in outcome.results}, []
     for node in outcome.dry_run or ():
         work = {"change": node.address, "action": node.action.value} if node.changes else {}
@@ -289,7 +289,7 @@ def _dry_run(outcome: ApplyOutcome) -> Form:
 
 
 def _serving(serving: Sequence[Replica] | None) -> Form:
-    """Return the member `serving` of a document, left out where no server is known."""
+    """Return the document's member `serving`; omitted if no server is known."""
     found = [
         {
             "replica": server.report.replica,
@@ -312,7 +312,7 @@ def _revision(revision: RevisionIdentity) -> Form:
 
 
 def _observations(seen: StateObservations) -> Form:
-    """Return the ledger and the lock as the command found them; `locked` refers to a lock that existed before."""
+    """Return the ledger and the lock as the command found them. `locked` refers to a lock that already existed."""
     holder = seen.held.info
     return present(
         state_path=seen.state_path,
@@ -334,7 +334,7 @@ def _observations(seen: StateObservations) -> Form:
 
 
 def access_form(diff: AccessDiff, widening: Collection[str]) -> Form:
-    """Return the JSON form: every row in full, but of its actors the first five names.
+    """Return the access diff as JSON, with every row in full but only the first five actor names.
 
     `gated` are the classes that need an approval.
     """
@@ -376,7 +376,7 @@ def _access_row(row: AccessRow) -> Form:
 
 
 def _undoings(plan: Plan) -> Form:
-    """Return the fields of a plan back: the class of each change, and the order in which they are undone."""
+    """Return the fields of a revert plan: the class of each change, and the order in which the changes are reverted."""
     forms = []
     for each in plan.undoings:
         form: Form = {"resource": each.resource, "undo": each.undo.value}
@@ -417,7 +417,7 @@ def _usage(usage: Usage) -> Form:
 
 
 def _breaks(plan: Plan) -> Form:
-    """Return broken contracts with the callers of queries; no field if there are none."""
+    """Return the contracts with query callers that the plan breaks; no field if there are none."""
     found = [
         present(
             resource=each.query,
@@ -434,7 +434,7 @@ def _breaks(plan: Plan) -> Form:
 def _change(
     change: Change, *, migration: bool = False, again: bool = False, classified: Classified | None = None
 ) -> Form:
-    """Return one change; only plans contain the migration preview, and `again` marks a query with unchanged text."""
+    """Return one change. Only plans contain the migration preview. `again` marks a query with unchanged text."""
     return present(
         resource=change.address,
         operation=change.action.value,
@@ -455,7 +455,7 @@ def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> st
 
     `selected` are the options that select the plan.
 
-    It contains what its user has seen: the digest of the plan, and the rows of the change's graph.
+    It contains the facts that its user has seen: the plan's digest and the rows of the change's graph.
     """
     change = plan.change(address)
     seen = None if change is None else change.seen
@@ -464,7 +464,7 @@ def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> st
 
 
 def rule_forms(changes: Iterable[RuleChange]) -> Form:
-    """Return the meaning of changes of keys and rules; no field if there are none."""
+    """Return the meaning of changes to keys and rules; no field if there are none."""
     found = [
         present(resource=each.address, rule=each.rule, before=each.before, after=each.after, widens=each.widens)
         for each in changes
@@ -473,7 +473,7 @@ def rule_forms(changes: Iterable[RuleChange]) -> Form:
 
 
 def _debts(debts: Iterable[Debt]) -> Form:
-    """Emergencies that need a countersignature; no field if there are none."""
+    """Return the emergencies that need a countersignature; no field if there are none."""
     fields = ("approval_id", "commit", "resource", "principal", "reason")
     found = [{field: getattr(debt, field) for field in fields} for debt in debts]
     return {"debts": found} if found else {}
@@ -485,7 +485,7 @@ def present(**fields: Any) -> Form:
 
 
 def _recorded(state: LedgerState | None) -> Form:
-    """Return the statuses and observations that are on disk."""
+    """Return the recorded statuses and observations."""
     seen = sorted(state.observations.items() if state else ())
     return {"resource_statuses": _statuses(state), "observations": {text: plain(each) for text, each in seen}}
 

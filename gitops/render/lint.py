@@ -1,7 +1,8 @@
 """Outcome of `lint` as text for people and as one JSON document.
 
-The text resembles a compiler's: `path:line:column: severity[rule]: message`, the line with the place underlined, the
-remedy. Text from files is escaped for terminals and CI logs, and a long line is cut around the place.
+The text is like that of a compiler: `path:line:column: severity[rule]: message`, then the line with the place
+underlined, then the remedy. Text from files is escaped for terminals and CI logs, and long lines are cut around the
+place.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
 
 SHOWN = 1_000
-"""The largest number of problems in the text; the rest is counted."""
+"""Maximum number of problems in the text; further ones are only counted."""
 
-# Characters of a line that are shown before, in and after the place.
+# Number of characters of a line that are shown before, in and after the place.
 _BEFORE, _INSIDE, _AFTER = 60, 80, 40
 _BYTES_PER_CHARACTER = 4
 _TAB = "    "
 
 
 def lint_text(outcome: LintOutcome, folder: str = "") -> str:
-    """Return every problem with its line, the unreadable files, and the counts; each line ends with a line feed.
+    """Return all problems with their lines, the unreadable files and the counts. Each line ends with a line feed.
 
     `folder` is the cluster folder as the reader reaches it.
     """
@@ -65,7 +66,7 @@ def lint_text(outcome: LintOutcome, folder: str = "") -> str:
 
 
 def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) -> Form:
-    """Return the document: counts, `reports` in the form of the language, and every problem with its place.
+    """Return the document: counts, `reports` in the format of the language, and all problems with their places.
 
     Problems of folders are last. Paths are relative to the cluster folder.
     """
@@ -121,7 +122,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
 
 
 def source_lines(text: SourceText, region: Region) -> list[str]:
-    """Return the line of a region with its number, and the part of it that the region covers underlined below."""
+    """Return the line of a region with its number, and below it a line that underlines the region."""
     line, data = text.line_span(region.line), text.data
     end = min(region.end, line.end)
     first = max(line.start, region.start - _BEFORE * _BYTES_PER_CHARACTER)
@@ -131,7 +132,7 @@ def source_lines(text: SourceText, region: Region) -> list[str]:
     while region.start < last < line.end and _continues(data, last):
         last -= 1
     end = min(end, last)
-    # Bytes that are not UTF-8 are spelled out.
+    # Bytes that are not UTF-8 are escaped.
     parts = (data[first : region.start], data[region.start : end], data[end:last])
     before, inside, after = (part.decode("utf-8", "backslashreplace") for part in parts)
     after = after.removesuffix("\r")
@@ -145,7 +146,7 @@ def source_lines(text: SourceText, region: Region) -> list[str]:
 
 
 def _continues(data: bytes, offset: int) -> bool:
-    """Return whether the offset is inside a character."""
+    """Return whether the offset is inside a multi-byte character."""
     return offset < len(data) and data[offset] & 0xC0 == 0x80  # noqa: PLR2004 - the bits of such a byte
 
 
@@ -154,6 +155,6 @@ def _shown(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the width of a text in terminal columns: two for a wide letter, none for a combining mark."""
+    """Return the width of a text in terminal columns: wide letters take two, combining marks none."""
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
     return len(text) + wide - sum(unicodedata.category(each) in ("Mn", "Me") for each in text)

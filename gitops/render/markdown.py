@@ -1,12 +1,12 @@
 """Markdown from untrusted values: escaping, and documents that fit into a comment.
 
-A value from a change request must not become a mention, a link, a reference that closes an issue, a forge command,
-HTML, or the end of the table or fence around it. One rule is enough: only plain words remain text, and everything else
-is shown as code, which no forge interprets. No escape character is needed, so none can be forgotten.
+A value from a change request must not become a mention, a link, a reference that closes an issue, a forge command or
+HTML, and must not end the table or fence around it. One rule is enough: only plain words remain text, and everything
+else is shown as code, which no forge interprets. No escape characters are needed, so none can be forgotten.
 
-GitHub, GitLab and Gitea get one dialect: CommonMark with GFM tables, `<details>` and Mermaid fences. Sources:
-CommonMark 0.31 (code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick actions,
-which read lines that begin with a slash outside of code.
+All forges get the same dialect: CommonMark with GFM tables, `<details>` and Mermaid fences. Sources: CommonMark 0.31
+(code spans, fenced code blocks); GitHub Flavored Markdown (tables, autolinks); GitLab quick actions, which read lines
+that begin with a slash outside of code.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ MOST_SECTIONS = 30
 TITLE = re.compile(r"[A-Za-z][A-Za-z ,-]{0,29}\Z")
 
 _RUN = re.compile(r"`+")
-# Letters or digits, never mixed (a mix may be an issue key), with a little punctuation around. A number and a full stop
-# would start a list; a number and a parenthesis do so at the start of a line only, and end much that is in parentheses. A middle
-# dot separates the parts of a first line.
+# Letters or digits, never mixed (a mix could be an issue key), with a little punctuation around. A number followed by a
+# full stop would start a list. A number followed by a parenthesis does so only at the start of a line, and is common at
+# the end of text in parentheses. A middle dot separates the parts of a first line.
 _NUMBER = "(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _PLAIN_WORD = re.compile(
     rf"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*+[,;:.?]?|{_NUMBER}["']*+[,;:?]?)[)"']*\Z|·\Z"""
 )
 _LIST_MARK = re.compile(r"[0-9]+\)\Z")
-# What a message of ours quotes as code, and any other word.
+# Text that our messages quote as code, or any other word.
 _WORD = re.compile(r"""([("']*)`([^`]+)`([)"',;:.?]*)(?!\S)|\S+""")
-# A command in a remedy follows a colon, and goes to the end of its clause.
+# A command in a remedy follows a colon and extends to the end of its clause.
 _COMMAND = re.compile(r"(?<=: )((?:git|gitops|ssh-keygen) [^;`]+?)(?=;|\. |, (?:then|or|and) |\Z)")
-# Punctuation that ends a run of anything else belongs to the sentence around it.
+# Punctuation at the end of a code run belongs to the surrounding sentence.
 _SENTENCE = re.compile(r"(.+?)([,;:]?)\Z", re.DOTALL)
 _COMMIT_LIKE = re.compile(r"\W*[0-9A-Fa-f]{7,64}\W*\Z")
 _HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
 _FENCE = re.compile(r"(`{3,})[^`]*\Z")
 _LANGUAGE = re.compile(r"[a-z]{0,20}\Z")
-# Old readers of quick actions do not know a fence of more than three backticks.
+# Old parsers of quick actions do not recognise fences of more than three backticks.
 _FOREIGN_COMMAND = re.compile(r"^([^\S\n]*+)/(?!gitops |/)", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/%+=&?#:@-]*)?\Z", re.ASCII)
 _ADDRESS_LIMIT = 1_000
 _NOTICE_ROOM = 2_000
-# Less than a heading, a table head and one row is useless.
+# Less than a heading, a table head and one row would be useless.
 _LEAST_LINES = 5
 
 
@@ -59,9 +59,9 @@ _LEAST_LINES = 5
 class Section:
     """One part of a comment in reading order.
 
-    `rank` is the order in which sections are left out, highest first; one with `MUST_KEEP` is always kept. `title` is a
-    fixed text that represents the section if it is left out, and its heading if it is folded, with `number` if given.
-    `body` is Markdown whose values are escaped.
+    `rank` determines the order in which sections are omitted, highest first; a section with `MUST_KEEP` is always kept.
+    `title` is a fixed text that stands for the section if it is omitted, and is its heading if it is folded, followed
+    by `number` if given. `body` is Markdown with escaped values.
     """
 
     title: str
@@ -72,10 +72,10 @@ class Section:
 
 
 def code(value: str) -> str:
-    r"""Return `value` on one line as a code span that it cannot end, with at most 400 of its characters.
+    r"""Return `value` as a code span on one line, which it cannot end, with at most 400 of its characters.
 
-    A pipe is written as `\x7c`, because renderers differ on an escaped one in a table, and a value must not depend on
-    its position.
+    A pipe is written as `\x7c`, because renderers treat escaped pipes in tables differently, and a value must look the
+    same everywhere.
     """
     return _span(visible(_shortened(value)))
 
@@ -91,7 +91,7 @@ def _span(shown: str) -> str:
 def text(value: str) -> str:
     """Return `value` as running text on one line.
 
-    Plain words are unchanged; quotes and runs of anything else become code spans.
+    Plain words are unchanged. Quotes and everything else become code spans.
     """
     parts: list[str] = []
     special: list[str] = []
@@ -113,18 +113,18 @@ def text(value: str) -> str:
 
 
 def remedy(value: str) -> str:
-    """`value` as running text on one line, with each command in one code span, so that it can be copied."""
+    """Return `value` as running text on one line, with each command in a single code span so that it can be copied."""
     return text(_COMMAND.sub(r"`\1`", value))
 
 
 def _span_of(words: Sequence[str]) -> str:
-    """Return words that are not plain as one code span; a comma or colon after them stays text."""
+    """Return words that are not plain as one code span. A comma or colon after them remains text."""
     found = _SENTENCE.match(" ".join(words))
     return "" if found is None else _span(found[1]) + found[2]
 
 
 def block(value: str, language: str = "") -> str:
-    """Return `value` as a fenced code block that it cannot end, with its lines, for the start of a line.
+    """Return the lines of `value` as a fenced code block that it cannot end, for use at the start of a line.
 
     The value is not shortened, because `assemble` cuts between its lines. In a line that a forge could interpret as a
     command, the slash is escaped. Raises ValueError for a `language` that is not a word.
@@ -138,16 +138,16 @@ def block(value: str, language: str = "") -> str:
 
 
 def link(address: str, words: str) -> str:
-    """`words` as a link to `address`; the words alone if that is not a plain address over HTTP."""
+    """Return `words` as a link to `address`, or unchanged if the address is not a plain HTTP address."""
     if len(address) > _ADDRESS_LIMIT or not _ADDRESS.match(address):
         return text(words)
     return f"[{text(words)}]({address})"
 
 
 def hidden(note: str) -> str:
-    """Return an HTML comment that no reader sees.
+    """Return an HTML comment, which readers don't see.
 
-    Raises ValueError unless `note` is of names, digits and `:=. -` only.
+    Raises ValueError if `note` contains anything but names, digits and `:=. -`.
     """
     if not _HIDDEN_NOTE.match(note):
         raise ValueError("a hidden note holds names and digits only")
@@ -161,12 +161,12 @@ def assemble(
     fold_limit: int | None = None,
     measure: Callable[[str], int] = len,
 ) -> str:
-    """Return the document of `sections`, at most `limit` by `measure`, with every fence and fold closed.
+    """Return `sections` as a document of at most `limit` by `measure`, with every fence and fold closed.
 
-    A folded section keeps the first lines that fit into `fold_limit`. Sections that do not fit are left out, highest
-    rank first. A section that is too long by itself keeps its first lines: as many as the later sections permit, or
-    half of the space if they need more. A last line lists the missing sections. Raises ValueError if the mandatory
-    sections do not fit; their values are bounded.
+    A folded section keeps the first lines that fit into `fold_limit`. Sections that do not fit are omitted, highest
+    rank first. A section that is too long on its own keeps its first lines: as many as the later sections leave room
+    for, or half of the space if they need more. A last line lists the missing sections. Raises ValueError if the
+    mandatory sections do not fit; their values are bounded.
     """
     shortened: dict[int, str] = {}
     if fold_limit is not None:
@@ -200,7 +200,7 @@ def assemble(
 def _shorter_folds(
     sections: Sequence[Section], limit: int, measure: Callable[[str], int]
 ) -> tuple[list[Section], dict[int, str]]:
-    """Return the sections with the folded ones cut to `limit`, and the omitted lines by position."""
+    """Return the sections with folded ones cut to `limit`, and the number of omitted lines by position."""
     found, missing = list(sections), {}
     for index, section in enumerate(sections):
         if section.fold:
@@ -217,7 +217,7 @@ def _notice(missing: Mapping[int, str]) -> str:
 
 
 def _folded(section: Section, body: str) -> str:
-    """`body` inside the fold of its section; empty if it is blank."""
+    """Return `body` inside the fold of its section; empty if it is blank."""
     inner = body.strip("\n")
     if not section.fold or not inner:
         return inner
@@ -226,7 +226,10 @@ def _folded(section: Section, body: str) -> str:
 
 
 def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tuple[str, int]:
-    """The part of `body` that fits, and how many lines do not: all of it in `room`, or its first lines in `share`."""
+    """Return the part of `body` that fits, and how many lines do not.
+
+    That is all of it if it fits into `room`, otherwise its first lines within `share`.
+    """
     if measure(body) + 2 <= room:
         return body, 0
     lines = body.split("\n")
@@ -235,7 +238,7 @@ def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tup
     open_fence = ""
     for line in lines:
         fence = _FENCE.match(line)
-        # There must be room to close the longest fence.
+        # Reserve room to close the longest fence.
         longest = max(longest, len(fence[1]) if fence else 0)
         used += measure(line) + 1
         if used + longest > share - 2:

@@ -1,4 +1,4 @@
-"""The impact of a plan, and the steps of its migrations: names if something is removed, otherwise a count."""
+"""The impact of a plan and the steps of its migrations. Lists names if something is removed, otherwise counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gitops.render.json import to_line
 from gitops.render.markdown import code, text
 
 SHOWN = 20
-"""The number of names in a list before the rest becomes a count."""
+"""Maximum number of names in a list; further ones are only counted."""
 
 _NAMED_STEPS = frozenset(
     {"drop_type", "drop_property", "rename_type", "rename_property", "extend_enum", "unsupported_change"}
@@ -35,7 +35,7 @@ _WHOLE = {
 
 @dataclass(frozen=True, slots=True)
 class QueryUser:
-    """A query, and `how` it uses the changed part of a step, such as `reads, changed here`."""
+    """A query, and `how` it uses the part changed by a step, such as `reads, changed here`."""
 
     query: Address
     how: str
@@ -43,7 +43,7 @@ class QueryUser:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both.
+    """A step with its users: the first ones by name and how many `more` there are, or a `note` in place of both.
 
     `empties` means that the migration removes every type of a graph that contains rows.
     """
@@ -61,28 +61,31 @@ class StepView:
 
     @property
     def used(self) -> str:
-        """The users of the changed part, on one plain line; empty without any."""
+        """The users of the changed part on one plain line; empty if there are none."""
         users = ", ".join(f"{user.query} ({user.how})" for user in self.users)
         more = f" and {self.more} more" if self.more else ""
         return f"used by {users}{more}" if users else self.note
 
     @property
     def back(self) -> str:
-        """The cost of undoing the step, beginning with its class; empty if the step is unknown or never runs."""
+        """The cost of undoing the step, starting with its class; empty if the step is unknown or never runs."""
         if self.empties and self.reversibility is Reversibility.IRREVERSIBLE:
             return "irreversible: removing every type destroys the data of the graph"
         return "" if self.reversibility is None else _BACK[self.reversibility]
 
     @property
     def reversibility(self) -> Reversibility | None:
-        """Difficulty of undoing the step; None if the step is unknown or never runs."""
+        """How hard it is to undo the step; None if the step is unknown or never runs."""
         found = None if self.step.get("kind") == UnsupportedChange.kind else reversibility_of(self.step)
         return Reversibility.IRREVERSIBLE if self.empties and found is Reversibility.LOSSY else found
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """A query whose result changes: columns that it loses and gains; with neither, only their order changes."""
+    """A query whose result changes: the columns that it loses and gains.
+
+    If there are none, only their order changes.
+    """
 
     query: str
     loses: tuple[str, ...]
@@ -90,7 +93,7 @@ class ResultView:
 
     @property
     def changes(self) -> str:
-        """Return the differences in a line: a column with a changed type is one difference.
+        """Return the differences on one line. A column with a changed type counts as one difference.
 
         Empty if only the order changes.
         """
@@ -113,7 +116,7 @@ class MigrationView:
 
     @property
     def back(self) -> str:
-        """The cost of undoing the whole migration; empty if nothing runs or a step is unknown."""
+        """The cost of undoing the complete migration; empty if nothing runs or a step is unknown."""
         found = {each.reversibility for each in self.steps}
         if not self.supported or not found or None in found:
             return ""
@@ -132,7 +135,7 @@ class BreakItem:
 
 @dataclass(frozen=True, slots=True)
 class BreaksView:
-    """Broken uses in one schema's migration: by property, by result of a query, and the policies of its graph."""
+    """Broken uses in one schema's migration: by property, by query result, and by policy of its graph."""
 
     resource: str
     items: tuple[BreakItem, ...]
@@ -144,8 +147,8 @@ class BreaksView:
 class AffectedView:
     """The users of a changed resource: names, how many `more` there are, and `queries` that are only counted.
 
-    Queries of a graph with a known migration are counted; `using` of them use the changed parts, None if that is not known.
-    `policies` are those of the graph.
+    If the graph's migration is known, its queries are only counted; `using` of them use the changed parts, or None if
+    that is not known. `policies` are the graph's policies.
     """
 
     resource: Address
@@ -163,7 +166,7 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
         items = []
         for each in migration.steps:
             if each.users:
-                # As schemas spell it: `Person` or `Person.nick`, under its old name.
+                # Spelled as in schemas: `Person` or `Person.nick`, with its old name.
                 step = each.step
                 member = step.get("property_name") or step.get("from") or step.get("name") or ""
                 names = ".".join(filter(None, (str(step.get("type_name", "")), str(member))))
@@ -176,7 +179,7 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:
-    """Return the migrations by schema address text, in plan order; without users if the plan does not contain them."""
+    """Return the migrations by schema address, in plan order. They have no users if the plan doesn't contain them."""
     known = _by_schema(plan)
     views: dict[str, MigrationView] = {}
     for change in plan.changes:
@@ -226,7 +229,7 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
 
 
 def result_line(view: ResultView) -> str:
-    """Return the change of a result on one plain line."""
+    """Describe the change of a result on one plain line."""
     return f"result of {view.query}" + (
         f": {view.changes}" if view.changes else " has its columns in a different order"
     )
@@ -254,7 +257,7 @@ def _step(step: Any, queries: Sequence[AffectedQuery]) -> StepView:
     return StepView(step, tuple(users), max(0, len(queries) - SHOWN))
 
 
-# -- the steps of a migration in words: Markdown for comments, plain for a terminal ------------------------------------
+# -- migration steps in words: Markdown for comments, plain text for a terminal ----------------------------------------
 
 _TYPE_KINDS = {"interface": "interface", "node": "node type", "edge": "edge type"}
 _DROP_MODES = {
@@ -264,20 +267,20 @@ _DROP_MODES = {
 
 
 def plain_words(step: Mapping[str, Any]) -> str:
-    """Return one step for a terminal, in the words of comments."""
+    """Describe one step for a terminal, with the same words as in comments."""
     if step.get("kind") == UnsupportedChange.kind and isinstance(step.get("reason"), str):
-        # A reason is free text, which a comment escapes.
+        # A reason is free text. Comments escape it.
         label = f" ({step['code']})" if isinstance(step.get("code"), str) else ""
         return f"{_refused(step['reason'])}{step.get('entity')}: {step['reason']}{label}"
     return in_words(step).replace("**", "")
 
 
 def in_words(step: Mapping[str, Any]) -> str:
-    """Return one step as Markdown on one line; a step of an unknown kind or structure is shown unchanged."""
+    """Describe one step as Markdown on one line. A step of an unknown kind or structure is shown unchanged."""
     try:
         words = _in_words(step)
     except (KeyError, TypeError, ValueError):
-        # A preview comes from an engine, perhaps a newer one: an unknown step is still shown.
+        # A preview comes from an engine that may be newer, so an unknown step is still shown.
         words = None
     return code(to_line(step)) if words is None else words
 
@@ -317,12 +320,12 @@ def _in_words(step: Mapping[str, Any]) -> str | None:
 
 
 def _refused(reason: str) -> str:
-    """Return the words before a step that is not supported, unless its reason has them."""
+    """Return the words before an unsupported step, unless its reason already contains them."""
     return "" if "not supported" in reason else "not supported: "
 
 
 def _dropped(step: Mapping[str, Any]) -> str:
-    """Describe the effect on the data, if the step has one."""
+    """Describe the step's effect on the data, if it has one."""
     return f", {_DROP_MODES[_string(step, 'mode')]}" if "mode" in step else ""
 
 
@@ -352,7 +355,7 @@ def _strings(values: Any) -> Sequence[str]:
 
 
 def _spelled_type(form: Any) -> str:
-    """Return a property type as schemas spell it: `I32?`, `[String]`, `Vector(4)`, `enum(a, b)`."""
+    """Return a property type as spelled in schemas: `I32?`, `[String]`, `Vector(4)`, `enum(a, b)`."""
     scalar, values = form["scalar"], form.get("enum_values")
     if values is not None:
         base = f"enum({', '.join(_strings(values))})"

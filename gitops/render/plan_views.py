@@ -1,4 +1,4 @@
-"""Texts about a plan, generated once; the printers of text, JSON and comments only lay them out.
+"""Texts about a plan, generated once. The printers of text, JSON and comments only lay them out.
 
 They are the first line, automatic updates, changes of access, the order of an atomic apply, the effect of a revert, and
 the statements that strategies would run.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ATOMIC = "the apply is atomic: if one change fails, all are rolled back"
 
 MOST_ROWS = 200
-"""Rows of access of a comment, and of the text of a plan; the JSON has all."""
+"""Maximum number of access rows in a comment and in a plan's text; the JSON contains all rows."""
 
 _NAMES = 5
 _QUERIES = 3
@@ -53,7 +53,7 @@ _DROPPED = {"type": "types", "property": "properties"}
 
 
 class PlanView:
-    """A plan for people. Each part is created on first use, and is the same for all printers."""
+    """A plan for display. Each part is created on first use, and is shared by all printers."""
 
     def __init__(self, plan: Plan, *, atomic: bool = False) -> None:
         """An `atomic` plan is applied completely or not at all."""
@@ -62,14 +62,14 @@ class PlanView:
 
     @cached_property
     def counts(self) -> str:
-        """The numbers of added, changed and deleted resources, such as `+108 ~3 −1`."""
+        """The number of added, changed and deleted resources, such as `+108 ~3 −1`."""
         found = Counter(change.action for change in self.plan.edits)
         adopted = f" · {count(found[Action.ADOPT], 'resource')} adopted" if found[Action.ADOPT] else ""
         return f"+{found[Action.CREATE]:,} ~{found[Action.UPDATE]:,} −{found[Action.DELETE]:,}{adopted}"
 
     @cached_property
     def losses(self) -> tuple[str, ...]:
-        """The data that the plan destroys or drops, in words, the worst first."""
+        """The data that the plan destroys or drops, in words, worst first."""
         graphs: list[Change] = []
         emptied: list[Change] = []
         recreated, restored, dropped = 0, 0, Counter[str]()
@@ -97,7 +97,7 @@ class PlanView:
 
     @cached_property
     def effects(self) -> tuple[str, ...]:
-        """Other facts about the changes that a reviewer must know: wider access and broken callers."""
+        """Other effects that a reviewer must know about: wider access and broken callers."""
         plan, parts = self.plan, []
         if wider := len(plan.widens):
             parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
@@ -112,17 +112,17 @@ class PlanView:
 
     @cached_property
     def classes(self) -> Mapping[Address, Classified]:
-        """The class of each change that an apply carries out."""
+        """The class of each change that an apply performs."""
         return classes_of(self.plan.changes)
 
     @cached_property
     def graph(self) -> ExecutionGraph:
-        """The execution graph of the run that carries out the plan."""
+        """The execution graph of the run that applies the plan."""
         return atomic_graph(self.plan.graph) if self.atomic else self.plan.graph
 
     @cached_property
     def landing(self) -> tuple[LandingView, ...]:
-        """Changes that an atomic run does not simply stage, grouped by class and reason; none for any other run."""
+        """Changes that an atomic run does not simply stage, grouped by class and reason; empty for other runs."""
         kept = {node.address for node in self.plan.graph.nodes}
         found: dict[tuple[Effect, str], list[Address]] = {}
         for address, each in self.classes.items() if self.atomic else ():
@@ -142,32 +142,32 @@ class PlanView:
 
     @cached_property
     def rows(self) -> tuple[ChangeRow, ...]:
-        """The changes that people made, and those that follow from them."""
+        """The changes that people made, and the changes that follow from them."""
         from gitops.render.change_rows import PLANNED, change_rows
 
         return change_rows((*self.plan.edits, *self.plan.derived), PLANNED, self.plan, self.broken)
 
     @cached_property
     def broken(self) -> Mapping[Address, tuple[str, ...]]:
-        """Broken promises to callers of stored queries, as lines by query."""
+        """Incompatible changes for callers of stored queries, as lines by query."""
         from gitops.render.change_rows import broken_queries
 
         return broken_queries(self.plan)
 
     @cached_property
     def migrations(self) -> Mapping[str, MigrationView]:
-        """The migrations by the address of their schema."""
+        """The migrations by their schema's address."""
         from gitops.render.migrations import migration_views
 
         return migration_views(self.plan)
 
     @cached_property
     def undone(self) -> tuple[Undone, ...]:
-        """The changes that a revert does not restore as they were, the worst first."""
+        """The changes that a revert does not restore completely, worst first."""
         worse = [each for each in self.plan.undoings if each.undo is not Undo.COMPLETE]
         found = []
         for each in sorted(worse, key=lambda each: (_WORST_FIRST.index(each.undo), each.resource)):
-            # The types that come back empty, by the version that has their rows.
+            # The types that come back empty, by the version that contains their rows.
             types: dict[int, list[str]] = {}
             for part in each.parts:
                 if part.comes_back and part.version is not None:
@@ -181,7 +181,7 @@ class PlanView:
 
     @cached_property
     def undo_counts(self) -> str:
-        """The effect of a revert, in a line; empty for any other plan."""
+        """The effect of a revert on one line; empty for other plans."""
         found, all_of_them = Counter(each.undo for each in self.plan.undoings), len(self.plan.undoings)
         if not all_of_them:
             return ""
@@ -212,13 +212,13 @@ def headline(
 
 
 def automatic_updates(changes: Sequence[Change], republished: Collection[Address]) -> tuple[str, ...]:
-    """The updates among changes that only follow from others, one line each, with the reason if a query is not updated."""
+    """The updates that only follow from other changes, one line each, with the reason if a query is not updated."""
     derived = (each.address for each in changes if each.disposition is Disposition.DERIVED)
     return automatic_lines(derived, {each.address: each.reason for each in changes if each.address in republished})
 
 
 def automatic_lines(graphs: Iterable[Address], queries: Mapping[Address, Reason | None]) -> tuple[str, ...]:
-    """Updates of graphs with their parts, and of queries with their file."""
+    """Return a line for each graph that is updated together with its parts, and for each query updated with its file."""
     names = sorted(graph.name for graph in graphs)
     if not names:
         lines = []
@@ -237,7 +237,7 @@ def automatic_lines(graphs: Iterable[Address], queries: Mapping[Address, Reason 
 
 
 def _graphs(changes: Sequence[Change], done: str) -> str:
-    """Describe graphs with the number of their rows, as far as known; empty without a graph."""
+    """Describe graphs with their number of rows, as far as known; empty if there are none."""
     number, known = len(changes), [change.seen.rows for change in changes if change.seen is not None]
     if not number:
         return ""
@@ -251,7 +251,7 @@ def _graphs(changes: Sequence[Change], done: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LandingView:
-    """`resources` of one class and reason. Several with effect `pivot` are applied in as many `parts`.
+    """Changes to `resources` with the same class and reason. Those with effect `pivot` are applied in as many `parts`.
 
     `note` explains this below the first of them.
     """
@@ -264,13 +264,13 @@ class LandingView:
 
     @property
     def when(self) -> str:
-        """Description of the time at which they are applied."""
+        """The time at which they are applied, in words."""
         return _WHEN[self.effect]
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A change that a revert does not restore as it was: its class, lines about its parts, and declarations that restore rows."""
+    """A change that a revert does not restore completely: its class, a line per part, and the declarations that restore rows."""
 
     resource: Address
     undo: Undo
@@ -282,8 +282,9 @@ class Undone:
 class AccessView:
     """A difference of access in words.
 
-    `sign` is + or -, `access_class` in upper case; `action` with the first `queries` that are run and `more_queries`, `place`,
-    `branches` (empty if the action has none), `who`, `rule` (empty without a policy), `where` the rule is, and the `cause`.
+    `sign` is + or -, and `access_class` is in upper case. The other parts are the `action` with the first `queries`
+    that it runs and `more_queries`, the `place`, the `branches` (empty if the action has none), `who`, the `rule`
+    (empty without a policy), `where` the rule is, and the `cause`.
     """
 
     sign: str
@@ -338,7 +339,7 @@ def access_views(diff: AccessDiff) -> tuple[AccessView, ...]:
 
 
 def access_counts(diff: AccessDiff) -> str:
-    """Return in one line how many permissions are added and removed."""
+    """Return on one line how many permissions are added and removed."""
     gains = len(diff.gains)
     losses = len(diff.rows) - gains
     found = [f"{count(gains, 'permission')} added"] if gains else []
@@ -347,7 +348,7 @@ def access_counts(diff: AccessDiff) -> str:
 
 
 def who(actors: Actors) -> str:
-    """The actors of a row in words: groups with their number, or names if several groups have only a few members."""
+    """Describe the actors of a row: groups with their size, or names if several groups have only a few members."""
     if actors.union == ("*",) and not actors.minus:
         return "*"
     number = len(actors.members)

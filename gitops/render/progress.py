@@ -1,4 +1,4 @@
-"""Progress of a run for people: a line for each change that has ended, and a view of running and waiting nodes."""
+"""Progress of a run for people: a line for each finished change, and a view of running and waiting nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_WAITING = 3
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """State of a run at one moment: its totals, the running nodes with start times, and some nodes that wait for locks."""
+    """State of a run at one moment: totals, running nodes with their start times, and some nodes that wait for locks."""
 
     changes: int
     ended: dict[str, int]
@@ -37,7 +37,7 @@ class RunView:
     waits: int
 
     def lines(self, now: datetime) -> Iterator[str]:
-        """Yield the view at a later moment: numbers first, then a line for each change that runs or waits."""
+        """Yield the view at a later moment: counts first, then a line for each change that is running or waiting."""
         numbers = [f"{count} {how}" for how, count in self.ended.items() if count and how != "done"]
         numbers += [f"{len(self.running)} running"] + ([f"{self.waits} waiting"] if self.waits else [])
         done = f"{self.ended['done']} of {self.changes} done"
@@ -50,7 +50,7 @@ class RunView:
 
 
 class RunProgress:
-    """The events of one run so far. Nothing that it gives out has a character that acts on a terminal."""
+    """The events of one run so far. Its output never contains characters that affect a terminal."""
 
     def __init__(self, start: RunEvent) -> None:
         """`start` is the first event, `apply_started`."""
@@ -85,7 +85,7 @@ class RunProgress:
         return None
 
     def view(self) -> RunView:
-        """Return the run as it is now."""
+        """Return the current state of the run."""
         running, waiting = tuple(self._running.values()), tuple(islice(self._waiting.values(), _MOST_WAITING))
         return RunView(self._changes, dict(self._ended), self._began, running, waiting, len(self._waiting))
 
@@ -95,7 +95,7 @@ class RunProgress:
         self._waiting.pop(node, None)
         self._running.pop(node, None)
         if how == "skipped":
-            return None  # The report at the end names them all; the line of the failure is enough until then.
+            return None  # The report at the end lists all of them. Until then, the line of the failure is enough.
         width = len(str(self._changes))
         line = f"apply {_clock(event.at - self._began)} {sum(self._ended.values()):>{width}}/{self._changes} {text}"
         if how == "dry run":
@@ -107,7 +107,7 @@ class RunProgress:
 
 
 def event_form(event: RunEvent) -> dict[str, Any]:
-    """Return an event as plain JSON: `{v, seq, at, type, data: {node, ...its facts}}`."""
+    """Return an event as plain JSON: `{v, seq, at, type, data: {node, ...facts}}`."""
     whole = timestamp(event.at).removesuffix("Z")
     at = f"{whole}.{event.at.microsecond // 1000:03}Z"
     node = {} if event.node is None else {"node": event.node}

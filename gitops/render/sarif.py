@@ -1,20 +1,20 @@
 """Converts the outcome of `lint` and the findings of `audit` to SARIF logs, for code scanning, editors and dashboards.
 
-Rules of the log of `lint`:
+Rules for the `lint` log:
 
 1. One run. Its rules are those of the language registry that a file can break, then the codes of files that could not
    be read.
-2. Paths are relative to the root of the repository and percent-encoded; a file outside of it is left without a base.
+2. Paths are relative to the root of the repository and percent-encoded. A file outside of it has no base.
 3. Columns count Unicode code points; offsets count bytes.
-4. A fingerprint is computed from rule, path, query, message and the text at the place, without the line, so it is
-   stable if code moves.
+4. A fingerprint is computed from rule, path, query, message and the text at the place, but not from the line number, so
+   that it is stable if code moves.
 5. A name in a message never becomes a link or a placeholder. Other braces are unchanged, although the standard requires
-   doubled ones: viewers show doubled braces doubled.
+   doubling them, because viewers show doubled braces as they are.
 
-A finding of an audit is at the document of the invalid entry, or at that of the head if the whole ledger is invalid.
-Paths are relative to the tree of the ledger branch, which no checkout of the sources has. Rules are codes of the
-registry; a fingerprint is computed from cluster, rule, commit and message, so that a finding keeps its identity while
-the ledger grows. A skipped check is a notification.
+An audit finding is placed at the document of the invalid entry, or at that of the head if the entire ledger is invalid.
+Paths are relative to the tree of the ledger branch, which is not in a checkout of the sources. Rules are registered
+codes. A fingerprint is computed from cluster, rule, commit and message, so that a finding keeps its identity while the
+ledger grows. A skipped check is a notification.
 
 Source: SARIF 2.1.0 with errata 01, https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 """
@@ -38,7 +38,7 @@ from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
 MAX_RESULTS = 5_000
-"""The largest number of results of a log; code scanning of GitHub shows no more."""
+"""Maximum number of results in a log. GitHub's code scanning shows no more."""
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _BASE, _LEDGER_BASE = "%SRCROOT%", "%LEDGER%"
@@ -63,10 +63,10 @@ _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
     """Return the log as plain JSON values.
 
-    `place` gives the path of a file of the cluster folder from the root of the repository.
+    `place` converts a path in the cluster folder to a path from the root of the repository.
 
-    An absolute path, or a path that starts with `..`, is outside of it. At most 5,000 results, errors first; a
-    notification has the number of the others.
+    An absolute path, or a path that starts with `..`, is outside of the repository. There are at most 5,000 results,
+    errors first; a notification contains the number of omitted ones.
     """
     rules = [_rule(rule) for rule in RULES.values() if rule.found in _SUBJECTS]
     rules += [_code_rule(code) for code in sorted({each.code for each in outcome.diagnostics})]
@@ -88,7 +88,7 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
 
 
 def audit_sarif(report: AuditReport) -> Form:
-    """Return the log as plain JSON values: one run, at most 5,000 results."""
+    """Return the log as plain JSON values: one run with at most 5,000 results."""
     codes = sorted({finding.code for finding in report.findings})
     same: Counter[str] = Counter()
     return _log(
@@ -148,7 +148,7 @@ def _rule(rule: LanguageRule) -> Form:
 
 
 def _code_rule(name: Code) -> Form:
-    """Return the rule that stands for a code of the registry."""
+    """Return the SARIF rule for a registered code."""
     code = REGISTRY[name]
     about = f"Cause: {code.cause}." if code.fix is None else f"To fix: {code.fix}."
     return {
@@ -222,7 +222,7 @@ def _diagnostic_results(
 def _finding(finding: AuditFinding, report: AuditReport, rules: Sequence[str], same: Counter[str]) -> Form:
     name = f"entry {finding.number}" if finding.number else "ledger"
     place = f"{report.cluster}/{finding.number}/{finding.commit}"
-    # A finding about the whole chain is reported at its head, which changes.
+    # A finding about the entire chain is reported at its head, which changes.
     at, detail = (finding.commit, finding.detail) if finding.number else ("", finding.code)
     return {
         "ruleId": finding.code,
@@ -249,12 +249,12 @@ def _artifact(path: str) -> Form:
 
 
 def _fingerprint(identity: Sequence[str | None], same: Counter[str]) -> dict[str, str]:
-    """Return the identity of a problem from run to run; equal ones are numbered in their order, which `same` counts."""
+    """Return a problem's identity across runs. Equal problems are numbered in order, which `same` counts."""
     key = canonical_digest([None if part is None else visible(part) for part in identity])[:_HASH_DIGITS]
     same[key] += 1
     return {_FINGERPRINT: f"{key}:{same[key]}"}
 
 
 def _plain_text(message: str) -> str:
-    r"""A plain text message: `[` is escaped where it would start a link, and `{0}` is doubled where it would be replaced."""
+    r"""Return a plain text message, with `[` escaped if it would start a link and `{0}` doubled if it would be replaced."""
     return _PLACEHOLDER.sub(r"{{\1}}", _LINK.sub(r"\\[", visible(message)))

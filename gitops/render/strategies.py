@@ -1,4 +1,4 @@
-"""Strategies as text and JSON: timelines of simulations with an SVG plot, ticks, and replays of recorded days."""
+"""Strategies as text and JSON: simulation timelines with an SVG plot, ticks, and replays of recorded days."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
 
 
 def timeline_lines(timeline: Timeline) -> list[str]:
-    """Return the actions of the strategies with their times, then the totals. A lasting problem is shown only once."""
+    """Return the strategies' actions with their times, then the totals. A lasting problem is shown only once."""
     lines, refused = [], None
     for step in timeline.steps:
         for action in step.actions:
@@ -39,7 +39,7 @@ def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
 
 
 def timeline_form(timeline: Timeline) -> dict[str, Any]:
-    """Return the timeline as JSON: the steps with events, and the totals."""
+    """Return the timeline as JSON: the steps that have events, and the totals."""
     usage, steps = timeline.usage, []
     for step in timeline.steps:
         if step.actions or step.problem:
@@ -68,7 +68,7 @@ def timeline_form(timeline: Timeline) -> dict[str, Any]:
 
 
 def to_plot(timeline: Timeline) -> str:
-    """Replicas, hydrated replicas, activity and credits over time, as one SVG document without scripts."""
+    """Plot replicas, hydrated replicas, activity and credits over time, as an SVG document without scripts."""
     bands: list[tuple[str, Callable[[SimulatedStep], float]]] = [
         ("replicas", lambda step: len(step.replicas)),
         ("hydrated", lambda step: len(step.hydrated)),
@@ -92,7 +92,7 @@ def to_plot(timeline: Timeline) -> str:
 
 
 def _band(timeline: Timeline, top: int, name: str, value: Callable[[SimulatedStep], float]) -> list[str]:
-    """Draw one curve: a step function above its base line, with its largest value beside it."""
+    """Draw one curve: a step function above its base line, with its maximum next to it."""
     values = [value(step) for step in timeline.steps]
     most = max(*values, 1.0) if len(values) > 1 else max(values[0], 1.0)
     base = top + _BAND
@@ -124,13 +124,13 @@ def _figures(usage: SimulatedUsage) -> Sequence[tuple[str, str]]:
 
 
 def _clock(seconds: int) -> str:
-    """Return days, hours and minutes, and seconds if there are any."""
+    """Return days, hours and minutes, and seconds if not zero."""
     minutes, rest = divmod(seconds, 60)
     text = f"{minutes // 1440}d {minutes // 60 % 24:02}:{minutes % 60:02}"
     return f"{text}:{rest:02}" if rest else text
 
 
-# -- ticks: the statements in their order with the reasons for them, and how each ended --------------------------------
+# -- ticks: the statements in order, with their reasons and results ----------------------------------------------------
 
 _BETWEEN = "  "
 
@@ -138,7 +138,7 @@ _BETWEEN = "  "
 def tick_lines(outcome: TickOutcome, *, table: bool = False, verbose: bool = False) -> list[str]:
     """Return the statements as SQL with reasons as comments or, with `table`, as a table; then the totals.
 
-    `verbose` also lists the compute clusters that need nothing.
+    `verbose` also lists the compute clusters that need no changes.
     """
     ended = {result.node_id: result.outcome.value for result in outcome.results}
     rows = [
@@ -201,12 +201,12 @@ def tick_form(outcome: TickOutcome) -> dict[str, Any]:
 
 
 def tick_line(outcome: TickOutcome, at: str) -> str:
-    """Return the last line of the log of a tick, in the form of the events of its run."""
+    """Return the last log line of a tick, in the format of its run's events."""
     return to_line({"v": 1, "at": at, "type": "tick_finished", "data": tick_form(outcome)})
 
 
 def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
-    """Return a line for each target with its counts and the action on it."""
+    """Return a line per target with the count, the noun and the action."""
     return [f"{target}: {count(number, noun)} {done}" for target, number in sorted(outcome.done.items())]
 
 
@@ -216,11 +216,11 @@ def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
     return {"ok": outcome.ok, "targets": dict(sorted(outcome.done.items())), "problems": found}
 
 
-# -- days that targets recorded, played with the applied and with the declared strategies ------------------------------
+# -- recorded days of targets, replayed with the applied and with the declared strategies ------------------------------
 
 
 def replay_lines(outcome: ReplayOutcome) -> list[str]:
-    """Describe history, assumptions, declared strategies' actions and the comparison for each compute cluster."""
+    """Describe each compute cluster's history, assumptions, declared strategies' actions, and comparison."""
     lines: list[str] = []
     for each in outcome.replayed:
         lines += [""] if lines else []
@@ -238,7 +238,7 @@ def replay_lines(outcome: ReplayOutcome) -> list[str]:
 
 
 def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
-    """Return, for each compute cluster, the declared strategies' timeline and the applied ones' totals, as JSON."""
+    """Return, for each compute cluster, the timeline of the declared strategies and the totals of the applied ones, as JSON."""
     return {
         "ok": outcome.ok,
         "since": timestamp(outcome.since),

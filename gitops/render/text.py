@@ -1,6 +1,6 @@
-"""The output for a terminal: one line with the result, a body, then the problems.
+"""Terminal output: a line with the result, a body, then the problems.
 
-Every line starts with a word of the program and contains no character that controls a terminal or the log of a CI runner.
+Every line starts with a word from the program, and contains no characters that control a terminal or a CI log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SYNC = {
 }
 
 _OF_OTHERS = (Reason.DEPENDENCY_NOT_APPLIED, Reason.NOT_TRIED, Reason.CHANGESET_FAILED, Reason.RUN_STOPPED)
-"""The reasons that say nothing about the change itself: what many wait for is one line."""
+"""Reasons that don't concern the change itself. Changes that wait for such a reason share one line."""
 
 _FOLLOWS = {
     Follows.WATCH: "",
@@ -62,10 +62,10 @@ _FOLLOWS = {
 
 
 def to_text(outcome: VerbOutcome, *, folder: str = "", quiet: bool = False, verbose: bool = False) -> str:
-    """Return the output of a command, each line ended by a line feed; `quiet` prints only problems.
+    """Return the output of a command. Each line ends with a line feed; `quiet` prints only problems.
 
-    `folder` is the cluster folder as the reader reaches it. `verbose` prints all remedies, and all that waits. Raises
-    KeyError for an unknown outcome.
+    `folder` is the path of the cluster folder for the reader. `verbose` prints all remedies and all waiting changes.
+    Raises KeyError for an unknown outcome.
     """
     body = [] if quiet else _body(outcome, verbose=verbose)
     problems = diagnostic_lines(outcome.diagnostics, folder=folder, verbose=verbose)
@@ -77,8 +77,8 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, folder: str = "", ver
 
     Files are relative to `folder`.
 
-    The remedy of an error, a nearest name, or with `verbose` any remedy, is on a separate line below the first problem
-    that has it. Without `verbose`, one warning represents many with the same words.
+    Remedies are on a separate line below the first problem that has them: those of errors, those with a similar name,
+    or all with `verbose`. Without `verbose`, one warning stands for all with the same text.
     """
     lines: list[str] = []
     fixes = set[str]()
@@ -235,7 +235,7 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
 
 
 def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
-    """Return the change that an approver signs and its gate; if `whole`, also the plan, the commit and the folder."""
+    """Return the change that an approver signs and its gate. With `whole`, also return plan, commit and folder."""
     plan, target = subject.plan, subject.target
     change = plan.change(subject.address)
     action = "change" if change is None else change.action.value
@@ -255,11 +255,11 @@ def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
 
 
 def change_lines(plan: Plan) -> list[str]:
-    """Return each change of a plan with the steps of its migration, or with its differences in keys and rules."""
+    """Return each change of a plan, with its migration steps or with its differences in keys and rules."""
     lines: list[str] = []
     views = {}
     if any(change.migration is not None for change in plan.changes):
-        # It imports the schema language, which is large, and most plans change no schema.
+        # This imports the schema language, which is large, and most plans don't change a schema.
         from gitops.render.migrations import migration_views, plain_words, result_line
 
         views = migration_views(plan)
@@ -283,14 +283,14 @@ def change_lines(plan: Plan) -> list[str]:
 
 
 def few(names: Sequence[str], *, verbose: bool = False) -> str:
-    """Return the first of many names with the number of all; `verbose` has them all."""
+    """Return the first names and the total number, or all names if `verbose`."""
     if verbose or len(names) <= _NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more ({len(names):,} in all)"
 
 
 def rule_line(change: RuleChange) -> str:
-    """Return a difference of keys and rules: `+` added, `-` removed, `~` changed."""
+    """Return a difference in keys and rules: `+` added, `-` removed, `~` changed."""
     if change.before is None:
         text = f"+ {change.rule}: {change.after}"
     elif change.after is None:
@@ -330,7 +330,7 @@ def _automatic(outcome: ApplyOutcome) -> list[str]:
 
 
 def _dry_run(outcome: ApplyOutcome) -> list[str]:
-    """A numbered line for each node that would be started, one for each that would not, and how the ledger would be."""
+    """Return a numbered line per node that would start, a line per node that would not, and the resulting ledger state."""
     nodes, results = outcome.dry_run or (), {result.node_id: result for result in outcome.results}
     width, lines = len(str(len(nodes))), []
     for number, node in enumerate(nodes, start=1):
@@ -353,16 +353,16 @@ def _dry_run(outcome: ApplyOutcome) -> list[str]:
 
 
 def _first(outcome: ApplyOutcome) -> str:
-    """Return the change that failed first, if several failed; the problems below are in plan order."""
+    """Return the change that failed first, if several failed, because the problems below are in plan order."""
     failed = [r for r in outcome.results if r.outcome.failed]
     first = first_failure(failed)
     return f", first at {first.node_id}" if first is not None and len(failed) > 1 else ""
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:
-    """Return how many changes an apply carried out and, if any, how many wait, counted as in a plan.
+    """Return how many changes were applied and, if any, how many are waiting, counted as in a plan.
 
-    And the finished work.
+    Includes the finished work.
     """
     edits = [each for each in outcome.changes if outcome.counted and each.address not in outcome.republished]
     found = Counter(each.disposition for each in edits)
@@ -393,7 +393,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 
 def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
-    """Return the waiting changes by reason: a line for each change, or one for many."""
+    """Return the waiting changes by reason, with a line per change, or one line for many."""
     may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
     alike: dict[str, list[str]] = {}
     for name, record in outcome.waiting.items():
@@ -407,7 +407,7 @@ def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 
 def status_line(place: str, outcome: StatusOutcome) -> str:
-    """Return one line about one cluster: whether it is in sync, the waiting changes, and the person who applied last."""
+    """Return one line about a cluster: whether it is in sync, its waiting changes, and who applied last."""
     error = next((each for each in outcome.diagnostics if each.severity is Severity.ERROR), None)
     if error is not None:
         return visible(f"{place}: failed: {error.code}: {error.message}")
@@ -420,7 +420,7 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     parts += [f"drift: {few(outcome.drifted)}"] if outcome.drifted else []
     parts += [count(debts, "debt")] if debts else []
     if outcome.serving:
-        # Which of them do not serve what is applied.
+        # The servers that do not serve the applied revision.
         behind = [each for each in outcome.serving if each.state is not ServingState.SERVES]
         names = ", ".join(f"{each.report.replica} {each.state.value}" for each in behind)
         parts.append(f"served by {len(outcome.serving)}" + (f" ({names})" if behind else ""))
@@ -449,7 +449,7 @@ def _revision(revision: RevisionIdentity) -> str:
 
 
 def _last(entry: LedgerEntry) -> str:
-    """Describe an entry: its kind, time, author and commit."""
+    """Describe an entry by its kind, time, author and commit."""
     by = f" by {entry.actor}" if entry.actor else ""
     return f"{entry.number}, {entry.kind.value} at {entry.at}{by}{f', commit {entry.source.commit[:12]}' if entry.source else ''}"
 
@@ -480,7 +480,7 @@ def _extent(seen: StateObservations) -> str:
 
 def _lock(seen: StateObservations) -> str:
     if seen.held.problem == Code.STATE_LOCK_READ_ERROR:
-        # It counts as held, and it is not known whether it is.
+        # It counts as held, although this is not certain.
         return "  lock: unknown, because it cannot be read"
     return f"  lock: held{_holder(seen)}" if seen.held.held else "  lock: not held"
 
