@@ -1,4 +1,4 @@
-"""Run every check of a setup, from the machine to the forge."""
+"""Runs all checks of a setup, from the machine to the forge."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ from gitops.repository.wiring.system import RandomIds, SystemClock, own_command
 if TYPE_CHECKING:
     from gitops.database.storage.contest import RacingStore
 
-# Checks of what a forge enforces: the account of the bot, its permissions, and the rules of protected branches.
+# Checks of the rules that a forge enforces: the bot's account, its permissions, and the rules of protected branches.
 #
-# The protection of a cluster does not rely on these rules. They prevent accidents, and stop people with write access from
-# deleting the ledger. What the token cannot read is reported as unknown.
+# A cluster's protection does not rely on these rules. They prevent accidents, and stop people with write access from
+# deleting the ledger. Rules that the token cannot read are reported as unknown.
 
 _ANY_CHECK = "*"
 _MENUS = {
@@ -69,7 +69,7 @@ _MENUS = {
     "gitlab": "Settings > Repository > Protected branches",
     "gitea": "Settings > Branches",
 }
-# Branches that are created and never changed, by the checks of their rules.
+# Branches that are created but never changed, by the check of their rules.
 _CREATED = {
     "forge.approvals": "gitops/approvals",
     "forge.revocations": "gitops/revocations",
@@ -87,9 +87,9 @@ def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
 def forge_findings(
     forge: ForgeReader, kind: str, clusters: Sequence[ClusterRule], *, queue: bool = False, repo: str = "."
 ) -> Iterator[DoctorFinding]:
-    """Make all of these checks for a kind of forge. `queue` means that a workflow of the repository answers a merge queue.
+    """Run these checks for a kind of forge. `queue` means that a workflow of the repository handles a merge queue.
 
-    `repo` is the folder of the bare repository of a server without a forge.
+    `repo` is the folder of a server's bare repository, if there is no forge.
     """
     if kind != "local":
         try:
@@ -129,7 +129,7 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
     if found >= Permission.WRITE:
         yield good("forge.permission", f"the bot may {found.name.lower()}")
     elif me.bot:
-        # No forge lists the permissions of an app or a job token among those of people.
+        # No forge lists the permissions of an app or a job token with those of people.
         yield unknown("forge.permission", f"{me.login} is an app; its permissions depend on the token", fix)
     else:
         yield error("forge.permission", f"{me.login} may {found.name.lower()}: it cannot push the ledger", fix)
@@ -138,7 +138,7 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
 def _merging(
     branch: str, wanted: Sequence[str], menu: str, rules: BranchRules, *, queue: bool
 ) -> Iterator[DoctorFinding]:
-    """Check that a branch that clusters follow changes only by change requests with successful plans (`wanted`)."""
+    """Check that a branch that clusters follow can be changed only by change requests with successful plans (`wanted`)."""
     fix = f"{menu}: require a change request for {branch}"
     if rules.request_needed is None:
         yield unknown("forge.target.request", _why_unknown(rules), fix, branch)
@@ -163,7 +163,7 @@ def _merging(
 
 
 def _reserved_branch(kind: str, menu: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
-    """Yield the rules of a branch that only the bot writes, or that must never change."""
+    """Check the rules of a branch that only the bot may write, or that must never change."""
     pattern, is_ledger = branch.rpartition("/")[0] + "/**", check == "forge.ledger"
     yield from _permanence(check, branch, pattern, menu, rules, error if is_ledger else warning)
     check, fix = f"{check}.pushers", f"{menu}: let only the bot push {pattern}"
@@ -193,7 +193,7 @@ def _permanence(
     rules: BranchRules,
     report: Callable[[str, str, str, str], DoctorFinding],
 ) -> Iterator[DoctorFinding]:
-    """Check that a branch cannot be rewritten or deleted. `report` creates the finding if it can."""
+    """Check that a branch cannot be rewritten or deleted. Otherwise `report` creates the finding."""
     for part, allowed, damage, fix in (
         ("force-push", rules.force_push, "rewritten", "block force pushes"),
         ("deletion", rules.deletion, "deleted", "restrict deletions"),
@@ -211,23 +211,23 @@ def _why_unknown(rules: BranchRules) -> str:
     return "; ".join(rules.notes) or "the forge does not report it, or the token cannot read it"
 
 
-# Checks of this machine: programs, the local repository, the signing key, the hooks.
+# Checks of this machine: programs, the local repository, the signing key and the hooks.
 
 _LEAST_GIT = (2, 34)
-"""The first release that signs commits with SSH keys."""
+"""The first git release that signs commits with SSH keys."""
 _INSTALL_GIT = f"install git {'.'.join(map(str, _LEAST_GIT))} or later"
 _OF_OTHERS = 0o077
 _VERSION = re.compile(r"(\d+)\.(\d+)")
-# No verification accepts a signature of this namespace.
+# No verification accepts signatures with this namespace.
 _NAMESPACE = "gitops-doctor"
 _LITERAL = "key::"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """The key of `user.signingKey`. `mode` is the permissions of a private key file, None if it is not a file.
+    """The key in `user.signingKey`. `mode` is the file mode of a private key; None if it is not a file.
 
-    `blob` is the public key, None if it is not known; `problem` says why the key cannot sign.
+    `blob` is the public key; None if it is not known. `problem` is the reason why the key cannot sign.
     """
 
     mode: int | None = None
@@ -239,11 +239,11 @@ class KeyFacts:
 class MachineFacts:
     """Facts about this machine and its repository.
 
-    `git` is the output of `git version`, empty if git fails; `engine` reads the repository; `keygen` is whether
-    ssh-keygen is installed. `replaced` counts the refs below `refs/replace/`. `remotes_with_password` are names of
-    remotes with a password in their address, each with the command that removes it. `hooks` are the installed hooks of
-    this program, `stale` those of a different release or installation, `wanted` those that should be installed.
-    `git_dir` is the folder of the repository.
+    `git` is the output of `git version`, empty if git fails. `engine` reads the repository; `keygen` is whether
+    ssh-keygen is installed. `replaced` is the number of refs below `refs/replace/`. `remotes_with_password` are the
+    names of remotes with a password in their address, each with the command that removes it. `hooks` are this program's
+    installed hooks, `stale` the ones from a different release or installation, and `wanted` the ones that should be
+    installed. `git_dir` is the folder of the repository.
     """
 
     git: str
@@ -266,7 +266,7 @@ class MachineFacts:
 
 
 def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
-    """Read this machine. With `probe` the key signs a text that no verification accepts."""
+    """Read this machine. With `probe`, the key signs a text that no verification accepts."""
     repository = local.git
     git = GitProgram(repository.git_dir, as_user=True)
     bare = repository.work_tree is None
@@ -339,7 +339,7 @@ def _read_key(named: str | None, *, probe: bool) -> KeyFacts | None:
 
 
 def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
-    """Run all checks of the machine."""
+    """Run all checks of this machine."""
     yield _git(facts)
     reason = "" if facts.engine == "libgit2" else "; libgit2, which is faster, cannot read it"
     ids = facts.object_format.upper().replace("SHA", "SHA-")
@@ -386,7 +386,10 @@ def _git(facts: MachineFacts) -> DoctorFinding:
 
 
 def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
-    """Check that the key can sign and only its owner can read it. `report` creates the finding if there is no key."""
+    """Check that the key can sign and that only its owner can read it.
+
+    If there is no key, `report` creates the finding.
+    """
     if key is None:
         detail = "no signing key: approvals and entries cannot be signed on this machine"
         yield report("key.signs", detail, "git config user.signingKey ~/.ssh/id_ed25519")
@@ -405,7 +408,7 @@ def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding])
 
 
 def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
-    """Check that the hooks are installed and belong to this program.
+    """Check that this program's own hooks are installed.
 
     `report` creates the finding if they are not installed.
     """
@@ -438,10 +441,10 @@ _NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
 def examine(
     local: LocalRepository, environ: Mapping[str, str], *, forge: str | None, cluster: str | None, probe: bool
 ) -> Iterator[DoctorFinding]:
-    """Make all checks, in their fixed order. A check that depends on something broken is left out.
+    """Run all checks in a fixed order. A check whose precondition failed is skipped.
 
-    `forge` is the kind of forge if it is not that of `gitops.yaml` or of the CI job. `cluster` limits the checks to one cluster.
-    Without `probe` nothing is written.
+    `forge` is the kind of forge, if it differs from that of `gitops.yaml` or of the CI job. `cluster` limits the checks
+    to one cluster. Without `probe`, nothing is written.
     """
     machine = read_machine(local, probe=probe)
     yield from machine_findings(machine)
@@ -540,9 +543,9 @@ def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
 def _cluster(
     local: LocalRepository, rule: ClusterRule, *, probe: bool
 ) -> Generator[DoctorFinding, None, Sequence[ComputeRules]]:
-    """Yield the folder of a cluster at the head of its branch, and the storage of its graphs.
+    """Check a cluster's folder at the head of its branch, and the storage of its graphs.
 
-    Returns its strategies.
+    Returns the cluster's strategies.
     """
     head, gaps = attempt("cluster.branch", lambda: local.head_of(rule.ref), rule.name)
     yield from gaps
@@ -585,10 +588,10 @@ def _storage(local: LocalRepository, rule: ClusterRule, storage: str | None, *, 
 
 
 def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: int = _RACES) -> DoctorFinding:
-    """Race writers for objects, with this many rounds for each condition, and try reading, listing and deleting.
+    """Let writers race for objects, with this many rounds per condition, and test reading, listing and deleting.
 
-    A service that lets several writers win would let two runs overwrite each other's ledger. A refusal by the service
-    is an error of the setup; if it does not respond, nothing is known.
+    If a service lets several writers win, two runs could overwrite each other's ledger. A refusal by the service is an
+    error in the setup. If the service does not respond, the result is unknown.
     """
     check = "storage.writable"
     try:
@@ -612,9 +615,9 @@ def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: i
 
 
 def _can_create_files(root: str, *, probe: bool) -> bool:
-    """Check that files can be created in a local storage root, or in the nearest existing folder above it.
+    """Check that files can be created in a local storage root, or in the nearest existing parent folder.
 
-    With `probe` a temporary file without a name is created; otherwise only the permissions are read.
+    With `probe`, a temporary file without a name is created; otherwise only the permissions are checked.
     """
     at = Path(root)
     while not at.exists() and at != at.parent:
@@ -629,7 +632,7 @@ def _can_create_files(root: str, *, probe: bool) -> bool:
 
 
 def _remote_hooks(url: str | None) -> DoctorFinding:
-    """Check the hooks of the bare repository to which a clone pushes: they do what a forge enforces elsewhere."""
+    """Check the hooks of the bare repository to which a clone pushes. They replace the rules that a forge enforces."""
     check, fix = "forge.hooks", "on the server: gitops hook status --repo PATH"
     if url is None or not Path(url).is_dir():
         return unknown(check, "the hooks of the remote cannot be read from a clone; they protect the ledger there", fix)
@@ -653,9 +656,9 @@ def _forge(
     *,
     queue: bool,
 ) -> Iterator[DoctorFinding]:
-    """Yield the checks of the forge, or why they cannot be made.
+    """Run the checks of the forge, or yield why they cannot run.
 
-    `url` is the address of the remote that may name the forge.
+    `url` is the remote's address, which can identify the forge.
     """
     if kind == LOCAL and isinstance(local.remote, SelfRemote):
         yield from forge_findings(local.forge(), kind, clusters, queue=queue, repo=str(local.git.git_dir))

@@ -1,7 +1,7 @@
 """Results of `gitops doctor` as values, text and JSON: findings about a setup, and results of attacks on a copy.
 
-A check that was impossible is UNKNOWN, never GOOD, because a silently skipped check would hide a problem. Details
-contain names and texts from outside, so they are escaped.
+A check that could not run is UNKNOWN, never GOOD, because a silently skipped check would hide problems. Details contain
+untrusted names and texts, so they are escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Health(StrEnum):
-    """The result of one check. An ERROR fails the command; with `--strict` a WARNING does too."""
+    """The result of a check. An ERROR makes the command fail, and so does a WARNING with `--strict`."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -32,10 +32,10 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One check: its stable name, such as `ledger.force-push`, its result, the observation, and the fix.
+    """A check with its stable name, such as `ledger.force-push`, its result, the observation and the fix.
 
-    `fix` is a command, a menu path or a line of a file; it is empty if nothing has to be done. `place` is the cluster,
-    file or branch if there are several.
+    `fix` is a command, a menu path or a line of a file; empty if there is nothing to do. `place` is the cluster, file
+    or branch if there are several.
     """
 
     check: str
@@ -46,27 +46,27 @@ class DoctorFinding:
 
 
 def good(check: str, detail: str, place: str = "") -> DoctorFinding:
-    """Create the finding of a passed check."""
+    """Create the finding for a passed check."""
     return DoctorFinding(check, Health.GOOD, detail, "", place)
 
 
 def warning(check: str, detail: str, fix: str, place: str = "") -> DoctorFinding:
-    """Create the finding of a working setup that is weaker than possible."""
+    """Create the finding for a setup that works but is weaker than it could be."""
     return DoctorFinding(check, Health.WARNING, detail, fix, place)
 
 
 def error(check: str, detail: str, fix: str, place: str = "") -> DoctorFinding:
-    """Create the finding of a setup in which the bot cannot work, or which has a security problem."""
+    """Create the finding for a setup that has a security problem, or in which the bot cannot work."""
     return DoctorFinding(check, Health.ERROR, detail, fix, place)
 
 
 def unknown(check: str, detail: str, fix: str = "", place: str = "") -> DoctorFinding:
-    """Create the finding of a check that was not possible, for the reason in `detail`."""
+    """Create the finding for a check that was not possible; `detail` is the reason."""
     return DoctorFinding(check, Health.UNKNOWN, detail, fix, place)
 
 
 def attempt(check: str, call: Callable[[], T], place: str = "") -> tuple[T | None, tuple[DoctorFinding, ...]]:
-    """Return the result of `call`, or, if it raises GitopsError, an unknown finding with the reason."""
+    """Return the result of `call`; if it raises GitopsError, return None and an unknown finding with the reason."""
     try:
         return call(), ()
     except GitopsError as problem:
@@ -74,7 +74,7 @@ def attempt(check: str, call: Callable[[], T], place: str = "") -> tuple[T | Non
 
 
 def sort_findings(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
-    """Sort the findings, worst first; equally bad ones keep their order."""
+    """Sort the findings, worst first; findings of the same severity keep their order."""
     worst_first = list(_WORDS)
     return tuple(sorted(findings, key=lambda finding: worst_first.index(finding.health)))
 
@@ -82,8 +82,8 @@ def sort_findings(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...
 class Defence(StrEnum):
     """The result of an attack.
 
-    HELD: the attack was stopped. FELL: it succeeded. SKIPPED: it makes no sense under these rules. UNPROVEN: it could not be
-    carried out.
+    HELD: the attack was stopped. FELL: it succeeded. SKIPPED: it makes no sense under these rules. UNPROVEN: it could
+    not be performed.
     """
 
     HELD = "held"
@@ -94,7 +94,7 @@ class Defence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """Result of one attack: its name, the attempt, the documented rule that must stop it, and the observed result."""
+    """Result of an attack: its name, the attempt, the documented rule that must stop it, and the observation."""
 
     name: str
     title: str
@@ -105,7 +105,7 @@ class AttackResult:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """All attacks on the copy of one cluster. `notes` list what the copy does not contain."""
+    """All attacks on the copy of a cluster. `notes` list the parts of the setup that the copy lacks."""
 
     cluster: str
     results: tuple[AttackResult, ...]
@@ -113,7 +113,7 @@ class AttackReport:
 
     @property
     def ok(self) -> bool:
-        """Return whether every attack was stopped or skipped; an attack that could not be carried out proves nothing."""
+        """Return whether every attack was stopped or skipped. An attack that could not be performed proves nothing."""
         return all(result.defence in (Defence.HELD, Defence.SKIPPED) for result in self.results)
 
 
@@ -124,7 +124,7 @@ _WIDTH = 8
 
 
 def findings_text(findings: Sequence[DoctorFinding]) -> str:
-    """Return one line for each finding in the given order, with the fix below it, and a line of totals."""
+    """Return a line per finding in the given order, with the fix below it, and a line with totals."""
     lines: list[str] = []
     for each in findings:
         place = f" [{each.place}]" if each.place else ""
@@ -139,7 +139,7 @@ def findings_text(findings: Sequence[DoctorFinding]) -> str:
 
 
 def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
-    """`{ok, findings: [{check, health, place?, detail, fix?}], problems}`; a problem has the check as its code."""
+    """Return `{ok, findings: [{check, health, place?, detail, fix?}], problems}`. A problem's code is its check."""
     rows = [
         present(check=f.check, health=f.health.value, place=f.place or None, detail=f.detail, fix=f.fix or None)
         for f in findings
@@ -153,7 +153,7 @@ def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
 
 
 def attack_text(report: AttackReport) -> str:
-    """Return a table of the attacks with the defence against each; for a successful attack, the rule that must stop it."""
+    """Return a table of the attacks with their defences; for a successful attack, the rule that should have stopped it."""
     width = max((len(each.name) for each in report.results), default=0)
     lines = []
     for each in report.results:
@@ -168,7 +168,10 @@ def attack_text(report: AttackReport) -> str:
 
 
 def attack_form(report: AttackReport) -> Form:
-    """`{ok, cluster, attacks: [{name, title, rule, defence, detail}], notes, problems}`; problems are attacks that succeeded."""
+    """Return `{ok, cluster, attacks: [{name, title, rule, defence, detail}], notes, problems}`.
+
+    The problems are the attacks that succeeded.
+    """
     rows = [{**asdict(each), "defence": each.defence.value} for each in report.results]
     problems = [
         {"code": each.name, "severity": "error", "path": report.cluster, "message": each.detail, "fix": each.rule}

@@ -1,7 +1,7 @@
-"""Checks of the bot's workflows: triggers, permissions, secrets, checkout depth, executed code, and ticks.
+"""Checks of the bot's workflows: triggers, permissions, secrets, checkout depth, executed code and ticks.
 
 Files are read from the target branch by the strict YAML reader. A file that it rejects is reported as unchecked, never
-as good. Not checked: whether a workflow is active, reusable workflows of other repositories, and matrices.
+as good. The checks don't cover whether a workflow is active, reusable workflows of other repositories, and matrices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ACTION = re.compile(r"(^|/)gitops(@|$)")
 CHECKOUT = re.compile(r"actions/checkout")
 _SECRET = re.compile(r"\bsecrets\s*[.\[]")
 _OWN_TOKEN = re.compile(r"\bsecrets\s*\.\s*GITHUB_TOKEN\b")
-# The forms in which a checkout names the head of a change request.
+# The ways in which a checkout refers to the head of a change request.
 _HEAD = re.compile(r"\bhead(_ref|_sha|_branch|\.(ref|sha))\b|refs/pull/|workflow_run\.head")
 _RESERVED = "gitops/**"
 _HOSTED = ("github", "gitea")
@@ -55,7 +55,7 @@ _MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BotJob:
-    """A job that runs a command of the bot, in a workflow."""
+    """A job in a workflow that runs a bot command."""
 
     place: str
     verb: str
@@ -65,7 +65,7 @@ class BotJob:
 
 
 def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes]:
-    """Read the workflow files of a root tree for a kind of forge, path to content; links are not followed."""
+    """Read a root tree's workflow files for a kind of forge, by path. Links are not followed."""
     found: dict[str, bytes] = {}
     for folder in _FOLDERS.get(kind, ()):
         below = store.subtree(tree, folder)
@@ -81,15 +81,15 @@ def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes
 
 
 def answers_queue(files: Mapping[str, bytes]) -> bool:
-    """Return whether a job of these workflow files (path to content) verifies merge groups."""
+    """Return whether a job in these workflow files (path to content) verifies merge groups."""
     jobs = (job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form))
     return any(job.verb == "verify" and "merge_group" in job.triggers for job in jobs)
 
 
 def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] = ()) -> Iterator[DoctorFinding]:
-    """Make all of these checks of workflow files, path to content, for a kind of forge. `folders` are those of the clusters.
+    """Run these checks on workflow files (path to content) for a kind of forge. `folders` are the cluster folders.
 
-    GitLab's file has no triggers to check; its jobs are found by their scripts.
+    GitLab's file has no triggers to check, and its jobs are recognised by their scripts.
     """
     found: list[BotJob] = []
     unread: dict[str, list[str]] = {}
@@ -123,7 +123,7 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
 
 
 def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
-    """Return each file as plain values, or the finding that it was not checked."""
+    """Yield each file as plain values, or the finding that it was not checked."""
     for path, content in sorted(files.items()):
         try:
             form = to_plain(parse_yaml(content))
@@ -136,7 +136,7 @@ def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
-    """Return the jobs that run the bot, by the action with its input `verb` or by a script."""
+    """Return the jobs that run the bot, either through the action with its input `verb` or through a script."""
     named = form.get("jobs") if isinstance(form.get("jobs"), dict) else form
     found = []
     for name, job in named.items() if isinstance(named, dict) else ():
@@ -148,7 +148,7 @@ def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
 
 
 def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str, Any]]:
-    """Return the inputs of the steps of a job that use an action; a step whose inputs are not a mapping is left out."""
+    """Return the inputs of a job's steps that use an action. Steps whose inputs are not a mapping are omitted."""
     steps = job.get("steps")
     using = [s for s in steps if isinstance(s, dict)] if isinstance(steps, list) else []
     given = [step.get("with") or {} for step in using if action.search(str(step.get("uses", "")))]
@@ -156,7 +156,7 @@ def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str,
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Yield every text inside a value; the strict reader limits the depth."""
+    """Yield every string inside a value. The strict reader limits the depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -169,7 +169,7 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the triggers of a workflow; `on` can be a word, a list or a mapping."""
+    """Return a workflow's triggers. `on` can be a word, a list or a mapping."""
     given = form.get("on")
     if isinstance(given, str):
         return {given: None}
@@ -179,7 +179,7 @@ def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own_branches(path: str, trigger: Any) -> DoctorFinding:
-    """Check that a workflow ignores pushes to the bot's own branches, because ledger entries are pushes too."""
+    """Check that a workflow ignores pushes to the bot's own branches, because pushing ledger entries would trigger it."""
     push = trigger if isinstance(trigger, dict) else {}
     ignored = push.get("branches-ignore")
     tags_only = "tags" in push or "tags-ignore" in push
@@ -190,7 +190,7 @@ def _own_branches(path: str, trigger: Any) -> DoctorFinding:
 
 
 def _filtered(path: str, trigger: Any, folders: Iterable[str]) -> Iterator[DoctorFinding]:
-    """Report the cluster folders whose merges a path filter leaves to the sweep."""
+    """Report the cluster folders that a path filter excludes, so that only the sweep finds their merges."""
     listed = trigger.get("paths") if isinstance(trigger, dict) else None
     if not isinstance(listed, list):
         return
@@ -223,7 +223,7 @@ def _started(job: BotJob) -> Iterator[DoctorFinding]:
 
 
 def _checkout(kind: str, job: BotJob) -> Iterator[DoctorFinding]:
-    """Check that no job with secrets checks out files of a change request, which a later step may run."""
+    """Check that no job with secrets checks out files of a change request, which a later step could run."""
     untrusted = sorted(job.triggers.keys() & {"pull_request_target", "workflow_run", "issue_comment"})
     if untrusted and any(_HEAD.search(str(inputs.get("ref", ""))) for inputs in inputs_of(job.form, CHECKOUT)):
         detail = f"a job that {' or '.join(untrusted)} starts checks out files of a change request"
@@ -236,7 +236,7 @@ def _checkout(kind: str, job: BotJob) -> Iterator[DoctorFinding]:
 
 
 def _permissions(job: BotJob) -> Iterator[DoctorFinding]:
-    """Check the permissions of a job, and that a job that reads change requests of forks has no secret."""
+    """Check a job's permissions, and that a job that reads change requests from forks has no secrets."""
     check, permissions = "jobs.permissions", job.form.get("permissions", job.workflow.get("permissions"))
     if permissions is None:
         detail = "no permissions are set: the token has the default permissions of the repository"
@@ -245,7 +245,7 @@ def _permissions(job: BotJob) -> Iterator[DoctorFinding]:
         yield error(check, "the token has all permissions", "list each permission (docs/forges.md)", job.place)
     else:
         yield good(check, "permissions are listed", job.place)
-    # In a workflow with several triggers, a condition may keep the job from running on `pull_request`.
+    # In a workflow with several triggers, a condition can keep the job from running on `pull_request`.
     condition = str(job.form.get("if", ""))
     excluded = "github.event_name" in condition and "'pull_request'" not in condition
     if "pull_request" not in job.triggers or job.verb != "plan" or excluded:
@@ -274,26 +274,27 @@ def _execution(job: BotJob) -> Iterator[DoctorFinding]:
             yield warning("jobs.concurrency", detail, "concurrency.cancel-in-progress: false", job.place)
 
 
-# Checks of what the bot's jobs execute: pinned actions, installation by hash, an isolated Python, the wheel of the repository.
+# Checks of the code that the bot's jobs execute: pinned actions, installation by hash, isolated Python, and the
+# repository's wheel.
 #
-# 1. Every action of such a job is pinned by the full id of a commit, or is a file of the repository.
-# 2. Every `pip install` of its scripts, of those that it extends, and of the local actions that it uses has `--require-hashes`.
-# 3. Every Python in them that is given an option or a file is isolated: `-I` comes first.
-# 4. A job that installs from the checkout, for change requests, checks out the target branch.
-# 5. Requirements and wheel exist on the target branch, each requirement has a hash, and the wheel has the one that is required.
+# 1. Every action in such a job is pinned by a full commit id, or is a file in the repository.
+# 2. Every `pip install` in its scripts, in scripts that it extends, and in its local actions uses `--require-hashes`.
+# 3. Every Python in them that runs with an option or a file is isolated: `-I` comes first.
+# 4. A job that installs from the checkout for change requests checks out the target branch.
+# 5. Requirements and wheel exist on the target branch, each requirement has a hash, and the wheel's hash matches.
 #
-# Not checked: images, actions of other repositories, and scripts that a job starts.
+# Images, actions of other repositories, and scripts that a job starts are not checked.
 
 
 Read = Callable[[str], bytes | None]
-"""A file of the target branch by its path, None if there is none."""
+"""Reads a file on the target branch by its path; None if it does not exist."""
 
 _PINNED = re.compile(r"(\./.*|docker://.+@sha256:[0-9a-f]{64}|[^@]+@[0-9a-f]{40}|[^@]+@[0-9a-f]{64})", re.DOTALL)
 _PIP = re.compile(r"\bpip[\d.]*[\"']?\s+(?:-\S+\s+)*install\b|\buv\s+(?:pip\s+install|tool|run)\b|\buvx\b|\bpipx\b")
 _HASHES = "--require-hashes"
 _PYTHON = re.compile(r"\bpython[\d.]*[\"']?\s+(?:-(?!I|V\b|-version\b)|<|[\w./$\"'{}-]+\.py\b)")
 _SCRIPTS = ("before_script", "script", "after_script")
-# Events whose own commit is that of a change request, the verb that is for them, and the target branch as they name it.
+# Events whose commit belongs to a change request, the verb that handles each, and their name for the target branch.
 _REQUESTS = {
     "pull_request": ("plan", "github.event.pull_request.base.ref"),
     "merge_group": ("verify", "github.event.merge_group.base_ref"),
@@ -306,7 +307,7 @@ _UPGRADE = "gitops init --upgrade, and propose what it writes"
 
 
 class InstalledWheel(NamedTuple):
-    """The wheel that jobs install: its file name, version and SHA-256, and whether a release has it, not the repository."""
+    """The wheel that jobs install: its file name, version and SHA-256, and whether it comes from a release or the repository."""
 
     name: str
     version: str
@@ -317,9 +318,9 @@ class InstalledWheel(NamedTuple):
 def install_findings(
     kind: str, files: Mapping[str, bytes], read: Read, own: Callable[[], Wheel]
 ) -> Iterator[DoctorFinding]:
-    """Make these checks of workflow files, path to content, for a kind of forge.
+    """Run these checks of the installation on workflow files (path to content) for a kind of forge.
 
-    `read` reads the target branch; `own` makes the wheel of the program that runs, or raises GitopsError.
+    `read` reads the target branch; `own` packs the wheel of the running program, or raises GitopsError.
     """
     forms = {path: form for path, form in read_forms(files) if isinstance(form, dict)}
     jobs = [job for path, form in forms.items() for job in bot_jobs(path, form)] if kind != "local" else []
@@ -340,7 +341,7 @@ def install_findings(
 def _uses(
     form: Mapping[str, Any], read: Read, seen: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return the actions of a job or of steps, by name, with the content of local ones and, recursively, their actions."""
+    """Yield the actions of a job or of steps by name, with the content of local ones and, recursively, their actions."""
     steps = form.get("steps")
     for part in (form, *(steps if isinstance(steps, list) else ())):
         name = str(part.get("uses", "")) if isinstance(part, dict) else ""
@@ -356,7 +357,7 @@ def _uses(
 
 
 def _runs(content: bytes | None) -> Mapping[str, Any]:
-    """Return the steps of a composite action; none for an unreadable action or one of a different type."""
+    """Return the steps of a composite action; empty for an unreadable action or a different type."""
     try:
         form = to_plain(parse_yaml(content or b""))
     except YamlError:
@@ -370,7 +371,7 @@ def _scripts(
     forms: Mapping[str, Mapping[str, Any]],
     uses: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[str]:
-    """Yield the lines of all scripts of a job, continued ones joined."""
+    """Yield the lines of all scripts of a job, with continuation lines joined."""
     texts: list[Any] = []
     for part in (form, *(inner for _, inner in uses)):
         steps = part.get("steps")
@@ -383,7 +384,7 @@ def _scripts(
 
 
 def _inherited(form: Mapping[str, Any], key: str, forms: Mapping[str, Mapping[str, Any]], depth: int = 10) -> Any:
-    """Return a script of a GitLab job: its own, otherwise that of its last `extends` with one, otherwise the default."""
+    """Return a script of a GitLab job: its own, otherwise from the last `extends` that has one, otherwise the default."""
     if key in form or not depth:
         return form.get(key)
     names = form.get("extends")
@@ -425,9 +426,10 @@ def _installed(job: BotJob, scripts: Iterable[str]) -> Iterator[DoctorFinding]:
 
 
 def _of_request(job: BotJob) -> Iterator[DoctorFinding]:
-    """Check rule 4: without a `ref`, these events check out the content of the change request.
+    """Check rule 4.
 
-    The base of a group can be a group.
+    Without a `ref`, these events check out the content of the change request. The base of a group can itself be a
+    group.
     """
     condition = str(job.form.get("if", ""))
     for event, (verb, target) in _REQUESTS.items():
@@ -464,7 +466,7 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
 
 
 def required_wheel(content: bytes) -> InstalledWheel | str:
-    """Return the program's wheel in requirements that all have hashes, or the problem with them."""
+    """Return the program's wheel from requirements that all have hashes, or the problem with them."""
     text = content.decode("utf-8", "replace").replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
@@ -490,7 +492,7 @@ def _compared(version: str, digest: str, own: Callable[[], Wheel]) -> DoctorFind
     return good(check, f"jobs run version {version}, the same as here", REQUIREMENTS)
 
 
-# Checks of what makes ticks come: a job that carries them out, how often, and whether it can reach the targets.
+# Checks that ticks run: which job runs them, how often, and whether it can reach the targets.
 
 
 _CHECK = "jobs.ticks"
@@ -501,10 +503,9 @@ _MINUTES = re.compile(r"(\*|\d{1,2})(?:-(\d{1,2}))?(?:/(\d{1,2}))?", re.ASCII)
 def tick_findings(
     kind: str, files: Mapping[str, bytes], rules: Mapping[str, Sequence[ComputeRules]]
 ) -> Iterator[DoctorFinding]:
-    """Run all checks of ticks in workflow files, path to content, for a kind of forge.
+    """Run the tick checks on workflow files (path to content) for a kind of forge.
 
-    `rules` are the strategies that each cluster of the repository declares, by its name; without any, nothing is
-    checked.
+    `rules` are the strategies that the repository's clusters declare, by cluster name. Without any, nothing is checked.
     """
     if not any(rules.values()):
         return
@@ -534,7 +535,7 @@ def tick_findings(
 
 
 def interval_of(cron: str) -> int | None:
-    """Return the longest time in seconds between two runs of a schedule; None if it is not the same in every hour."""
+    """Return the longest time in seconds between two runs of a schedule; None if it differs between hours."""
     first_field, *others = cron.split() or [""]
     if others != ["*"] * 4:
         return None
@@ -577,7 +578,7 @@ def _schedule(job: BotJob, rules: Mapping[str, Sequence[ComputeRules]]) -> Itera
 
 
 def _variables(job: BotJob, rules: Mapping[str, Sequence[ComputeRules]]) -> Iterator[DoctorFinding]:
-    """A variable that the job does not name cannot reach it: runners pass on nothing else."""
+    """Check that a job sets all variables that targets need, because runners don't pass on any others."""
     named = set(re.findall(r"\w+", " ".join(texts_of([job.form, job.workflow.get("env")]))))
     wanted = {each.target.url_env for clusters in rules.values() for each in clusters}
     for variable in sorted(wanted - named):

@@ -1,8 +1,9 @@
-"""Checks that the wheel installed by jobs was built by the release workflow of its repository, from a release.
+"""Checks that the release workflow of its repository built the wheel that jobs install, from a release.
 
-A release has Sigstore bundles, each a signed statement about the wheel (in-toto Statement v1): how it was built (SLSA
-provenance v1), and its dependencies (CycloneDX). The certificate in a bundle identifies the signing workflow, and the
-transparency log records the time. This proves who built the wheel, not that its source is trustworthy.
+A release has Sigstore bundles. Each is a signed statement about the wheel (in-toto Statement v1), either about how it
+was built (SLSA provenance v1) or about its dependencies (CycloneDX). The certificate in a bundle identifies the signing
+workflow, and the transparency log records the time. This proves who built the wheel, not that its source is
+trustworthy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gitops.doctor.jobs import required_wheel
 from gitops.init.files import REQUIREMENTS
 
 PROVENANCE, BILL = "jobs.provenance", "jobs.sbom"
-"""The checks that this module makes."""
+"""The checks in this module."""
 
 _BUNDLE = "*.sigstore.json"
 _STATEMENT = ("application/vnd.in-toto+json", "https://in-toto.io/Statement/v1")
@@ -36,11 +37,11 @@ def release_findings(
 ) -> Iterator[DoctorFinding]:
     """Check the wheel and the dependencies that jobs install against the bundles in a folder.
 
-    `content` is the file of requirements on the target branch, if there is one. `builder` is the GitHub repository
+    `content` is the requirements file on the target branch, if there is one. `builder` is the GitHub repository
     `OWNER/NAME` whose workflow `release.yml` must have signed for the tag of the wheel's version. `root` is the trust
-    root file of a different Sigstore instance, such as that for private repositories; the default is the public one
-    shipped with the library, without network access. Raises UsageError for an invalid builder or folder, GitopsError
-    `provenance_unreadable` without the library.
+    root file of a different Sigstore instance, such as the one for private repositories. The default is the public root
+    shipped with the library, which needs no network access. Raises UsageError for an invalid builder or folder,
+    GitopsError `provenance_unreadable` without the library.
     """
     if not _REPOSITORY.fullmatch(builder):
         raise UsageError(Code.USAGE_ERROR, f"--builder takes OWNER/NAME, not {builder[:120]!r}")
@@ -83,7 +84,7 @@ def release_findings(
 def _signed_by(
     signer: str, bundles: list[Path], root: Path | None
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], list[str]]:
-    """The statements that a workflow signed, each with the type of its predicate, and why the other bundles do not count."""
+    """Return the statements that a workflow signed, each with its predicate type, and why the other bundles don't count."""
     try:
         from sigstore.errors import Error
         from sigstore.models import Bundle, TrustedRoot

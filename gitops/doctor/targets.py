@@ -1,8 +1,8 @@
 """Checks of the targets of a repository's strategies.
 
-A target gets the same queries as from a tick. With a probe, rows of a compute cluster that cannot exist are written to
-the tables of strategies and of their states, and deleted again. Not checked: whether replicas may be created and
-dropped, because that requires doing so.
+A target gets the same queries as from a tick. A probe writes rows for a compute cluster that cannot exist to the tables
+of strategies and their states, and deletes them again. Whether replicas can be created and dropped is not checked,
+because that would require doing it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.render.words import count
 
 Rules = Mapping[str, Sequence[ComputeRules]]
-"""The strategies that each cluster of the repository declares, by its name."""
+"""The strategies that the repository's clusters declare, by cluster name."""
 
 _PLACE = "docs/strategy-ticks.md"
 _LOCK = "cluster-gitops:doctor"
@@ -48,7 +48,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 class Examination:
     """Settings of a target check: variables, a function that opens a target, the time, and whether to write rows.
 
-    `owners` are the names of clusters in the rows of a target, if known.
+    `owners` are the cluster names that a target's rows contain, if known.
     """
 
     environ: Mapping[str, str]
@@ -58,13 +58,13 @@ class Examination:
     owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def database(self, target: ComputeTarget) -> tuple[object, ...]:
-        """Return a value that is equal for two targets in one database, as far as this machine knows their URLs."""
+        """Return a value that is the same for two targets in one database, as far as this machine knows their URLs."""
         url = urlsplit(self.environ.get(target.url_env) or f"//{target.url_env}")
         return url.hostname, url.netloc.rpartition(":")[2], url.path
 
 
 def target_findings(rules: Rules, how: Examination) -> Iterator[DoctorFinding]:
-    """Make all of these checks, for each target of each cluster."""
+    """Run these checks for each target of each cluster."""
     lockless: set[tuple[object, ...]] = set()
     for folder, clusters in rules.items():
         for name in sorted({each.target.name for each in clusters}):
@@ -105,7 +105,10 @@ def _target(
 
 
 def _tls(url: str, place: str) -> DoctorFinding:
-    """Check that the URL enables encryption and the check of the server's name. The driver's default is neither."""
+    """Check that the URL enables encryption and the verification of the server's name.
+
+    The driver does neither by default.
+    """
     check, parts = "targets.tls", urlsplit(url)
     mode = parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
     if mode == "verify-full":
@@ -161,7 +164,7 @@ def _sizes(rules: ComputeRules, known: Mapping[str, object], place: str) -> Iter
 
 
 def _tables(target: StrategyTarget, place: str, how: Examination) -> Iterator[DoctorFinding]:
-    """Check that the tables of strategies can be read and written. Raises GitopsError for unreadable ones."""
+    """Check that the strategy tables can be read and written. Raises GitopsError for unreadable tables."""
     check = "targets.tables"
     target.strategies()
     target.states()
@@ -180,7 +183,7 @@ def _tables(target: StrategyTarget, place: str, how: Examination) -> Iterator[Do
 
 
 def _write(target: StrategyTarget, at: datetime) -> None:
-    """Write a row to each table whose rows can be deleted, and delete them. Raises GitopsError."""
+    """Write a row to each table that supports deletes, and delete it again. Raises GitopsError."""
     kind = StrategyType.TARGET_SIZE
     target.replace_strategies([StrategyRow(_PROBE_ID, kind.value, {})], at=at)
     try:
@@ -192,7 +195,7 @@ def _write(target: StrategyTarget, at: datetime) -> None:
 def _claims(
     target: StrategyTarget, rules: Sequence[ComputeRules], place: str, owner: str | None
 ) -> Iterator[DoctorFinding]:
-    """Find compute clusters that belong to a different cluster folder, of any repository. Raises GitopsError."""
+    """Yield compute clusters that belong to a different cluster folder, in any repository. Raises GitopsError."""
     if owner is None:
         return
     claimed = claims(rules, {owner}, target.clusters(), target.strategies().values())
@@ -203,7 +206,7 @@ def _claims(
 
 
 def _shared(rules: Rules, how: Examination, lockless: Collection[tuple[object, ...]]) -> Iterator[DoctorFinding]:
-    """Return clusters of the repository with strategies on one database, whose lock (if any) separates their ticks."""
+    """Report clusters of the repository with strategies on one database, whose lock (if any) separates their ticks."""
     check = "targets.shared"
     found: dict[tuple[object, ...], dict[str, set[str]]] = {}
     for folder, clusters in rules.items():

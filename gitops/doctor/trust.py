@@ -1,4 +1,4 @@
-"""Checks of keys and rules: enough people can approve now and in a month, and each person has one role."""
+"""Checks of keys and rules: enough people can approve, now and in a month, and each person has only one role."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def trust_findings(
     serves: bool = False,
     source: bytes = b"",
 ) -> Iterator[DoctorFinding]:
-    """Make all of these checks of the rules of the target branch, whose `gitops.yaml` is `source`.
+    """Run these checks on the target branch's rules, whose `gitops.yaml` is `source`.
 
-    `own_key` is the public key of this machine, None if it is unknown. `serves` means that this machine is the server, so its
-    key must sign entries.
+    `own_key` is this machine's public key; None if it is unknown. `serves` means that this machine is the server, so
+    its key must sign entries.
     """
     path = config.approvals.allowed_signers
     if config.repository is None:
@@ -76,7 +76,7 @@ def trust_findings(
 
 
 def _quorums(config: BotConfig, trust: TrustRoot, now: datetime, path: str) -> Iterator[DoctorFinding]:
-    """Check that enough people can approve, by the largest number of each environment.
+    """Check that enough people can approve, given the largest number that each environment requires.
 
     Also checks that a review counts for at least one kind of change.
     """
@@ -105,7 +105,7 @@ def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str
 
 
 def _count_approvers(trust: TrustRoot, at: datetime) -> int:
-    """Count the different people who can approve at `at`; a person with several names counts once."""
+    """Count the different people who can approve at a given time. A person with several names counts once."""
     found: list[frozenset[str]] = []
     for name in _people_with_key(trust, at):
         known = trust.known_as([name])
@@ -115,7 +115,7 @@ def _count_approvers(trust: TrustRoot, at: datetime) -> int:
 
 
 def _people_with_key(trust: TrustRoot, at: datetime) -> list[str]:
-    """Return the principals of the keys that are valid at `at`, in the order of the file."""
+    """Return the principals of keys that are valid at a given time, in file order."""
     return [name for signer in trust.signers if (name := trust.principal(signer.key, at=at)) is not None]
 
 
@@ -139,7 +139,7 @@ def _roles(trust: TrustRoot, able: Iterable[str], path: str) -> Iterator[DoctorF
 
 
 def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
-    """Check that each line of the allowed signers has one purpose."""
+    """Check that each line of the allowed signers has a single purpose."""
     for signer in trust.signers:
         names = set(signer.principals)
         if names & trust.ledger_signers and names - trust.ledger_signers:
@@ -153,7 +153,7 @@ def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
 
 
 def _data_growth(trust: TrustRoot, source: bytes) -> DoctorFinding:
-    """Check whether an approval may cover many more rows than its approver saw; an explicit number is accepted."""
+    """Check whether an approval could cover many more rows than its approver saw. An explicit number is accepted."""
     growth, where = trust.data_growth, f"{CONFIG_FILE}:{line_of(source, DATA_ROWS)}"
     if sets(source, DATA_ROWS):
         detail = f"an approval covers at most {growth.allowed(1000) - 1000:,} rows more than 1,000"
@@ -179,17 +179,18 @@ def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, 
     return good(check, f"the key of this machine belongs to {name}")
 
 
-# Checks of what makes authors known: who pushes to a server, and whose accounts of the forge the rules list (docs/trust.md).
+# Checks that authors can be identified: who pushes to a server, and whose forge accounts the rules list
+# (docs/trust.md).
 
 
 def server_finding(
     trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool, install: str
 ) -> DoctorFinding:
-    """Check that a self-hosted server provides an origin for commits: the pusher, or at least their signatures.
+    """Check that a self-hosted server provides an origin for commits: the pusher, or at least a signature.
 
-    `newest` is the signature of the newest commit of the target branch. `certificates` is whether the server accepts
-    push certificates, `recorded` whether it has recorded a push by a known account or key. `install` is the command
-    that installs its hooks.
+    `newest` is the signature of the target branch's newest commit. `certificates` is whether the server accepts push
+    certificates, and `recorded` whether it has recorded a push by a known account or key. `install` is the command that
+    installs its hooks.
     """
     signed = newest.good and newest.namespace == "git" and person_of_key(trust, newest.key, now) is not None
     listed = any(account.startswith("local:") for account, _ in trust.accounts)
@@ -213,7 +214,7 @@ def server_finding(
 
 
 def account_findings(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFinding]:
-    """Return whether the rules list an account of each approver on the forge in use, if it is a hosted one."""
+    """Check that the rules list an account of each approver on the forge in use, if it is a hosted one."""
     if forge not in HOSTED:
         return
     able = {name for signer in trust.signers if (name := trust.principal(signer.key, at=now)) is not None}
@@ -258,7 +259,7 @@ _LOCKS = (
 
 
 def ledger_findings(local: LocalRepository, rule: ClusterRule, trust: str) -> Iterator[DoctorFinding]:
-    """Make the checks that only read. `trust` is the digest of keys and rules of the target branch."""
+    """Run the read-only checks. `trust` is the digest of the target branch's keys and rules."""
     name, ref = rule.name, ledger_ref(rule.name)
     branch = ref.removeprefix("refs/heads/")
     known, gaps = attempt("ledger.present", lambda: (local.heads(rule).known(), local.head_of(ref)), name)
@@ -266,7 +267,7 @@ def ledger_findings(local: LocalRepository, rule: ClusterRule, trust: str) -> It
     if known is None:
         return
     heads, head = known
-    # What this clone saw of the ledger before; on the server itself the branch is the ledger, which proves nothing.
+    # The ledger that this clone saw before. On the server itself, the branch is the ledger, which proves nothing.
     seen = (heads.seen, heads.note, None if isinstance(local.remote, SelfRemote) else heads.branch)
     pins = tuple(dict.fromkeys(pin for pin in seen if pin is not None))
     if head is None and pins:
@@ -321,10 +322,10 @@ def _chain(reader: GitReader, name: str, head: str, pins: Sequence[str], trust: 
 
 
 def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[DoctorFinding]:
-    """Create a lock of no cluster and delete it again, first as a custom ref, then as a branch.
+    """Create and delete a lock for a nonexistent cluster, first as a custom ref, then as a branch.
 
-    The result shows whether this machine can push the bot's refs, and which kind the host accepts. A ref that could not be
-    deleted is named in a finding.
+    The result shows whether this machine can push the bot's refs, and which kind the host accepts. If a ref could not
+    be deleted, a finding reports it.
     """
     name = f"doctor_{ids.ulid()}"
     tree = store.write_files(None, {"doctor.txt": f"{name}\n".encode()})
@@ -335,7 +336,7 @@ def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Perso
         try:
             remote.push([RefUpdate(ref, ZERO, commit)])
         except RemoteError as problem:
-            # A final refusal is an error of the setup; a remote that does not answer proves nothing.
+            # A final refusal is an error in the setup. An unresponsive remote proves nothing.
             detail = f"{problem.code}: {problem.detail}"
             yield (unknown if problem.retryable else error)("ledger.writable", detail, "check the remote and the login")
             return

@@ -1,4 +1,4 @@
-"""Attacks on approvals: wrong change, wrong person, wrong time, repeated use, use by an author, changed data."""
+"""Attacks on approvals: wrong change, wrong person, wrong time, repeated use, use by an author, and changed data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BACKDATED_TO = 1_550_000_000
 
 
 def _honest(copy: ClusterCopy) -> str:
-    """The control: if a valid approval did not work, refusing all others would prove nothing."""
+    """Return the result of the control: if valid approvals did not work, refusing all others would prove nothing."""
     copy.approve_all()
     outcome, codes = copy.apply()
     if outcome is None or not outcome.converged or copy.has_graph("legacy"):
@@ -57,7 +57,7 @@ def _honest(copy: ClusterCopy) -> str:
 
 
 def _no_approval(copy: ClusterCopy) -> str:
-    """Return the control of the gate itself: no approval at all."""
+    """Apply without any approval, which is the control of the gate itself."""
     if any(copy.store().refs(approvals_prefix(copy.rule.name))):
         raise AttackSucceeded("an approval exists although none was given")
     return copy.expect_no_effect()
@@ -85,10 +85,10 @@ def _used_twice(copy: ClusterCopy) -> str:
 def _forged(
     *, signer: str = "", approver: str = "", of_another: str = "", **statement: Any
 ) -> Callable[[ClusterCopy], str]:
-    """All approve but the first, whose approval is replaced by an edited one.
+    """Return an attack in which all approve except the first approver, whose approval is replaced by an edited one.
 
-    It is signed by `signer` and names `approver` (by default the first approver). It is for `of_another` cluster, repository or
-    environment, and fields of its statement have other values.
+    It is signed by `signer` and contains `approver` (by default the first approver). It is for the cluster, repository
+    or environment `of_another`, and fields of its statement have other values.
     """
 
     def run(copy: ClusterCopy) -> str:
@@ -115,7 +115,7 @@ def _own_work(copy: ClusterCopy) -> str:
 
 
 def _unknown_author(copy: ClusterCopy) -> str:
-    """The first approver wrote and pushed the change, under another name, without a signature."""
+    """Have the first approver write and push the change under another name, without a signature."""
     copy.move_ref(copy.target, copy.commit(AUTHOR, {copy.path("cluster.yaml"): CLUSTER}))
     copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, signer=None))
     for who in copy.rules.approvers:
@@ -156,7 +156,7 @@ def _twice(copy: ClusterCopy) -> str:
 
 
 def _listed(line: str) -> Callable[[ClusterCopy], str]:
-    """A change adds an invalid line to the allowed signers; a stranger then signs for the first approver."""
+    """Return an attack with an invalid allowed-signers line, after which a stranger signs for the first approver."""
 
     def run(copy: ClusterCopy) -> str:
         path, first, public = copy.rules.signers_path, copy.rules.first_approver, copy.rules.public
@@ -173,7 +173,7 @@ def _listed(line: str) -> Callable[[ClusterCopy], str]:
 
 
 def _own_rules(copy: ClusterCopy) -> str:
-    """A change contains rules under which its author may approve it."""
+    """Include rules in a change that allow its author to approve it."""
     config, cluster = copy.rules.config, copy.rule
     identity = "" if config.repository is None else f"repository: {config.repository!r}\n"
     place = f"{{name: {cluster.name}, path: {cluster.path!r}, branch: {cluster.branch!r}"
@@ -194,7 +194,7 @@ def _own_rules(copy: ClusterCopy) -> str:
 
 
 def _edited(copy: ClusterCopy) -> str:
-    """A valid approval, edited to fit a later commit, with its old signature."""
+    """Edit a valid approval to fit a later commit, keeping its old signature."""
     copy.approve_except_first()
     commit = copy.approve(copy.rules.first_approver)
     store = copy.store()
@@ -208,7 +208,7 @@ def _edited(copy: ClusterCopy) -> str:
 
 
 def _two_headers(copy: ClusterCopy) -> str:
-    """A commit with two trees, which two readers understand differently; its signature covers both."""
+    """Create a commit with two trees that parsers read differently; its signature covers both."""
     copy.approve_except_first()
     first = copy.rules.first_approver
     commit = copy.approval_commit(first, *copy.draft_approval(first))
@@ -221,7 +221,7 @@ def _two_headers(copy: ClusterCopy) -> str:
 
 
 def _replaced(copy: ClusterCopy) -> str:
-    """Use `refs/replace`, with which git itself shows a signed commit in place of an unsigned one."""
+    """Use `refs/replace`, so that git itself shows a signed commit in place of an unsigned one."""
     copy.approve_except_first()
     first = copy.rules.first_approver
     commit = copy.approval_commit(first, *copy.draft_approval(first))
@@ -232,7 +232,7 @@ def _replaced(copy: ClusterCopy) -> str:
 
 
 def _drafted(copy: ClusterCopy) -> str:
-    """Have an approver sign a commit that a different person drafted, as by amending it with signing on; in both forms."""
+    """Have an approver sign a commit drafted by someone else, for example by amending it; in both forms."""
     copy.approve_except_first()
     first, reasons = copy.rules.first_approver, []
     approval, statement = copy.draft_approval(first)
@@ -244,7 +244,7 @@ def _drafted(copy: ClusterCopy) -> str:
 
 
 def _pushed_after_the_plan(copy: ClusterCopy) -> str:
-    """The approver read a plan, and what is signed must be that plan."""
+    """Push a change after the approver has read the plan; only that plan may be signed."""
     seen = review(copy.workspace(), graph_address("legacy")).about
     if seen is None:
         raise AttackInconclusive("the delete has no plan to approve")
@@ -256,7 +256,7 @@ def _pushed_after_the_plan(copy: ClusterCopy) -> str:
 
 
 def _moved(copy: ClusterCopy) -> str:
-    """The branch of an approval must not be moved or deleted."""
+    """Move and delete the branch of an approval, which must be refused."""
     commit = copy.approve(copy.rules.first_approver)
     (ref,) = [r for r, oid in copy.store().refs(approvals_prefix(copy.rule.name)).items() if oid == commit]
     copy.require_hook()
@@ -309,7 +309,7 @@ APPROVAL_ATTACKS = (
 )
 
 
-# Attacks on who the author is: pushes by accounts that no rule names, and pushes whose pusher another run must not forget.
+# Attacks on authorship: pushes by accounts that no rule lists, and pushes whose pusher a later run must not lose.
 
 
 _ACCOUNTS = ("github-actions[bot]", "login")
@@ -317,7 +317,7 @@ _SPOOFED = ("REMOTE_USER", "GL_USER")
 
 
 def _unsigned_delete(copy: ClusterCopy) -> str:
-    """The commit of a delete without a signature, in the name of a stranger, on a branch that does not have it yet."""
+    """Return an unsigned delete commit in a stranger's name, on a branch that does not contain it yet."""
     copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): CLUSTER}))
     return copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, signer=None)
 
@@ -325,7 +325,7 @@ def _unsigned_delete(copy: ClusterCopy) -> str:
 def _recorded(copy: ClusterCopy, commit: str, *, key: str | None = None, account: str | None = None) -> None:
     """Push a commit to the branch like a server that identifies the pusher by a key or an account.
 
-    Such a server writes the record of the push first.
+    Such a server first writes the record of the push.
     """
     store, clock = copy.store(), SystemClock()
     update = RefUpdate(copy.target, store.resolve(copy.target) or ZERO, commit)
@@ -338,7 +338,7 @@ def _recorded(copy: ClusterCopy, commit: str, *, key: str | None = None, account
 
 
 def _unlisted(copy: ClusterCopy) -> str:
-    """The token of a job pushes, or a login name; the rules name no person for either."""
+    """Push with a job's token and with a login name; the rules list no person for either."""
     listed = {name for account, _ in copy.rules.trust.accounts for name in (account, account.partition(":")[2])}
     reasons = []
     for account in _ACCOUNTS:
@@ -353,7 +353,7 @@ def _unlisted(copy: ClusterCopy) -> str:
 def _beside_a_run(copy: ClusterCopy) -> str:
     """Have an approver push a delete in a stranger's name under the lock and release the lock.
 
-    Another run then applies it.
+    Another run then applies the delete.
     """
     store, first = copy.store(), copy.rules.first_approver
     lock = f"refs/gitops/locks/{copy.rule.name}"
@@ -370,7 +370,7 @@ def _beside_a_run(copy: ClusterCopy) -> str:
 
 
 def _spoofed(copy: ClusterCopy) -> str:
-    """Push over a path, where the pusher sets the variables in which a server puts the account."""
+    """Push to a local path and set the variables in which a server reports the account."""
     if not copy.has_hook:
         raise AttackSkipped("no hook of this program records pushes there")
     commit = _unsigned_delete(copy)
@@ -386,7 +386,7 @@ def _spoofed(copy: ClusterCopy) -> str:
 
 
 def _crossed(copy: ClusterCopy) -> str:
-    """Have an approver remove the graph in applied history, so that git selects the removal in a criss-cross merge.
+    """Have an approver remove the graph in applied history, so that git picks the removal in a criss-cross merge.
 
     The only commits that change the graph are those of a different person, who tried the same and reverted it. Git may
     use the newest commit at which the lines diverged as their base.
@@ -425,7 +425,7 @@ AUTHOR_ATTACKS = (
 )
 
 
-# Attacks on data: an approval of one graph, or of few rows, that would delete another graph, or many rows.
+# Attacks on data: an approval for one graph, or for few rows, that would delete a different graph, or many rows.
 
 
 _LOCKS = "refs/gitops/locks", "refs/heads/gitops/locks"
@@ -434,19 +434,19 @@ _FEW = 5
 
 @dataclass(frozen=True)
 class _At:
-    """Runs an action at one fault point of a run, as if it happened in another process."""
+    """Performs an action at one fault point of a run, as if another process did."""
 
     point: str
     act: Callable[[], None]
 
     def reach(self, point: str) -> None:
-        """Run the action at the fault point."""
+        """Perform the action at the fault point."""
         if point == self.point:
             self.act()
 
 
 def _load(copy: ClusterCopy, rows: int) -> None:
-    """Load rows into the graph, as its users do."""
+    """Load rows into the graph, like its users."""
     lines = (json.dumps({"type": "Contact", "data": {"name": f"n{n}"}}) for n in range(rows))
     records = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
     load_records(LoadRequest(str(copy.graph("legacy")), records), WriteContext(SystemClock(), RandomIds()))
@@ -457,7 +457,7 @@ def _declare(copy: ClusterCopy, cluster: bytes) -> None:
 
 
 def _left_over(copy: ClusterCopy) -> str:
-    """Everybody approves twice, so that half of the approvals are left when the graph is deleted and created again."""
+    """Have everyone approve twice, so that half of the approvals remain when the graph is deleted and created again."""
     copy.approve_all()
     copy.approve_all()
     copy.apply()
@@ -470,14 +470,14 @@ def _left_over(copy: ClusterCopy) -> str:
 
 
 def _loaded_after(copy: ClusterCopy) -> str:
-    """Approved while the graph was empty; then its users load rows."""
+    """Have users load rows into a graph after the delete of the empty graph was approved."""
     copy.approve_all()
     _load(copy, _FEW)
     return copy.expect_no_effect()
 
 
 def _restored(copy: ClusterCopy) -> str:
-    """A run dies after the delete, the operator restores a backup, and the next run finds the same approval."""
+    """Let a run crash after the delete and restore a backup, so that the next run finds the same approval."""
     _load(copy, _FEW)
     backup = shutil.copytree(copy.graph("legacy"), copy.folder / "backup")
     copy.approve_all()
@@ -495,7 +495,7 @@ def _restored(copy: ClusterCopy) -> str:
 
 
 def _slow(copy: ClusterCopy) -> str:
-    """A run is suspended before the delete; others break its lock and keep the graph. Then it goes on."""
+    """Suspend a run before the delete, while others break its lock and keep the graph; then resume it."""
     copy.approve_all()
 
     def break_lock() -> None:
@@ -513,7 +513,7 @@ def _slow(copy: ClusterCopy) -> str:
 
 
 def _vanished(copy: ClusterCopy) -> str:
-    """The files of a graph are removed, and a refresh runs: then neither creating it again nor its delete needs an approval."""
+    """Remove a graph's files and run a refresh, so that neither its re-creation nor its delete needs an approval."""
     shutil.rmtree(copy.graph("legacy"))
     reported = [each.code for each in refresh(copy.workspace()).diagnostics]
     copy.apply()
@@ -527,7 +527,7 @@ def _vanished(copy: ClusterCopy) -> str:
 
 
 def _emptied(copy: ClusterCopy) -> str:
-    """The graph stays, and other types replace all of its types."""
+    """Keep the graph, but replace all of its types."""
     _load(copy, _FEW)
     other = b"node Other {\n    name: String @key\n}\n"
     copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("legacy.pg"): other}))

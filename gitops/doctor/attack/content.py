@@ -1,4 +1,4 @@
-"""Attacks by the content of a change request: its files, its messages, and anything of it that is executed."""
+"""Attacks by the content of a change request: its files, its messages, and any part of it that is executed."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from gitops.git.remote import ProgramRemote
 from gitops.render.markdown import COMMENT_LIMIT
 from gitops.repository.wiring.system import RandomIds, SystemClock, own_command
 
-# Attacks by content: trees, names and files that are dangerous for a careless reader.
+# Attacks by content: trees, names and files that are dangerous to a careless reader.
 
 
 _FILE, _LINK, _MODULE = b"100644", b"120000", b"160000"
 _TREES = "docs/hooks.md: pre-receive, rule 5"
 _BOMB = b"version: 1\na: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\ngraphs: [*b, *b, *b, *b]\n"
 _PRIVATE = "hunter2 correct horse\n"
-# Everything else is valid, and as it was applied: only the name or the tag can be what is refused.
+# Everything else is valid and equals the applied state, so only the name or the tag can be refused.
 _CASES = CLUSTER + b"  Notes:\n    schema: notes.pg\n"
 _TAG = CLUSTER.replace(b"schema: legacy.pg", b"schema: !!python/name:os.abort legacy.pg")
 _NAMES = ("$(>{})", "`>{}`", ";>{};", "|>{}", "'\">{}#", "&&>{}")
 
 
 def _with_entry(copy: ClusterCopy, folder: str, mode: bytes, name: bytes, object_id: str) -> str:
-    """Return a commit on the branch that adds one entry to a folder, with any mode and name, even ones git refuses."""
+    """Return a branch commit that adds one entry to a folder, with any mode and name, even ones that git refuses."""
     head = copy.head(copy.target)
     parts = [part for part in folder.split("/") if part != "."]
     trees = [copy.store().commit(head).tree]
@@ -67,7 +67,7 @@ def _with_entry(copy: ClusterCopy, folder: str, mode: bytes, name: bytes, object
 
 
 def _added(copy: ClusterCopy, tree: str, mode: bytes, name: bytes, object_id: str) -> str:
-    """Return the tree with one entry added or replaced, in the order of git."""
+    """Return the tree with one entry added or replaced, in git's order."""
     raw, rows = copy.git("cat-file", "tree", tree), dict[bytes, bytes]()
     while raw:
         head, _, rest = raw.partition(b"\0")
@@ -94,7 +94,7 @@ def _rejected(copy: ClusterCopy, commit: str) -> str:
 
 
 def _entry(mode: bytes, name: bytes, content: bytes | None) -> Callable[[ClusterCopy], str]:
-    """Return an attack by one entry of the cluster folder; without content the entry is a submodule commit."""
+    """Return an attack by one entry in the cluster folder. Without content, the entry is a submodule commit."""
 
     def run(copy: ClusterCopy) -> str:
         target = copy.head(copy.target) if content is None else copy.write_object("blob", content)
@@ -104,7 +104,7 @@ def _entry(mode: bytes, name: bytes, content: bytes | None) -> Callable[[Cluster
 
 
 def _query(name: bytes) -> Callable[[ClusterCopy], str]:
-    """Return an attack by the name of a file in a folder whose queries are all read."""
+    """Return an attack by a file name in a folder from which all queries are read."""
 
     def run(copy: ClusterCopy) -> str:
         text = CLUSTER.replace(b"queries:\n      titles:\n        file: notes.gq\n", b"queries: queries\n")
@@ -119,12 +119,12 @@ def _query(name: bytes) -> Callable[[ClusterCopy], str]:
 
 
 def _cluster(content: bytes) -> Callable[[ClusterCopy], str]:
-    """Return an attack by the text of `cluster.yaml`."""
+    """Return an attack by the content of `cluster.yaml`."""
     return lambda copy: _rejected(copy, copy.commit(STRANGER, {copy.path("cluster.yaml"): content}))
 
 
 def _outside(copy: ClusterCopy) -> str:
-    """A declared file is outside of the cluster folder; a message about it must not quote it."""
+    """Declare a file outside of the cluster folder. Messages about it must not quote its content."""
     secret = copy.folder / "secret"
     secret.write_text(_PRIVATE, "utf-8")
     reasons = []
@@ -140,7 +140,7 @@ def _outside(copy: ClusterCopy) -> str:
 
 
 def _rules_twice(copy: ClusterCopy) -> str:
-    """A key that occurs twice: the last one must not win silently."""
+    """Use the same key twice. The last one must not silently win."""
     config = copy.rules.files["gitops.yaml"] + b"\nledger:\n  signers: [stranger]\n"
     commit = copy.commit(STRANGER, {"gitops.yaml": config})
     refused = copy.expect_push_refused(copy.rules.default_ref, commit)
@@ -154,7 +154,7 @@ def _rules_twice(copy: ClusterCopy) -> str:
 
 
 def _names(copy: ClusterCopy) -> str:
-    """Names of graphs and a branch with shell syntax: each would create a file if a shell saw it."""
+    """Use shell syntax in the names of graphs and a branch. Each would create a file if a shell evaluated it."""
     canary = copy.folder / "canary"
     refused = ""
     for pattern in _NAMES:
@@ -209,7 +209,7 @@ CONTENT_ATTACKS = (
 )
 
 
-# Attacks on messages: comments and statuses by others, active content in texts, secrets in messages.
+# Attacks on messages: comments and statuses by other accounts, active content in texts, and secrets in messages.
 
 
 _TOPIC = "refs/heads/topic"
@@ -223,7 +223,7 @@ _PASSWORD = "correct-horse-battery"  # noqa: S105 - made up, to search for it
 
 
 def _push(copy: ClusterCopy, commit: str) -> None:
-    """Push the branch of a change request, and let the bot answer the push."""
+    """Push the branch of a change request, and let the bot respond."""
     before = copy.store().resolve(_TOPIC) or ZERO
     copy.move_ref(_TOPIC, commit)
     local = copy.local()
@@ -245,7 +245,7 @@ def _comment_of_bot(copy: ClusterCopy) -> tuple[str, str]:
 
 
 def _marker(copy: ClusterCopy) -> str:
-    """Put the bot's marker into a comment of a different account."""
+    """Put the bot's marker into a comment by a different account."""
     head = copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY})
     _push(copy, head)
     marker, before = _comment_of_bot(copy)
@@ -261,7 +261,7 @@ def _marker(copy: ClusterCopy) -> str:
 
 
 class _EditedComments(LocalForge):
-    """A forge on which each comment was edited after it was written."""
+    """A forge on which every comment was edited after it was written."""
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """Return the comments of a request."""
@@ -285,12 +285,12 @@ def _edited_comment(copy: ClusterCopy) -> str:
 
 
 def _command(copy: ClusterCopy) -> str:
-    """An account without permission gives a command in a comment."""
+    """Give a command in a comment from an account without permission."""
     return _unlock(copy, copy.local().forge(), STRANGER, Code.COMMAND_REFUSED)
 
 
 def _unlock(copy: ClusterCopy, forge: LocalForge, who: str, reason: str) -> str:
-    """A comment has the command that removes the lock of a run. `reason` must be in the replies."""
+    """Comment with the command that removes a run's lock. The replies must contain `reason`."""
     _push(copy, copy.commit(STRANGER, {copy.path("README.md"): b"x\n"}))
     local, now = copy.local(), timestamp(SystemClock().now())
     ledger = local.ledger(copy.rule)
@@ -309,7 +309,7 @@ def _unlock(copy: ClusterCopy, forge: LocalForge, who: str, reason: str) -> str:
 
 
 def _status(copy: ClusterCopy) -> str:
-    """An account with a token sets the status of the plan to success."""
+    """Set the plan's status to success from an account with a token."""
     head = copy.head(copy.target)
     now = timestamp(SystemClock().now())
     for verb in ("plan", "apply"):
@@ -319,7 +319,7 @@ def _status(copy: ClusterCopy) -> str:
 
 
 def _markdown(copy: ClusterCopy) -> str:
-    """Texts of a change request with active content: all of them must be rendered as code."""
+    """Use active content in a change request. All of it must be rendered as code."""
     yaml = CLUSTER.decode() + "  '" + _HOSTILE.replace("'", "''") + "':\n    schema: legacy.pg\n"
     files: dict[str, bytes | None] = {copy.path("cluster.yaml"): yaml.encode(), copy.path(_TITLE[:60]): b"x\n"}
     _push(copy, copy.commit(STRANGER, files, message=f"{_TITLE}\n\n/gitops apply\n"))
@@ -333,7 +333,7 @@ def _markdown(copy: ClusterCopy) -> str:
 
 
 def _secret(copy: ClusterCopy) -> str:
-    """The address of an unreachable remote contains a password."""
+    """Put a password into the address of an unreachable remote."""
     remote = ProgramRemote(
         str(copy.server), f"http://bot:{_PASSWORD}@127.0.0.1:9/x.git", environ=copy.environment(), timeout_s=10
     )
@@ -364,7 +364,7 @@ MESSAGE_ATTACKS = (
 )
 
 
-# Attacks by execution: files of a checkout that Python would import, and a hook that looks for secrets.
+# Attacks by execution: files in a checkout that Python would import, and a hook that looks for secrets.
 
 
 _MODULES = ("argparse.py", "gitops/__init__.py", "gitops/__main__.py", "json.py", "sitecustomize.py")
@@ -373,7 +373,7 @@ _HIDDEN = "attack-secret-4711"
 
 
 def _checkout(copy: ClusterCopy) -> str:
-    """Start the program, as hooks do, in a checkout whose files have the names of its modules."""
+    """Start the program, as hooks do, in a checkout whose files have the names of imported modules."""
     checkout, note = copy.folder / "checkout", copy.folder / "note"
     for name in _MODULES:
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
@@ -388,7 +388,7 @@ def _checkout(copy: ClusterCopy) -> str:
 
 
 def _environment(copy: ClusterCopy) -> str:
-    """Push as a job with secrets does, to a server whose hook writes down its environment."""
+    """Push like a job with secrets to a server whose hook writes down its environment."""
     note, hook = copy.folder / "note", copy.server / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\nenv > '{note}'\nexit 1\n", "utf-8")

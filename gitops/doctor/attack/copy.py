@@ -1,12 +1,13 @@
-"""A copy of a setup to attack: a bare repository with the operator's own rules and freshly made keys.
+"""A copy of a setup to attack: a bare repository with the operator's rules and freshly generated keys.
 
-Copied: `gitops.yaml` byte for byte, the allowed signers line by line, the list of revoked keys, the comment templates, the names
-of cluster, branch and environment, and whether the server has its hooks. Not copied: keys (each participant gets a fresh one),
-the history, the content of the cluster and its data. Instead there is a cluster with two small graphs, in a folder that is
-removed at the end. Nothing outside this folder is written, and no remote is contacted.
+The copy contains `gitops.yaml` byte for byte, the allowed signers line by line, the list of revoked keys, the comment
+templates, the names of cluster, branch and environment, and the server's hooks if it has them. It doesn't contain keys
+(each participant gets a fresh one), the history, or the content of the cluster and its data. Instead it has a cluster
+with two small graphs, in a folder that is removed at the end. Nothing outside this folder is written, and no remote is
+contacted.
 
-Every attack gets its own copy of one of two states, which are built once: `applied`, and `pending`, in which the delete of
-a graph is merged and waits for an approval.
+Every attack gets its own copy of one of two states, which are built once: `applied`, or `pending`, in which a graph's
+delete is merged and waits for an approval.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.repository import has_server_hook
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
-# The rules of a copy: the operator's own files, with fresh keys for the participants.
+# The rules of a copy: the operator's files, with fresh keys for the participants.
 
 STRANGER = "stranger@attack.invalid"
 AUTHOR = "author@attack.invalid"
-"""Signs the commits of a copy: a person whom its rules list, so that their changes have a known author."""
+"""The person who signs the commits of a copy. Its rules list this person, so changes have a known author."""
 
 EXPIRED, REVOKED, NARROW = UNUSABLE = "expired", "revoked", "narrow"
-"""Keys of the first approver that must not count: an expired one, a revoked one, and one for another namespace."""
+"""Keys of the first approver that must not count: one expired, one revoked, and one for a different namespace."""
 
 _NOTES = "  notes:\n    schema: notes.pg\n    queries:\n      titles:\n        file: notes.gq\n"
 CLUSTER = f"version: 1\ngraphs:\n{_NOTES}  legacy:\n    schema: legacy.pg\n".encode()
@@ -71,13 +72,13 @@ _FOLDER: Mapping[str, bytes] = {
 }
 _EMPTY = b"version: 1\ngraphs: {}\n"
 _MAX_TEMPLATES = 100
-# Only the paths of programs: an attack never sees a token, an agent or the variables of a job.
+# Only the paths of programs, so an attack never sees a token, an agent or the variables of a job.
 _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL")
 
 
 @dataclass(frozen=True)
 class CopiedRules:
-    """Rules of a copy. `approvers` are a quorum for a delete; `keys` is the folder with the key of each participant.
+    """Rules of a copy. `approvers` form a quorum for a delete; `keys` is the folder with the participants' keys.
 
     `served` means that only this program's hook checks pushes, because there is no forge in front of the repository.
     """
@@ -100,15 +101,15 @@ class CopiedRules:
 
     @property
     def signers_path(self) -> str:
-        """The path of the allowed-signers file."""
+        """The path of the allowed signers file."""
         return self.config.approvals.allowed_signers
 
     def key(self, who: str) -> str:
-        """Return the path of the private key of a participant, or of one of `UNUSABLE`."""
+        """Return the path of a participant's private key, or of one of `UNUSABLE`."""
         return str(self.keys / _file(who))
 
     def public(self, who: str) -> str:
-        """Return the type and the blob of a public key, as in a line of allowed signers."""
+        """Return the type and the blob of a public key, as in a line of the allowed signers."""
         return _public(self.keys / _file(who))
 
 
@@ -117,7 +118,7 @@ def copy_rules(
 ) -> CopiedRules:
     """Copy the rules of a root tree, with fresh keys in the folder `keys`.
 
-    Raises GitopsError `trust_missing` if too few people have a valid key, and what `trust_root` raises.
+    Raises GitopsError `trust_missing` if too few people have a valid key, and the errors of `trust_root`.
     """
     files = dict(trust_at(reader, root))
     trust = trust_root(files)
@@ -142,7 +143,7 @@ def copy_rules(
             raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make a key: {made.stderr.strip()}")
     lines = _signers(trust, now, {who: _public(keys / _file(who)) for who in (bot, *people)})
     lines.append(f'{AUTHOR} namespaces="git" {_public(keys / _file(AUTHOR))}')
-    # Keys of the first approver that must not count: each has a line, as a careless person might leave it.
+    # Keys of the first approver that must not count. Each has a line, as a careless person might leave it.
     lines.append(f'{people[0]} namespaces="git",valid-before="20200101Z" {_public(keys / EXPIRED)}')
     lines.append(f'{people[0]} namespaces="file" {_public(keys / NARROW)}')
     if config.approvals.revoked_keys:
@@ -151,7 +152,7 @@ def copy_rules(
     files[config.approvals.allowed_signers] = ("\n".join(lines) + "\n").encode()
     files |= _templates(reader, root, config.forge.templates)
     for rule in config.clusters:
-        # A push must not remove the folder of another cluster.
+        # A push must not remove another cluster's folder.
         content = _FOLDER if rule.name == cluster.name else {"cluster.yaml": _EMPTY}
         files |= {name if rule.path == "." else f"{rule.path}/{name}": text for name, text in content.items()}
     trust = trust_root(files)
@@ -159,17 +160,17 @@ def copy_rules(
 
 
 def _file(who: str) -> str:
-    """Return a safe file name for a principal, which may contain any character."""
+    """Return a safe file name for a principal, which can contain any character."""
     return who if who in UNUSABLE else who.encode().hex()[:200]
 
 
 def _public(key: Path) -> str:
-    """Return the type and the blob of a public key, from the path of the private key."""
+    """Return the type and the blob of a public key, given the path of the private key."""
     return " ".join(Path(f"{key}.pub").read_text("ascii").split()[:2])
 
 
 def _signers(trust: TrustRoot, now: datetime, fresh: Mapping[str, str]) -> list[str]:
-    """Return the lines of the allowed signers; the valid line of each person in `fresh` gets that public key."""
+    """Return the allowed signers lines. The valid line of each person in `fresh` gets that public key."""
     lines, given = [], set[str]()
     for signer in trust.signers:
         who, key = trust.principal(signer.key, at=now), f"{signer.key_type} {signer.key}"
@@ -199,20 +200,20 @@ _HONEST = "honest@attack.invalid"
 
 
 class AttackSucceeded(Exception):  # noqa: N818 - the result of an attack, not an error
-    """The attack was not stopped; the message describes the result."""
+    """Raised if an attack was not stopped. The message describes the result."""
 
 
 class AttackSkipped(Exception):  # noqa: N818 - the result of an attack, not an error
-    """The attack makes no sense under these rules; the message says why."""
+    """Raised if an attack does not apply under these rules. The message gives the reason."""
 
 
 class AttackInconclusive(Exception):  # noqa: N818 - the result of an attack, not an error
-    """The attack could not be carried out, so it proves nothing; the message says why."""
+    """Raised if an attack could not be performed, so that it proves nothing. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class ClusterCopy:
-    """One copy in a separate folder: `server.git`, and `data` for its graphs."""
+    """A copy in a separate folder, with `server.git`, and `data` for its graphs."""
 
     folder: Path
     rules: CopiedRules
@@ -229,28 +230,28 @@ class ClusterCopy:
 
     @property
     def target(self) -> str:
-        """The branch that the cluster follows, as a full ref name."""
+        """The full ref name of the branch that the cluster follows."""
         return self.rule.ref
 
     @property
     def ledger(self) -> str:
-        """The branch of its ledger, as a full ref name."""
+        """The full ref name of the ledger branch."""
         return ledger_ref(self.rule.name)
 
     def copy_to(self, folder: Path) -> ClusterCopy:
-        """Copy it to another folder."""
+        """Copy this copy to another folder."""
         shutil.copytree(self.folder, folder, symlinks=True)
         copy = ClusterCopy(folder, self.rules)
         copy.configure()
         return copy
 
     def configure(self) -> None:
-        """Write the git configuration that names the folder of the graphs."""
+        """Write the git configuration that sets the graphs folder."""
         root = f'[gitops]\n\troot = "{self.folder / "data"}"\n'
         (self.folder / "gitconfig").write_text(root, encoding="utf-8")
 
     def environment(self) -> dict[str, str]:
-        """Return the complete environment of programs; of the user's settings only the paths of programs are kept."""
+        """Return the complete environment of programs; only the program paths are kept from the user's settings."""
         own = {"HOME": str(self.folder), "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")}
         return {**self.rules.environ, **own}
 
@@ -270,18 +271,18 @@ class ClusterCopy:
         return LocalRepository(str(self.server), environ=self.environment())
 
     def head(self, ref: str) -> str:
-        """Return the commit of a ref. Raises AttackInconclusive if the ref does not exist."""
+        """Return the commit that a ref points to. Raises AttackInconclusive if the ref does not exist."""
         found = self.store().resolve(ref)
         if found is None:
             raise AttackInconclusive(f"{ref} does not exist")
         return found
 
     def has_graph(self, graph: str) -> bool:
-        """Return whether the data of a graph exists."""
+        """Return whether a graph's data exists."""
         return self.graph(graph).exists()
 
     def graph(self, graph: str) -> Path:
-        """Return the folder of a graph."""
+        """Return a graph's folder."""
         return self.folder / "data" / self.rule.name / "graphs" / f"{graph}.omni"
 
     def path(self, name: str) -> str:
@@ -298,7 +299,10 @@ class ClusterCopy:
         message: str = "change\n",
         signer: str | None = AUTHOR,
     ) -> str:
-        """Commit changes as `who` to files of the first parent, by default the head of the branch; None does not sign."""
+        """Commit changes as `who` to files of the first parent, which is by default the head of the branch.
+
+        The commit is unsigned if `signer` is None.
+        """
         key = None if signer is None else self.rules.key(signer)
         store = self.store()
         if not parents:
@@ -309,7 +313,7 @@ class ClusterCopy:
         return store.write_commit(NewCommit(store.write_files(base, files), parents, person, message), signing_key=key)
 
     def move_ref(self, ref: str, new: str) -> None:
-        """Move a ref without any check; ZERO deletes it."""
+        """Move a ref without any check; `ZERO` deletes it."""
         store = self.store()
         store.update_refs([RefUpdate(ref, store.resolve(ref) or ZERO, new)])
 
@@ -326,7 +330,7 @@ class ClusterCopy:
         return has_server_hook(str(self.server))
 
     def workspace(self) -> Workspace:
-        """Return the workspace of the cluster at the head of its branch."""
+        """Return the cluster's workspace at the head of its branch."""
         local = self.local()
         head = local.head_of(self.target)
         if head is None:
@@ -334,7 +338,7 @@ class ClusterCopy:
         return local.at(self.rule, local.position(self.rule), Candidate(head)).workspace(self.rules.bot)
 
     def apply(self) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
-        """Apply the head of the branch. Returns the outcome, and the codes of the reported problems."""
+        """Apply the head of the branch. Returns the outcome and the codes of the reported problems."""
         try:
             outcome = apply(self.workspace())
         except GitopsError as error:
@@ -342,7 +346,7 @@ class ClusterCopy:
         return outcome, tuple(dict.fromkeys(d.code for d in outcome.diagnostics))
 
     def approve(self, who: str, *, blind: bool = False) -> str:
-        """Approve the delete as `who`, as `gitops approve` does. Returns the commit, which has its own branch.
+        """Approve the delete as `who`, like `gitops approve`. Returns the commit, which has its own branch.
 
         `blind` skips the check of the authors, like a person who writes the approval without this program.
         """
@@ -352,7 +356,7 @@ class ClusterCopy:
         return outcome.commit
 
     def sign_approval(self, who: str, *, blind: bool = False, plan_digest: str | None = None) -> ApproveOutcome:
-        """Sign an approval as above for a plan that the person has seen, whatever the result."""
+        """Sign an approval, like `approve` does, for a plan that the person has seen, whatever the result."""
         workspace = self.workspace()
         if blind and isinstance(workspace.governance, ClusterAt):
             workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
@@ -366,12 +370,12 @@ class ClusterCopy:
         return [self.approve(who) for who in self.rules.approvers]
 
     def approve_except_first(self) -> None:
-        """Have every required approver but the first approve, so that one invalid approval would complete the quorum."""
+        """Have every required approver except the first approve, so that one invalid approval would complete the quorum."""
         for who in self.rules.approvers[1:]:
             self.approve(who)
 
     def draft_approval(self, who: str) -> tuple[Approval, ApprovalStatement]:
-        """Return the content of an approval of the delete by `who`. No approval remains in the repository."""
+        """Return the content of an approval of the delete by `who`, without leaving an approval in the repository."""
         commit = self.approve(who, blind=True)
         found = read_evidence(self.store(), "", commit, frozenset())
         if found.approval is None or found.statement is None:
@@ -382,7 +386,10 @@ class ClusterCopy:
     def approval_commit(
         self, signer: str, approval: Approval, statement: ApprovalStatement, committer: Person | None = None
     ) -> NewCommit:
-        """The unwritten commit of an arbitrary approval whose statement `signer` signs, with any committer and time."""
+        """Return an unwritten approval commit.
+
+        Its statement is signed by `signer`. Committer and time can be any.
+        """
         store, head = self.store(), statement.ledger_head
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
         tree = store.write_files(store.commit(head).tree, files)
@@ -392,17 +399,17 @@ class ClusterCopy:
         return NewCommit(tree, (head,), committer or Person("stranger", STRANGER, 1_500_000_000), message)
 
     def write_commit(self, commit: NewCommit, key: str | None) -> str:
-        """Write a commit, signed with the key at a path, or unsigned if `key` is None."""
+        """Write a commit, signed with the key at a path; unsigned if `key` is None."""
         return self.store().write_commit(commit, signing_key=key)
 
     def put_approval(self, commit: str) -> None:
-        """Make an approval branch of a commit without any check."""
+        """Create an approval branch for a commit without any check."""
         self.move_ref(approvals_prefix(self.rule.name) + RandomIds().ulid(), commit)
 
-    # What must stop an attack
+    # Defences that must stop an attack
 
     def expect_no_effect(self) -> str:
-        """Apply, and check that the graph of the pending delete still exists and that the ledger does not record the delete.
+        """Apply, and check that the graph of the pending delete still exists and that the ledger does not record its delete.
 
         Returns the reported codes, joined. Raises AttackSucceeded.
         """
@@ -412,14 +419,14 @@ class ClusterCopy:
         if outcome is not None and outcome.converged:
             raise AttackSucceeded("the ledger records the delete as applied")
         waits = outcome is not None and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
-        # A change that depends on the delete is blocked in any case, which explains nothing.
+        # A change that depends on the delete is blocked in any case, so it proves nothing.
         reasons = [code for code in codes if code != Code.APPLY_DEPENDENCY_BLOCKED]
         return ", ".join(reasons or (["it waits for an approval"] if waits else codes)) or "without effect"
 
     def expect_push_refused(self, ref: str, new: str) -> str:
         """Check that the server's hook refuses to move `ref` to `new`.
 
-        Returns the reason of the hook, or "" if no hook is installed. Raises AttackSucceeded.
+        Returns the hook's reason, or "" if no hook is installed. Raises AttackSucceeded.
         """
         if not self.has_hook:
             return ""
@@ -431,7 +438,7 @@ class ClusterCopy:
         return f"refused by the hook: {reasons[0].removeprefix(ref).lstrip(': ').partition(':')[0]}"
 
     def require_hook(self) -> None:
-        """Raise AttackSucceeded if the hook is missing although nothing else checks pushes to this server."""
+        """Raise AttackSucceeded if the hook is missing and nothing else checks pushes to this server."""
         if self.rules.served and not self.has_hook:
             raise AttackSucceeded(
                 "the server has no hook: anyone who can push can do this (gitops hook install --server)"
@@ -442,8 +449,8 @@ class ClusterCopy:
 class Attack:
     """One attack.
 
-    `run` carries it out on a copy in `state` and returns the defence that stopped it. It raises AttackSucceeded,
-    AttackSkipped or AttackInconclusive. `rule` is the page and the rule that must stop it.
+    `run` performs it on a copy in `state`, and returns the defence that stopped it. It raises AttackSucceeded,
+    AttackSkipped or AttackInconclusive. `rule` is the documented rule that must stop it, with its page.
     """
 
     name: str
@@ -454,7 +461,7 @@ class Attack:
 
 
 def join_reasons(*reasons: str) -> str:
-    """Join the defences against an attack into one line."""
+    """Join the defences that stopped an attack into one line."""
     return "; ".join(filter(None, reasons))
 
 
@@ -467,7 +474,7 @@ def require(condition: bool, problem: str) -> None:
 def build_states(
     folder: Path, rules: CopiedRules, *, with_hook: bool, command: Sequence[str], object_format: str = "sha1"
 ) -> tuple[ClusterCopy, ClusterCopy]:
-    """Build the states `applied` and `pending` below `folder`. Raises GitopsError or AttackInconclusive if that fails."""
+    """Build the states `applied` and `pending` below `folder`. Raises GitopsError or AttackInconclusive on failure."""
     copy = ClusterCopy(folder / "applied", rules)
     copy.server.mkdir(parents=True)
     copy.configure()
@@ -484,7 +491,8 @@ def build_states(
     outcome, codes = copy.apply() if started.ok else (None, tuple(d.code for d in started.diagnostics))
     if outcome is None or not outcome.converged or not copy.has_graph("legacy"):
         raise AttackInconclusive(f"the copy could not be applied: {', '.join(codes)}")
-    # Each attack copies and removes these files: one pack instead of a folder for each of a hundred objects.
+    # Each attack copies and removes these files, so they are packed; otherwise there would be a folder for each of a
+    # hundred objects.
     copy.git("repack", "-a", "-d", "-q")
     pending = copy.copy_to(folder / "pending")
     pending.move_ref(pending.target, pending.commit(STRANGER, {pending.path("cluster.yaml"): DELETE_LEGACY}))

@@ -1,4 +1,4 @@
-"""Attacks on the ledger: on its history, revocations and other refusals, runs, and the location of the cluster."""
+"""Attacks on the ledger: its history, revocations and other refusals, runs, and the cluster's location."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from gitops.repository.repository import Candidate
 from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.system import RandomIds
 
-# Attacks on history: rewritten branches, forged and tampered entries, two runs at once.
+# Attacks on history: rewritten branches, forged and tampered entries, and two concurrent runs.
 
 
 def _forced_target(copy: ClusterCopy) -> str:
-    """A commit without parents replaces the branch; its change by itself would need no approval."""
+    """Replace the branch by a commit without parents. Its change alone would need no approval."""
     store, head = copy.store(), copy.head(copy.target)
     tree = store.write_files(store.commit(head).tree, {copy.path("notes.gq"): HARMLESS})
     other = copy.write_commit(NewCommit(tree, (), Person("stranger", STRANGER, 1), "Other history\n"), None)
@@ -82,7 +82,7 @@ def _older_entry(copy: ClusterCopy) -> str:
 
 
 def _rewound(copy: ClusterCopy) -> str:
-    """A clone that saw the ledger refuses an older one."""
+    """Rewind the ledger. A clone that saw the newer one must refuse it."""
     before = _older_entry(copy)
     refused = copy.expect_push_refused(copy.ledger, before)
     copy.move_ref(copy.ledger, before)
@@ -96,7 +96,7 @@ def _deleted_ledger(copy: ClusterCopy) -> str:
 
 
 def _pushed_over(copy: ClusterCopy) -> str:
-    """The same with the git program and the installed hook, as a person with a clone can do it."""
+    """Do the same with the git program and the installed hook, as a person with a clone could."""
     head, before = copy.head(copy.ledger), _older_entry(copy)
     remote = ProgramRemote(str(copy.server), str(copy.server), environ=copy.environment(), timeout_s=30)
     try:
@@ -111,7 +111,7 @@ def _pushed_over(copy: ClusterCopy) -> str:
 
 
 def _expect_ledger_refused(copy: ClusterCopy) -> str:
-    """Check that a clone that saw the ledger before reports a problem now. Raises AttackSucceeded."""
+    """Check that a clone that saw the ledger before now reports a problem. Raises AttackSucceeded."""
     try:
         view = copy.local().ledger(copy.rule).view()
     except GitopsError as error:
@@ -122,7 +122,7 @@ def _expect_ledger_refused(copy: ClusterCopy) -> str:
 
 
 def _forged_entry(copy: ClusterCopy) -> str:
-    """Add one entry that is correct except for its signing key."""
+    """Add an entry that is correct except for its signing key."""
     store, head = copy.store(), copy.head(copy.ledger)
     tree = store.commit(head).tree
     before = read_entry(store.read(tree, "entry.json") or b"")
@@ -136,7 +136,7 @@ def _forged_entry(copy: ClusterCopy) -> str:
 
 
 def _tampered_entry(copy: ClusterCopy) -> str:
-    """The newest entry is edited and keeps its signature."""
+    """Edit the newest entry and keep its signature."""
     head = copy.head(copy.ledger)
     store = copy.store()
     tree = store.commit(head).tree
@@ -147,7 +147,7 @@ def _tampered_entry(copy: ClusterCopy) -> str:
 
 
 def _tampered_blob(copy: ClusterCopy) -> str:
-    """An applied query is replaced, in an entry signed with the ledger's own key."""
+    """Replace an applied query, in an entry signed with the ledger's own key."""
     head = copy.head(copy.ledger)
     store = copy.store()
     commit = store.commit(head)
@@ -160,7 +160,7 @@ def _tampered_blob(copy: ClusterCopy) -> str:
 
 
 def _expect_audit_failure(copy: ClusterCopy, head: str) -> str:
-    """Check that the hook refuses `head` as the head of the ledger, and that the audit finds it."""
+    """Check that the hook refuses `head` as the ledger's head, and that the audit reports it."""
     refused, report = copy.expect_push_refused(copy.ledger, head), _audit(copy, head)
     if report.ok:
         raise AttackSucceeded("the audit accepted it")
@@ -173,7 +173,7 @@ def _audit(copy: ClusterCopy, head: str) -> AuditReport:
 
 
 def _two_applies(copy: ClusterCopy) -> str:
-    """Two runs start at the same time on an approved change: exactly one applies it."""
+    """Start two runs at the same time on an approved change. Exactly one must apply it."""
     approvals = set(copy.approve_all())
     together = Barrier(2)
 
@@ -198,7 +198,7 @@ def _two_applies(copy: ClusterCopy) -> str:
 
 
 def _foreign_lock(copy: ClusterCopy) -> str:
-    """A lock is taken by creating its ref, so a held lock must not be overwritten."""
+    """Try to overwrite a held lock, which is taken by creating its ref."""
     store = copy.store()
     person = Person("stranger", STRANGER, 1)
     tree = store.write_files(None, {"lock.json": b"{}\n"})
@@ -212,7 +212,7 @@ def _foreign_lock(copy: ClusterCopy) -> str:
 
 
 def _spoofed_refs(copy: ClusterCopy) -> str:
-    """Only the bot writes change requests, statuses and plans, and reserved folders contain nothing else."""
+    """Write refs of change requests, statuses and plans, which only the bot may write, and other refs in reserved folders."""
     commit = copy.commit(STRANGER, {"x": b"x\n"})
     copy.require_hook()
     refs = ("refs/gitops/requests/1/meta", "refs/gitops/statuses/00", "refs/heads/gitops/other", APPROVALS + "x")
@@ -222,7 +222,7 @@ def _spoofed_refs(copy: ClusterCopy) -> str:
 
 
 def _alias_refs(copy: ClusterCopy) -> str:
-    """A file system that ignores case takes some names for others, and git shows replaced objects."""
+    """Use names that a file system which ignores case confuses with others, and replaced objects."""
     commit = copy.commit(STRANGER, {"x": b"x\n"})
     copy.require_hook()
     refs = ["refs/heads/GitOps/ledger/x", f"refs/replace/{commit}"]
@@ -251,11 +251,11 @@ HISTORY_ATTACKS = (
 )
 
 
-# Attacks on what says no: a deleted revocation, a deleted ledger that is imported again, commits in the place of entries.
+# Attacks on refusals: a deleted revocation, a deleted ledger that is imported again, and commits in place of entries.
 
 
 def _revocation_undone(copy: ClusterCopy) -> str:
-    """An approval is revoked, the bot runs, the branch of the revocation is deleted, and the approval is pushed again."""
+    """Revoke an approval, run the bot, delete the revocation's branch, and push the approval again."""
     commit, *_ = copy.approve_all()
     local, who = copy.local(), copy.rules.approvers[0]
     person = Person(who.partition("@")[0], who)
@@ -279,7 +279,7 @@ def _revocation_undone(copy: ClusterCopy) -> str:
 
 
 def _forget(copy: ClusterCopy) -> None:
-    """Make the copy forget every entry that it saw, as a fresh clone."""
+    """Make the copy forget every entry that it saw, like a fresh clone."""
     with suppress(FileNotFoundError):
         (copy.server / "gitops" / "seen" / copy.rule.name).unlink()
     seen = f"refs/gitops/seen/{copy.rule.name}"
@@ -288,7 +288,7 @@ def _forget(copy: ClusterCopy) -> None:
 
 
 def _imported_again(copy: ClusterCopy) -> str:
-    """The ledger is deleted, and a run that never saw it finds only the graphs."""
+    """Delete the ledger, so that a run that never saw it finds only the graphs."""
     refused = copy.expect_push_refused(copy.ledger, ZERO)
     copy.move_ref(copy.ledger, ZERO)
     _forget(copy)
@@ -302,7 +302,7 @@ def _imported_again(copy: ClusterCopy) -> str:
 
 
 def _foreign_document(copy: ClusterCopy) -> str:
-    """An unsigned commit on top of an entry of another copy, which the same bot signed, is pushed as an approval."""
+    """Push as an approval an unsigned commit on top of another copy's entry, which the same bot signed."""
     copy.approve_all()
     store, head = copy.store(), copy.head(copy.ledger)
     first = first_entry(store, head)
@@ -322,7 +322,7 @@ def _foreign_document(copy: ClusterCopy) -> str:
 
 
 def _unsigned_entry(copy: ClusterCopy) -> str:
-    """An unsigned commit is pushed on top of the ledger: it must be refused, and must not end the ledger."""
+    """Push an unsigned commit on top of the ledger. It must be refused, and must not end the ledger."""
     good = copy.head(copy.ledger)
     bad = copy.commit(STRANGER, {"x": b"x\n"}, good)
     refused = copy.expect_push_refused(copy.ledger, bad)
@@ -360,7 +360,7 @@ EVIDENCE_ATTACKS = (
 )
 
 
-# Attacks on runs: a lock that cannot be read, a clock that is behind, and histories that take long to read.
+# Attacks on runs: an unreadable lock, a clock that is behind, and histories that take long to read.
 
 
 _EARLIER = datetime(2019, 6, 1, tzinfo=UTC)
@@ -369,26 +369,29 @@ _MERGES, _COMPUTED = 80, 75
 
 
 class _Behind:
-    """A clock that is years slow."""
+    """A clock that is years behind."""
 
     def now(self) -> datetime:
-        """Return the time of this clock."""
+        """Return the time on this clock."""
         return _EARLIER
 
     def monotonic(self) -> float:
-        """Return seconds that do not advance."""
+        """Return a time in seconds that never advances."""
         return 0.0
 
 
 class _Counted:
-    """A repository that stops the attack when some of its methods were called too often: that is counted, not timed."""
+    """A repository that stops the attack when some of its methods were called too often.
+
+    Calls are counted, not timed.
+    """
 
     def __init__(self, store: GitRepository, names: tuple[str, ...], most: int) -> None:
-        """`names` are the methods that are counted together."""
+        """Count the calls of all methods in `names` together."""
         self._store, self._names, self._most, self.calls = store, names, most, 0
 
     def __getattr__(self, name: str) -> Any:
-        """The method of the repository."""
+        """Return a method of the repository."""
         if name in self._names:
             self.calls += 1
             if self.calls > self._most:
@@ -397,7 +400,10 @@ class _Counted:
 
 
 def _garbage_lock(copy: ClusterCopy) -> str:
-    """The ref of the lock is a commit without a lock document. It holds, and must be removable by its commit."""
+    """Let the lock's ref point to a commit without a lock document.
+
+    It must count as held, and be removable by its commit.
+    """
     store = copy.store()
     garbage = NewCommit(store.write_files(None, {"x": b"x\n"}), (), Person("stranger", STRANGER, 1), "x\n")
     lock = copy.write_commit(garbage, None)
@@ -416,7 +422,7 @@ def _garbage_lock(copy: ClusterCopy) -> str:
 
 
 def _clock_behind(copy: ClusterCopy) -> str:
-    """An expired key signs, and the clock of the run shows a time at which the key was valid."""
+    """Sign with an expired key, and let the run's clock show a time at which the key was valid."""
     copy.approve_except_first()
     first = copy.rules.first_approver
     approval, statement = copy.draft_approval(first)
@@ -429,7 +435,7 @@ def _clock_behind(copy: ClusterCopy) -> str:
 
 
 def _chain(copy: ClusterCopy, length: int) -> str:
-    """The last of some unsigned commits, one on the other."""
+    """Return the last of some unsigned commits that follow each other."""
     store, person = copy.store(), Person("stranger", STRANGER, 1)
     tree, parents = store.write_files(None, {"x": b"x\n"}), tuple[str, ...]()
     for number in range(length):
@@ -438,7 +444,7 @@ def _chain(copy: ClusterCopy, length: int) -> str:
 
 
 def _junk(copy: ClusterCopy) -> str:
-    """Many approval branches on a long history of their own."""
+    """Create many approval branches on a long history of their own."""
     base, ids = _chain(copy, _COMMITS), RandomIds()
     for number in range(_BRANCHES):
         commit = copy.commit(STRANGER, {"x": f"{number}\n".encode()}, base, signer=None)
@@ -455,7 +461,7 @@ def _junk(copy: ClusterCopy) -> str:
 
 
 def _criss_cross(copy: ClusterCopy) -> str:
-    """Two lines that merge each other again and again, each merge changing the cluster folder."""
+    """Create two lines that merge each other repeatedly, where each merge changes the cluster folder."""
     store, person = copy.store(), Person("stranger", STRANGER, 1)
     schemas = (copy.path("notes.pg"), copy.path("legacy.pg"))
     text = "node {} {{\n    {}: String @key\n    p{}: String?\n}}\n"
@@ -486,14 +492,15 @@ RUN_ATTACKS = (
 )
 
 
-# Attacks on where a cluster is: a merge alone must not move it, rename it, take it out, or begin a ledger with its own rules.
+# Attacks on a cluster's location: a merge alone must not move it, rename it, remove it, or start a ledger with its own
+# rules.
 
 
 _PLACE = "docs/trust.md: where a cluster is"
 
 
 def _declared(copy: ClusterCopy, **changed: str) -> bytes:
-    """Return the rules of the copy with a different declaration of the cluster; without a name, no cluster."""
+    """Return the copy's rules with a different declaration of the cluster; without a name, no cluster is declared."""
     config, rule = copy.rules.config, copy.rule
     place = {"name": rule.name, "path": rule.path, "branch": rule.branch, "environment": rule.environment, **changed}
     identity = "" if config.repository is None else f"repository: {config.repository!r}\n"
@@ -506,7 +513,10 @@ def _declared(copy: ClusterCopy, **changed: str) -> bytes:
 
 
 def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
-    """Merge files without an approval, apply all clusters as the bot does, and check that nothing moved. Returns the codes."""
+    """Merge files without an approval, apply all clusters like the bot, and check that nothing moved.
+
+    Returns the codes.
+    """
     commit = copy.commit(STRANGER, files)
     before = copy.local().position(copy.rule).scope
     for ref in {copy.rules.default_ref, copy.target}:
@@ -528,7 +538,7 @@ def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
 
 
 def _applied(copy: ClusterCopy, rule: ClusterRule) -> VerbOutcome:
-    """Run the bot's work after a merge: start the ledger, or try a location change and an apply."""
+    """Do the bot's work after a merge: start the ledger, or try a location change and an apply."""
     local, config = copy.local(), copy.local().config()
     head, position = local.head_of(rule.ref) or copy.head(copy.target), local.position(rule)
 
@@ -543,7 +553,7 @@ def _applied(copy: ClusterCopy, rule: ClusterRule) -> VerbOutcome:
 
 
 def _moved(**changed: str) -> Callable[[ClusterCopy], str]:
-    """Return an attack that declares the cluster elsewhere; a folder at the new path has other contents."""
+    """Return an attack that declares the cluster elsewhere. A folder at the new path has different content."""
 
     def run(copy: ClusterCopy) -> str:
         other = {f"other/{name}": copy.rules.files[copy.path(name)] for name in ("notes.pg", "notes.gq", "legacy.pg")}
@@ -554,7 +564,7 @@ def _moved(**changed: str) -> Callable[[ClusterCopy], str]:
 
 
 def _storage(copy: ClusterCopy) -> str:
-    """A commit declares another storage, which the operator allows."""
+    """Declare a different storage in a commit, which the operator allows."""
     text = CLUSTER.replace(b"graphs:", b"storage: elsewhere\ngraphs:", 1)
     return _merged(copy, {copy.path("cluster.yaml"): text})
 

@@ -1,4 +1,4 @@
-"""Build the copy, and run every attack on its own copy of that."""
+"""Builds the copy, and runs every attack on its own copy of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ATTACKS = (
     *RUN_ATTACKS,
 )
 _AT_ONCE = 3
-"""Attacks that run at the same time: each has its own copy, and waits for programs half of the time."""
+"""Number of concurrent attacks. Each has its own copy, and waits for other programs half of the time."""
 
 _SMALL_CLUSTER = (
     "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
@@ -54,15 +54,15 @@ def attack(
 ) -> AttackReport:
     """Attack a copy of the setup of `cluster` with all attacks, or with those in `names`. The copy is removed afterwards.
 
-    `hosted` means that a forge is in front of the repository, whose own rules check pushes. No attack starts later than
-    `limit_s` seconds after the first. `on_result` gets, after each attack, how many are done and how many there are. Raises
-    GitopsError if the rules cannot be used.
+    `hosted` means that a forge hosts the repository, and its own rules check pushes. No attack starts later than
+    `limit_s` seconds after the first. `on_result` is called after each attack with the number of finished attacks and
+    the total. Raises GitopsError if the rules cannot be used.
     """
     store = local.git
     head = local.head_of(local.default_ref)
     if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {local.default_ref} does not exist")
-    # The repository that people push to, if it is a folder of this machine.
+    # The repository that people push to, if it is a folder on this machine.
     server = store.git_dir if isinstance(local.remote, SelfRemote) else local.remote.url
     is_local = Path(server).is_absolute()
     with_hook = is_local and has_server_hook(server)
