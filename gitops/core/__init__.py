@@ -1,1 +1,1 @@
-"""Basics that every room uses: codes, diagnostics, errors, canonical bytes, the clock interface and fault points."""
+"""Basics that all packages use: codes, diagnostics, errors, canonical bytes, the clock interface and fault points."""

@@ -24,17 +24,17 @@ class Cancellation:
 
     @property
     def requested(self) -> bool:
-        """True once the run was asked to stop."""
+        """Whether the run was asked to stop."""
         return self._asked > 0
 
     @property
     def abandoned(self) -> bool:
-        """True once the run was asked to stop a second time."""
+        """Whether the run was asked to stop a second time."""
         return self._asked > 1
 
     @property
     def at_work(self) -> bool:
-        """True between a run's first side effect and its record, when a signal only requests a stop (see `work`)."""
+        """Whether the run is between its first side effect and its record, when a signal only requests a stop (see `work`)."""
         return self._at_work > 0
 
     def request(self) -> None:

@@ -1,7 +1,7 @@
 """Canonical JSON bytes and digests.
 
-A digest is the SHA-256 of raw bytes as 64 lower-case hex digits without prefix; only the compare-and-swap token of the
-state document carries `sha256:` in front.
+A digest is the SHA-256 of raw bytes as 64 lower-case hex digits without prefix; only the state document's
+compare-and-swap token has the prefix `sha256:`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ def digest(data: bytes) -> str:
 
 
 def compact(value: Any) -> bytes:
-    """Encode a value as compact JSON in the given key order: no whitespace, UTF-8, non-ASCII unescaped, floats refused."""
+    """Encode a value as compact JSON in the given key order: UTF-8, no whitespace, non-ASCII unescaped.
+
+    Floats are refused.
+    """
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -41,7 +44,7 @@ def document(value: Any) -> bytes:
 
 
 def _indented(value: Any, line: str) -> str:
-    """Return the same as `json.dumps` with an indent, in half of the time of its Python encoder.
+    """Return the same text as `json.dumps` with an indent, in half the time of its Python encoder.
 
     `line` is the start of a line at the value's own depth.
     """
@@ -51,7 +54,8 @@ def _indented(value: Any, line: str) -> str:
     if isinstance(value, dict) and value:
         members = []
         for key, each in value.items():
-            # Most of a large document are texts, and objects of one text: a call for each is most of the time.
+            # A large document consists mostly of strings and objects with one string; calling a function for each takes
+            # most of the time.
             if type(each) is str:
                 text = encode_basestring(each)
             elif type(each) is dict and len(each) == 1 and type(only := next(iter(each.values()))) is str:

@@ -1,7 +1,7 @@
-"""Interfaces for time and random ids, which are passed in, and their text forms.
+"""Interfaces for time and random ids, which callers pass in, and their text formats.
 
-Documents carry RFC 3339 UTC with `Z`; ids are ULIDs (48 bits of milliseconds, 80 random bits, 26 Crockford
-characters, https://github.com/ulid/spec).
+Documents use RFC 3339 in UTC with `Z`; ids are ULIDs (48 bits of milliseconds, 80 random bits, 26 Crockford characters,
+https://github.com/ulid/spec).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ULID_LENGTH = 26
 
 
 class Clock(Protocol):
-    """A clock. `now` is read once per operation and may jump; `monotonic` measures durations."""
+    """A clock. `now` is read once per operation and can jump; `monotonic` measures durations."""
 
     def now(self) -> datetime:
         """Return the current time, timezone-aware, in UTC."""
@@ -76,5 +76,5 @@ def parse_timestamp(text: str) -> datetime | None:
         moment = datetime.fromisoformat(f"{head}.{fraction[:6].ljust(6, '0')}{zone}")
         return None if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        # The second one is for a time that its offset takes out of the years 1 to 9999.
+        # The second condition is for a time that its offset moves outside of the years 1 to 9999.
         return None

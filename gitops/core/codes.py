@@ -1,7 +1,7 @@
 """Diagnostic codes: an enum, and a registry with severity, summary, cause and remedy of each code (`codes.txt`).
 
-Tests prove that each code is registered, raised and documented. `severity` is the usual one; a command may report the code
-with the other severity if the situation means something else to it.
+Tests prove that each code is registered, raised and documented. `severity` is the default; a command can report a code
+with the other severity if its situation differs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """Severity of a problem: an error ends or fails the command; a warning never changes the exit code."""
+    """Severity of a problem: an error makes the command fail; a warning never changes the exit code."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -393,9 +393,9 @@ class Code(StrEnum):
 
 
 class CodeEntry(NamedTuple):
-    """One registered code: a short fixed summary without names, its usual cause, and its remedy.
+    """A registered code: a short fixed summary without names, its usual cause and its remedy.
 
-    `fix` is None if correcting the reported place is all there is to do.
+    `fix` is None if it is enough to correct the reported place.
     """
 
     code: Code
@@ -406,19 +406,19 @@ class CodeEntry(NamedTuple):
 
 
 ENTRY = re.compile(r"^(\w+) \| ([EW]) \| (.+)\n  (\S.+)(?:\n  -> (.+(?:\n     .+)*))?", re.MULTILINE)
-"""An entry of the table: code, E or W, summary, cause, and the remedy, if any, which can continue on further lines."""
+"""An entry in the table: code, E or W, summary, cause, and possibly a remedy, which can continue on further lines."""
 
 
 def table() -> str:
-    """Return the text of `codes.txt`, a resource of the package."""
-    # Most runs report no problem, and read it never.
+    """Return the text of `codes.txt`, which is a resource of the package."""
+    # Most runs don't report problems, so they never read it.
     from pkgutil import get_data
 
     return (get_data("gitops.core", "codes.txt") or b"").decode()
 
 
 class _Registry(Mapping[Code, CodeEntry]):
-    """The entries of `codes.txt`, read when the first problem is reported."""
+    """The entries in `codes.txt`, read when the first problem is reported."""
 
     @cached_property
     def _entries(self) -> dict[Code, CodeEntry]:
@@ -441,7 +441,7 @@ class _Registry(Mapping[Code, CodeEntry]):
 
 REGISTRY: Mapping[Code, CodeEntry] = _Registry()
 
-# Only what a shell takes as one plain word: an address in a diagnostic may come from a change request.
+# Only texts that a shell reads as one plain word, because an address in a diagnostic can come from a change request.
 _ADDRESS = re.compile(
     r"(?:graph|schema|query|policy|restore|strategy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
 )
@@ -454,8 +454,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 def remedy(code: Code, path: str) -> str | None:
     """Return the registered remedy of a code, with `path` filled into its commands.
 
-    It is filled in if it is an address, a changeset key, an approval id or the id of a commit. Returns None if the code
-    has no remedy. Raises KeyError for a code that is not registered.
+    `path` is used if it is an address, a changeset key, an approval id or a commit id. Returns None if the code has no
+    remedy. Raises KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
     if fix is None:

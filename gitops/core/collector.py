@@ -9,17 +9,18 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Pause cyclic garbage collection in the block. Use it for work of bounded size that keeps most of its objects.
+    """Pause cyclic garbage collection during the block. Use it for limited work that keeps most of its objects.
 
-    The collector would examine everything built so far again and again, which takes half of the time of loading 10,000
-    files. With several threads, it may resume before the last of them leaves its block; it is never left off.
+    The collector would examine all earlier objects again and again, which takes half of the time of loading 10,000
+    files. With several threads, it can resume before the last of them leaves its block, but it is never left disabled.
     """
     running = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        # What was built counts as old: else the next allocation would have the collector look at all of it after all.
+        # The new objects count as old. Otherwise the next allocation would make the collector examine all of them after
+        # all.
         gc.freeze()
         gc.unfreeze()
         if running:

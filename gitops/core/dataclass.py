@@ -1,4 +1,4 @@
-"""A `dataclasses.dataclass` that generates methods only for classes with many instances, or at the first comparison.
+"""A version of `dataclasses.dataclass` that generates methods only for classes with many instances, or at the first comparison.
 
 The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes,
 creates a few instances of a fifth of them, and compares instances of one class in twenty. So the first instances of a class
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, slots: bool = False, **options: bool) -> Callable[[type], type]:
-        """Return the decorator, with the options of the standard one; a class without slots gets its methods at once."""
+        """Return the decorator, with the options of the standard one.
+
+        A class without slots gets its methods immediately.
+        """
         return partial(_with_slots, options) if slots else dataclasses.dataclass(**options)
 
 
-# What a value needs, and what a frozen one needs besides.
+# Methods that every value needs, and methods that a frozen value needs in addition.
 _OF_VALUES = ("__dataclass_fields__", "__init__", "__match_args__")
 _OF_FROZEN = ("__setattr__", "__delattr__")
-# What no first value needs, with the options that ask for it.
+# Methods that the first values don't need, with the options that request them.
 _OF_COMPARISONS = {
     "__repr__": ("repr",),
     "__eq__": ("eq",),
     "__hash__": ("eq", "frozen"),
     **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__"), ("order",)),
 }
-# To write the methods of a class takes as long as making some 150 values without them.
+# Generating a class's methods takes as long as creating about 150 values without them.
 _FIRST_VALUES = 64
 
 
@@ -54,7 +57,7 @@ class _Unwritten:
 
 
 class _Part(NamedTuple):
-    """A field, the object that sets its slot, and whether it can be passed by position."""
+    """A field, the descriptor that sets its slot, and whether it can be passed by position."""
 
     name: str
     put: Callable[[object, object], None]
@@ -63,7 +66,10 @@ class _Part(NamedTuple):
 
 
 class _FirstValues(_Unwritten):
-    """Stands in for `__init__` and makes the first values. Arguments that do not fit cause the real method to be written."""
+    """Stands in for `__init__` and creates the first values.
+
+    If the arguments don't fit, the real method is generated.
+    """
 
     __slots__ = ("_find_parts", "_left", "_parts")
 
@@ -102,7 +108,7 @@ class _FirstValues(_Unwritten):
 
 
 def _with_slots(options: dict[str, bool], plain: type) -> type:
-    """Make the class with a slot for each of its fields, but without methods so far."""
+    """Create the class with a slot for each field, but without the methods."""
     body = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__")}
     body |= {"__qualname__": plain.__qualname__, "__getstate__": _state, "__setstate__": _restore}
     fields = [name for name, kind in get_annotations(plain).items() if "ClassVar" not in str(kind)]
@@ -111,12 +117,12 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
     create = partial(type(plain), plain.__name__, plain.__bases__)
 
     def write(**left_out: bool) -> type:
-        # A class for this call alone: where two threads make the first value, each writes the same methods.
+        # A class only for this call: if two threads create the first value, both generate the same methods.
         standard = create(dict(body))
         before = dict(vars(standard))
-        # The class with slots that this returns is not needed, only that `__init__` is written for one.
+        # The class with slots that this returns is not needed; only its `__init__` is.
         dataclasses.dataclass(slots=True, **options | left_out)(standard)
-        # What stands for them goes last: a thread that does not meet it finds everything else.
+        # The placeholders are removed last, so that a thread that does not find them finds everything else.
         for name, value in sorted(vars(standard).items(), key=lambda each: each[0] in _OF_VALUES):
             if name not in fields and (name not in before or before[name] is not value):
                 setattr(slotted, name, value)
@@ -148,7 +154,7 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
 
 
 def _are_all(fields: Sequence[str], plain: type, body: dict[str, Any]) -> bool:
-    """Return True if `__init__` depends only on these fields. The standard decorator reports mistakes in them."""
+    """Return True if `__init__` depends only on these fields. The standard decorator reports errors in them."""
     return (
         not any({"__dataclass_fields__", "__setattr__"} & vars(base).keys() for base in plain.__mro__[:-1])
         and not any(word in str(kind) for kind in get_annotations(plain).values() for word in ("InitVar", "KW_ONLY"))

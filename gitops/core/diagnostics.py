@@ -1,8 +1,8 @@
-"""Problems as values: what is wrong, where, and the remedy.
+"""Problems as values: the problem, its place and the remedy.
 
-Codes are contract, messages are not. Diagnostics are kept in emission order; severity and summary come from the
-registry unless a command emits a code with another severity on purpose (a held lock is an error for `apply` and a fact
-for `status`).
+Codes are part of the contract, messages are not. Diagnostics are kept in emission order. Severity and summary come from
+the registry, unless a command deliberately emits a code with a different severity (a held lock is an error for `apply`
+but a fact for `status`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ __all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef", "by_place", "fi
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceRef:
-    """A position in a file of the cluster folder. Line and column count from 1; 0 means the whole file."""
+    """A position in a file in the cluster folder. Line and column count from 1; 0 means the whole file."""
 
     file: str
     line: int = 0
     column: int = 0
 
     def shown(self, folder: str = "") -> str:
-        """`path:line:column`, as editors and terminals link it, as far as known; `folder` is the cluster folder.
+        """Return `path:line:column` as far as known, so that editors and terminals link it.
 
-        Every place that people read is formatted here.
+        `folder` is the cluster folder.
+
+        All places shown to people are formatted here.
         """
         file = normpath(join(folder, self.file))
-        # From a folder below, the shortest way.
+        # From a subfolder, the shortest relative path.
         file = relpath(file) if file.startswith("../") else file
         return ":".join((file, *(str(number) for number in (self.line, self.column) if number)))
 
@@ -43,10 +45,10 @@ class SourceRef:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root.
+    """A problem. `path` is a dotted config path, a resource address, or a path in the store relative to its root.
 
-    `step` is the number of the verification step that found it, or None if it was not found by a numbered step; it is not
-    part of the JSON form. `rule` is the label of the language rule that is broken.
+    `step` is the number of the verification step that found the problem, or None if no numbered step did; it is not
+    part of the JSON. `rule` is the label of the violated language rule.
     """
 
     code: Code
@@ -115,7 +117,7 @@ class Diagnostics:
 
     @property
     def has_errors(self) -> bool:
-        """True if any problem has the severity error."""
+        """Whether any problem has the severity error."""
         return any(d.severity is Severity.ERROR for d in self._items)
 
     def codes(self) -> tuple[Code, ...]:
@@ -139,7 +141,7 @@ def fix_of(error: GitopsError) -> str:
 
 
 def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort problems for reading: group each file's problems at its first one, sorted by position; keep the others in place."""
+    """Sort problems for reading: group each file's problems at its first one, by position; keep the others in place."""
     files: dict[str, int] = {}
     placed = []
     for number, d in enumerate(diagnostics):

@@ -1,7 +1,7 @@
 """Exceptions for failures that are not diagnosable problems in the input.
 
-Diagnostics describe problems that a person can fix in the input. These exceptions report that something outside the program
-failed. An adapter converts every foreign exception into one of these, and a verb converts them into its outcome.
+Diagnostics describe problems that a person can fix in the input. These exceptions report failures outside of the
+program. Adapters convert every foreign exception into one of these, and verbs convert them into outcomes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ def one_line(text: str) -> str:
 
 
 class GitopsError(Exception):
-    """Base of every error that this package raises on purpose. `code` is a registered diagnostic code."""
+    """Base class of every error that this package raises deliberately. `code` is a registered diagnostic code."""
 
     at: tuple[str, int, int] | None = None
-    """The file, line and column of the problem, where it is known."""
+    """The file, line and column of the problem, if known."""
     rule: str = ""
-    """The label of the language rule that is broken, such as `T1`."""
+    """The label of the violated language rule, such as `T1`."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
         """Create the error. `detail` describes the problem in one line.
 
         `path` is the place (config path, address or file).
 
-        The lines of a longer text, such as output of git, are joined, because a problem is always shown on one line.
-        Give a `fix` if the caller knows a better remedy than the registry of codes, such as a command with its
-        arguments. An empty one adds nothing to the message.
+        The lines of a longer text, such as git output, are joined, because a problem is always shown on one line. Pass
+        a `fix` if the caller knows a better remedy than the registry, such as a command with its arguments. An empty
+        `fix` adds nothing to the message.
         """
         detail = one_line(detail)
         super().__init__(detail)
@@ -44,7 +44,7 @@ class GitopsError(Exception):
         self.fix = fix
 
     def parts(self) -> tuple[GitopsError, ...]:
-        """Return the problems that it represents, if there are several."""
+        """Return the individual problems if this error stands for several."""
         return (self,)
 
 
@@ -57,9 +57,9 @@ class ConflictError(GitopsError):
 
 
 class RemoteError(GitopsError):
-    """A remote (git, forge, object store) failed. `retryable` is True if the same call may succeed later.
+    """A remote (git, forge, object store) failed. `retryable` is True if the same call might succeed later.
 
-    `status` is the status of an HTTP response; None if there was no response or the service does not use HTTP.
+    `status` is the HTTP status of the response; None if there was no response or the service does not use HTTP.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class RemoteError(GitopsError):
         status: int | None = None,
         fix: str | None = None,
     ) -> None:
-        """Create the error like `GitopsError`, with whether a retry may help, and the status."""
+        """Create the error like `GitopsError`, with the HTTP status and with whether a retry might succeed."""
         super().__init__(code, detail, path=path, fix=fix)
         self.retryable = retryable
         self.status = status
 
     def during(self, code: Code, path: str) -> RemoteError:
-        """Return the same failure and remedy under the code and place of the caller's operation."""
+        """Return the same failure and remedy, with the code and place of the caller's operation."""
         return RemoteError(code, self.detail, path=path, retryable=self.retryable, status=self.status, fix=self.fix)
 
 
@@ -89,7 +89,7 @@ class IntegrityError(GitopsError):
 def system_reason(error: OSError, place: object) -> str:
     """Describe why a system call for `place` failed: message, error name, and the file if it is a different one.
 
-    The call often fails for a parent folder that cannot be created or entered.
+    The call often fails because a parent folder cannot be created or entered.
     """
     text = error.strerror or str(error) or type(error).__name__
     name = errno.errorcode.get(error.errno or 0)

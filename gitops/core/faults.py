@@ -1,7 +1,7 @@
 """Named fault points in write paths, where a test can crash or fail the process.
 
-The object is passed in. The default does nothing, costs one method call, and cannot be enabled from outside the process:
-there is no environment variable and no file. All names are in `tests.support.fault_points`.
+Callers pass in the object. The default does nothing and costs one method call. It cannot be enabled from outside of the
+process, through an environment variable or a file. All names are in `tests.support.fault_points`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class NoFaults:
 
 @contextlib.contextmanager
 def around(faults: Faults, area: str, step: str) -> Iterator[None]:
-    """Reach `area.before_step` on entry, and `area.after_step` after the block, one durable effect, has succeeded."""
+    """Reach `area.before_step` on entry, and `area.after_step` after the block has succeeded.
+
+    The block has one durable effect.
+    """
     faults.reach(f"{area}.before_{step}")
     yield
     faults.reach(f"{area}.after_{step}")

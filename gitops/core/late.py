@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Late:
-    """Proxy that calls `make` when an attribute outside `known` is used. Two threads may both call it."""
+    """A proxy that calls `make` when an attribute outside of `known` is used. Two threads may both call it."""
 
     def __init__(self, make: Callable[[], Any], **known: Any) -> None:
-        """`known` are the public members that exist without making anything."""
+        """`known` are the public members that are available without calling `make`."""
         self._make = make
         self.__dict__.update(known)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a member of the made object, and from then on expose all its public members."""
+        """Return a member of the created object, and expose all its public members from then on."""
         made = self._make()
         self.__dict__.update({each: getattr(made, each) for each in dir(made) if not each.startswith("_")})
         return getattr(made, name)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 _REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 _SHOWN = "[redacted]"
-# A value shorter than this occurs by accident in ordinary text; replacing it would only garble output.
+# Shorter values occur by accident in ordinary text, so replacing them would only garble output.
 _MIN_LENGTH = 4
 
 
@@ -21,7 +21,7 @@ class Secret:
     __slots__ = ("_value", "name")
 
     def __init__(self, name: str, value: str) -> None:
-        """`name` is the reference it was resolved from."""
+        """`name` is the reference from which the value was resolved."""
         self.name = name
         self._value = value
 
@@ -39,12 +39,12 @@ class Secret:
     __str__ = __repr__
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        """Refuse pickling: a secret has no bytes form."""
+        """Refuse pickling, because a secret must not be serialised."""
         raise TypeError("a Secret is never serialized")
 
 
 def resolve(text: str, environment: Mapping[str, str]) -> Secret | None:
-    """Return the secret if `text` is exactly one reference to a variable in `environment`, otherwise None."""
+    """Return the secret if `text` is exactly one reference to a variable in `environment`; otherwise None."""
     match = _REFERENCE.fullmatch(text)
     if match is None or match[1] not in environment:
         return None
@@ -55,11 +55,14 @@ class Redactor:
     """Replaces every occurrence of the given secrets in outgoing text."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
-        """Values are matched longest first, so that one secret inside another leaves no tail."""
+        """Prepare the secrets.
+
+        Values are matched longest first, so that a secret inside another one leaves no remainder.
+        """
         values = {s.reveal() for s in secrets if len(s.reveal()) >= _MIN_LENGTH}
         ordered = sorted(values, key=lambda v: (-len(v), v))
         self._pattern = re.compile("|".join(re.escape(v) for v in ordered)) if ordered else None
 
     def __call__(self, text: str) -> str:
-        """`text` without any of the secret values."""
+        """Return `text` without any of the secret values."""
         return text if self._pattern is None else self._pattern.sub(_SHOWN, text)

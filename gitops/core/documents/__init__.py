@@ -1,1 +1,1 @@
-"""Conversion of stored documents between values and bytes, with the strict codec that every room uses for its documents."""
+"""Conversion of stored documents between values and bytes, with the strict codec that all packages use."""

@@ -1,4 +1,4 @@
-"""The strict codec: a document's form is declared once, and its reader and its writer come from the declaration.
+"""The strict codec: a document's format is declared once, and both reader and writer follow from that declaration.
 
     PIN = Document(
         versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
@@ -10,12 +10,12 @@
 Every declared document guarantees:
 
 1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
-2. An object has exactly the declared members; a member is required unless it is declared `optional`.
+2. An object has exactly the declared members. A member is required unless it is declared `optional`.
 3. The version is checked first. An undeclared version is refused with a message that contains it and the declared ones.
 4. A problem has the path of the wrong value: `applied_revision.resources[graph.brain].digest`.
 5. For every document that this program wrote, reading and writing it again produces the same bytes.
 
-A later version of a record is declared as the members of the earlier one plus the new ones: `MEMBERS | {"labels":
+A later version of a record is declared as the earlier version's members plus the new ones: `MEMBERS | {"labels":
 list_of(LINE)}`.
 """
 
@@ -43,23 +43,23 @@ class Document(Generic[T]):
 
     versions: Mapping[int, Form[T]]
     code: Code
-    """The code of bytes that do not have the form."""
+    """Error code for bytes that don't have the declared form."""
     version_code: Code | None = None
-    """The code of a document of another version, where it is not `code`."""
+    """Error code for a document of a different version, if it differs from `code`."""
     version_name: str = "version"
     limit: int = MAX_BYTES
-    """Bytes that are read at most, and written at most."""
+    """Maximum number of bytes to read or write."""
     version_of: Callable[[T], int] | None = None
-    """The version that a value is written as; the newest if not given."""
+    """Returns the version in which a value is written; the default is the newest."""
     read_back: bool = False
-    """True if a value is refused when its written form would not read back as an equal value."""
+    """If True, a value is refused if its written form would not read back as an equal value."""
     final_newline: bool = True
 
     def read(self, data: bytes) -> T:
         """Decode the bytes of a document.
 
         Raises IntegrityError with `version_code` for an undeclared version, and with `code` for any other mismatch. The
-        error's `path` is that of the wrong value.
+        error's `path` is the path of the wrong value.
         """
         try:
             return self._read(parse(data, limit=self.limit))
@@ -110,9 +110,9 @@ class SignedMessage(Generic[T]):
         -----BEGIN SSH SIGNATURE-----               (over the line of JSON, in a separate namespace)
 
     `subject` returns the beginning of a value's message. There is exactly one message per document, summary and
-    signature, and reading accepts no other spelling of it: a message that two readers could understand differently is
-    refused. Documents of a version before `signed_from` have no separate signature: anyone who signs such a commit, for
-    any reason, signs the document.
+    signature. Reading accepts no other spelling, so a message that two readers could understand differently is refused.
+    Documents of a version before `signed_from` have no separate signature, so anyone who signs such a commit, for any
+    reason, signs the document.
     """
 
     document: Document[T]
@@ -143,8 +143,8 @@ class SignedMessage(Generic[T]):
     def write(self, value: T, summary: str = "", *, sign: Callable[[bytes], str] | None = None) -> str:
         """Build the commit message of a value. `summary` ends the subject line and is only for people.
 
-        `sign` returns the armored signature of its argument; without it, only documents of early versions can be written.
-        Raises IntegrityError with the document's code if the message would not read back as an equal value.
+        `sign` returns the armored signature of its argument; without it, only documents of early versions can be
+        written. Raises IntegrityError with the document's code if the message would not be read back as an equal value.
         """
         try:
             data = canonical(self.document.form(value))

@@ -1,7 +1,7 @@
 """Forms that define how values are stored as JSON. A form reads a JSON value and writes it back.
 
 1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
-2. An object has exactly the declared members; a member is required unless it is declared `optional`.
+2. An object has exactly the declared members. A member is required unless it is declared `optional`.
 3. A refusal has the path of the wrong value: `applied_revision.resources[graph.brain].digest`.
 """
 
@@ -22,17 +22,17 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 MAX_LINE = 4096
-# Line breaks, control characters, direction overrides and lone surrogates: nothing that may change how a line reads.
+# Line breaks, control characters, direction overrides and lone surrogates, which could all change how a line reads.
 _NOT_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
-# Of SHA-1 and of SHA-256: the object formats of git.
+# For SHA-1 and SHA-256, which are git's object formats.
 _OBJECT_ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _NAMES = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", list: "a list", dict: "an object"}
 _REQUIRED: Any = object()
 
 
 def is_object_id(text: str) -> bool:
-    """Return True if `text` is the full id of a git object: lower-case hex digits, as many as an object format of git has."""
+    """Return True if `text` is a full git object id: lower-case hex digits in one of the lengths that git uses."""
     return _OBJECT_ID.match(text) is not None
 
 
@@ -200,15 +200,15 @@ class FormMember:
 
     form: Form[Any]
     attribute: str | None = ""
-    """The name of the attribute, where it is not that of the member; None for what is always the same."""
+    """The attribute's name, if it differs from the member's; None for a constant."""
     default: Any = _REQUIRED
-    """The value of an absent member."""
+    """Value of an absent member."""
     written: bool = True
-    """True if a member with the default value is written, not left out."""
+    """Whether a member with the default value is written rather than omitted."""
 
 
 def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> FormMember:
-    """Return a member that can be absent. The default is written out unless `written` is false."""
+    """Return a member that can be absent. The default is written out unless `written` is False."""
     return FormMember(form, attribute, default, written)
 
 
@@ -223,13 +223,13 @@ def constant(value: Any) -> FormMember:
 
 
 Members = Mapping[str, "Form[Any] | FormMember | Members"]
-"""Name to form. A mapping inside is an object whose members are attributes of the same record."""
+"""Maps names to forms. A nested mapping is an object whose members are attributes of the same record."""
 
 
 def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], None] | None = None) -> Form[T]:
     """Form of an object with exactly `members`, which are the keyword arguments of `kind` and attributes of its result.
 
-    `check` receives the value and raises MalformedError for errors that no single member shows.
+    `check` receives the value, and raises MalformedError for errors that involve several members.
     """
     fields = _Fields(members)
 
@@ -243,7 +243,7 @@ def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], Non
 
 
 def variants(tag: str, kinds: Mapping[str, tuple[type[Any], Members]]) -> Form[Any]:
-    """Form of an object whose member `tag` selects one of `kinds` for its other members; writing goes by the value's type."""
+    """Form of an object whose member `tag` selects one of `kinds` for its other members; writing depends on the value's type."""
     forms = {name: record(kind, members) for name, (kind, members) in kinds.items()}
     names = {kind: name for name, (kind, _) in kinds.items()}
 
@@ -277,11 +277,11 @@ class _Fields:
         }
         optional_members = {name: member for name, member in plain.items() if member.default is not _REQUIRED}
         self._required = frozenset(members) - optional_members.keys()
-        # None for what no attribute holds; an object inside has its members in the record itself.
+        # None for members without an attribute. A nested object has its members in the record itself.
         attributes = {name: name if member.attribute == "" else member.attribute for name, member in plain.items()}
         self._defaults = {attributes[name] or name: member.default for name, member in optional_members.items()}
         self._readers = tuple((name, attributes[name], member.form.read) for name, member in plain.items())
-        # The value of an attribute that is left out, if any.
+        # The value of an attribute that is omitted, if any.
         self._writers: tuple[tuple[str, str | None, Callable[[Any], Any], Any], ...] = tuple(
             (name, None, self._inner[name].write, _REQUIRED)
             if (member := plain.get(name)) is None
@@ -290,7 +290,7 @@ class _Fields:
         )
 
     def read(self, value: Any) -> dict[str, Any]:
-        """Return the attributes that an object holds."""
+        """Return the attributes that an object contains."""
         members = _object(value)
         if members.keys() != self._required:
             for name in members:
@@ -314,7 +314,7 @@ class _Fields:
         return arguments
 
     def write(self, value: Any) -> dict[str, Any]:
-        """Return the object, its members in the declared order."""
+        """Return the object with its members in the declared order."""
         form: dict[str, Any] = {}
         for name, attribute, write, unwritten in self._writers:
             found = value if attribute is None else getattr(value, attribute)

@@ -1,7 +1,7 @@
 """Conversion between bytes and plain values for JSON documents that another program may have written.
 
-1. The size is limited before anything is parsed, the depth before anything recurses.
-2. The bytes are UTF-8 without a byte order mark; a key appears once; numbers are finite and text is valid Unicode.
+1. The size is checked before parsing, and the depth before any recursion.
+2. The bytes are UTF-8 without a byte order mark, each key appears once, numbers are finite, and text is valid Unicode.
 
 The forms of `gitops.core.documents.codec` define which values are valid.
 """
@@ -18,10 +18,10 @@ from gitops.core.canonical import document
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
-# Nothing that is written nests deeper than a handful; a state document of 100,000 resources stays below the size.
+# Written documents have only a few levels, and a state document with 100,000 resources is smaller than this.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 48
-# Twenty characters hold every 64-bit integer; longer ones would not survive other readers of the same document.
+# Twenty characters are enough for every 64-bit integer. Other parsers could not read longer numbers exactly.
 MAX_DIGITS = 20
 _SHOWN = 60
 
@@ -32,7 +32,10 @@ _NO_BRACKETS_OR_QUOTES = _NO_BRACKETS.replace(b'"', b"")
 
 
 class MalformedError(ValueError):
-    """A value does not have the declared form. The document's reader turns this into an error with a code."""
+    """Raised for a value that does not have the declared form.
+
+    The document's reader turns this into an error with a code.
+    """
 
     def __init__(self, detail: str, path: str = "") -> None:
         """`path` is dotted and relative to the value that was read; empty for that value itself."""
@@ -70,7 +73,7 @@ def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
 
 
 def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:
-    """Encode a stored document so that `parse` accepts it again.
+    """Encode a document for storage, so that `parse` accepts it.
 
     Raises UsageError for text that is not valid Unicode (such as an undecodable command line argument), and for a document
     that would be too large to read back.
@@ -87,15 +90,15 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:
 
 
 def quoted(text: str) -> str:
-    """Return an untrusted string quoted, on one line and shortened, for a message."""
+    """Quote an untrusted string for a message, shortened and on one line."""
     return json.dumps(text[:_SHOWN]) + ("…" if len(text) > _SHOWN else "")
 
 
 def _check_depth(data: bytes) -> None:
-    """Count brackets outside of strings, in linear passes; the parser itself recurses per level."""
+    """Check the depth by counting brackets outside of strings, in linear time, because the parser recurses per level."""
     if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return
-    # Without escapes, quotes that vanish in pairs had no bracket between an opening and a closing one: no match for each string.
+    # Without escapes, a pair of quotes with no bracket in between can be skipped without matching each string.
     brackets = data.translate(None, _NO_BRACKETS_OR_QUOTES).replace(b'""', b"")
     if b'"' in brackets or b"\\" in data:
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
