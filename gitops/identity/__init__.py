@@ -1,1 +1,1 @@
-"""Identity: the holder of an identity provider's token, for the query server and the API of the bot."""
+"""Identifies the holders of identity provider tokens, for the query server and for the bot's API."""

@@ -1,14 +1,13 @@
 """Verifies tokens of identity providers (OpenID Connect) with the providers' keys. The only module that uses PyJWT.
 
-1. Only algorithms with a private and a public key count, and the key determines which of them apply. Key information in
-   a header (`jwk`, `jku`, `x5c`, `x5u`) is never read. A critical header (`crit`) is refused, because none is
-   supported.
-2. Keys come from the address in the rules, or in the issuer's discovery document. They are read again after five
-   minutes, and for an unknown key at most five times a minute, so that forged tokens cause no requests to the issuer.
-3. If the issuer does not respond, keys are used for an hour after they were read. After that, and before they were ever
-   read, its tokens are not accepted until an attempt to read the keys succeeds.
-4. Signature first, then times and audience, then the rules about claims. The text of a failure contains no part of the
-   token except claims.
+1. Only asymmetric algorithms are accepted, and the key determines which of them apply. Key information in a header
+   (`jwk`, `jku`, `x5c`, `x5u`) is never read. A critical header (`crit`) is refused, because none is supported.
+2. Keys come from the address in the rules, or in the issuer's discovery document. They are reloaded after five minutes,
+   and for an unknown key at most five times a minute, so that forged tokens cannot flood the issuer with requests.
+3. If the issuer does not respond, keys can be used for an hour after they were read. After that, or if they were never
+   read, its tokens are not accepted until the keys can be read.
+4. The signature is checked first, then times and audience, then the rules about claims. The text of a failure contains
+   no part of the token except claims.
 
 Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
 """
@@ -37,14 +36,14 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.web import WebRequest, WebSender
 
 MOST_BYTES = 16 * 1024
-"""The size of the largest token that is read."""
+"""Maximum size of a token in bytes."""
 
 FRESH_S, KEPT_S, READS_A_MINUTE = 300.0, 3600.0, 5
 _MINUTE_S, _LAST = 60.0, 1e12
 _MOST_KEYS = 100
 _UNREADABLE = "the token is not a signed JSON Web Token"
 _DISCOVERY = "/.well-known/openid-configuration"
-# Of the headers, only `crit` and `b64` change what a signature means.
+# The only headers that change the meaning of a signature are `crit` and `b64`.
 _CRITICAL = ("crit", "b64")
 _TYPES = ("jwt", "at+jwt", "application/jwt", "application/at+jwt")
 _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -57,15 +56,15 @@ _SIGNATURE_ALONE: Any = {
 }
 
 _Key = Mapping[str, jwt.PyJWK]
-"""A key, by the algorithms that it can be used with."""
+"""A key by the algorithms for which it can be used."""
 
 OpenSender = Callable[[str], WebSender]
-"""Opens the service at an address, `https://HOST`. Raises GitopsError `issuer_unavailable` for one that is not permitted."""
+"""Opens the service at an address, `https://HOST`. Raises GitopsError `issuer_unavailable` for a forbidden address."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of an issuer, by their ids and the algorithms that each can be used with, and when they were read."""
+    """An issuer's keys, by id and by the algorithms for which each can be used, and the time when they were read."""
 
     by_id: Mapping[str | None, tuple[_Key, ...]]
     read_at: float
@@ -73,7 +72,7 @@ class _Keys:
 
 @dataclass(slots=True)
 class _Source:
-    """Key source of one issuer with its last keys. `failure` is the reason why the last attempt failed."""
+    """Key source of an issuer, with the keys read last. `failure` is the reason why the last attempt failed."""
 
     issuer: TokenIssuer
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -83,7 +82,7 @@ class _Source:
 
 
 class KeyRing:
-    """The keys of issuers. Safe between threads."""
+    """The keys of issuers. Thread-safe."""
 
     def __init__(self, open_sender: OpenSender, clock: Clock) -> None:
         """Create the key ring without reading anything."""
@@ -91,10 +90,10 @@ class KeyRing:
         self._sources: dict[tuple[str, str | None, tuple[str, ...]], _Source] = {}
 
     def find(self, issuer: TokenIssuer, key_id: str | None, algorithm: str, *, may_read: bool) -> jwt.PyJWK:
-        """Return the key of a token.
+        """Return a token's key.
 
-        Raises GitopsError `issuer_unavailable`, TokenRefusedError, and KeysNeededError if keys have to be read and
-        `may_read` is false.
+        Raises GitopsError `issuer_unavailable`, TokenRefusedError, and KeysNeededError if keys would have to be read
+        and `may_read` is False.
         """
         source = self._source(issuer)
         keys = self._usable(source)
@@ -120,9 +119,9 @@ class KeyRing:
         return found[0][algorithm]
 
     def keep(self, issuers: Iterable[TokenIssuer]) -> None:
-        """Read the keys that are missing or old, or could not be read the last time. Never raises.
+        """Read the keys that are missing, old, or failed to load last time. Never raises.
 
-        How often requests made the server read keys does not matter.
+        The limits for requests don't apply.
         """
         for issuer in issuers:
             source = self._source(issuer)
@@ -131,7 +130,7 @@ class KeyRing:
                 self._read(source, partial(self._is_wanted, failed), counted=False)
 
     def failures(self, issuers: Iterable[TokenIssuer]) -> dict[str, str | None]:
-        """Return, by address, why the keys of each issuer could not be read the last time; None without a problem."""
+        """Return, by address, why each issuer's keys could not be read last time; None without a problem."""
         return {each.issuer: self._source(each).failure for each in issuers}
 
     def _source(self, issuer: TokenIssuer) -> _Source:
@@ -161,7 +160,7 @@ class KeyRing:
         return len(source.reads) < READS_A_MINUTE or now - source.reads[0] >= _MINUTE_S
 
     def _read(self, source: _Source, wanted: Callable[[_Keys], bool], *, counted: bool = True) -> None:
-        """Read the keys, unless somebody else just did and they are no longer `wanted`."""
+        """Read the keys, unless another thread just did and they are no longer `wanted`."""
         with source.turn:
             if (source.keys is not None and not wanted(source.keys)) or (counted and not self._may_read(source)):
                 return
@@ -176,7 +175,7 @@ class KeyRing:
 
 
 def read_keys(open_sender: OpenSender, issuer: TokenIssuer) -> Mapping[str | None, tuple[_Key, ...]]:
-    """Read the keys of an issuer. Raises GitopsError `issuer_unavailable`."""
+    """Read an issuer's keys. Raises GitopsError `issuer_unavailable`."""
     address = issuer.jwks
     if address is None:
         said = _document(open_sender, issuer.issuer.rstrip("/") + _DISCOVERY)
@@ -200,7 +199,7 @@ def read_keys(open_sender: OpenSender, issuer: TokenIssuer) -> Mapping[str | Non
 
 
 def _key(form: Mapping[str, Any], algorithms: Iterable[str]) -> _Key:
-    """Return a key by its usable algorithms; none for one that does not sign, is too short, or is secret."""
+    """Return a key by its usable algorithms. Empty for a key that cannot sign, is too short, or is secret."""
     uses = form.get("key_ops", ["verify"])
     signs = form.get("use", "sig") == "sig" and isinstance(uses, list) and "verify" in uses
     if not signs or not {"d", "k"}.isdisjoint(form):
@@ -234,7 +233,7 @@ def _unavailable(detail: str) -> RemoteError:
 
 
 class TokenVerifier:
-    """Verifies tokens and identifies their holders. Safe between threads."""
+    """Verifies tokens and identifies their holders. Thread-safe."""
 
     def __init__(self, ring: KeyRing, clock: Clock) -> None:
         self.ring, self._clock = ring, clock
@@ -244,7 +243,8 @@ class TokenVerifier:
     ) -> Identity:
         """Return the identity of a token's holder, if the token is valid for `grant`.
 
-        Raises TokenRefusedError, GitopsError `issuer_unavailable`, and KeysNeededError if `may_read` is false.
+        Raises TokenRefusedError, GitopsError `issuer_unavailable`, and KeysNeededError if keys would have to be read
+        and `may_read` is False.
         """
         if len(token) > MOST_BYTES:
             raise TokenRefusedError(Refusal.TOO_LARGE, f"the token has more than {MOST_BYTES} bytes")
@@ -306,7 +306,7 @@ def _issuer(claims: Mapping[str, Any], issuers: Sequence[TokenIssuer]) -> TokenI
 
 
 def _head(token: bytes) -> Mapping[str, Any]:
-    """Return the header of a token that may be verified."""
+    """Return the header of a token that can be verified."""
     first = token.partition(b".")[0]
     try:
         head = json.loads(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
@@ -326,11 +326,11 @@ def _head(token: bytes) -> Mapping[str, Any]:
 
 
 def _moment(claims: Mapping[str, Any], name: str) -> float | None:
-    """Return a time in seconds since 1970, None without one. Raises TokenRefusedError for anything else."""
+    """Return a time in seconds since 1970; None if it is missing. Raises TokenRefusedError for anything else."""
     value = claims.get(name)
     if value is None:
         return None
-    # A number of a thousand digits cannot become a float.
+    # A number with a thousand digits cannot be converted to a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LAST or not isfinite(value):
         raise TokenRefusedError(Refusal.MALFORMED, f"the claim {name} is not a time")
     return float(value)
