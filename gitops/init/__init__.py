@@ -1,1 +1,1 @@
-"""`gitops init`: the files that a repository needs, and the steps that are left to a person."""
+"""`gitops init`: generates the files that a repository needs, and lists the steps that are left to a person."""

@@ -43,7 +43,7 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read_templates() -> dict[str, str]:
-    """Return the files of the scaffold by name, from the installed wheel or from the source checkout."""
+    """Return the scaffold's files by name, from the installed wheel or from the source checkout."""
     packaged, checkout = files(gitops) / "_data" / "scaffold", Path(gitops.__file__).resolve().parent.parent
     folder: Traversable = packaged if packaged.is_dir() else checkout / "scaffold"
     action = packaged / _ACTION if packaged.is_dir() else checkout / ".github/actions/gitops" / _ACTION
@@ -52,9 +52,9 @@ def read_templates() -> dict[str, str]:
 
 
 def read_file(root: str, path: str) -> bytes | None:
-    """Return the content of a file, None if there is nothing of that name.
+    """Return the content of a file, None if nothing with that name exists.
 
-    Raises GitopsError `source_unreadable` for a link, a folder, or a file that is too large, on the way or at its end.
+    Raises GitopsError `source_unreadable` for a link anywhere in the path, a folder, or a file that is too large.
     """
     try:
         with (
@@ -74,7 +74,7 @@ def read_file(root: str, path: str) -> bytes | None:
 
 
 def list_files(root: str, folder: str) -> list[str]:
-    """Return the names in a folder, none if there is no such folder. Raises GitopsError `source_unreadable`."""
+    """Return the names in a folder. Empty if there is no such folder. Raises GitopsError `source_unreadable`."""
     try:
         with _opened(root, f"{folder}/.", make=False) as (opened, _):
             return sorted(os.listdir(opened))  # noqa: PTH208 - a descriptor has no path
@@ -85,9 +85,9 @@ def list_files(root: str, folder: str) -> list[str]:
 
 
 def create_file(root: str, path: str, content: bytes, *, replace: bool = False) -> bool:
-    """Make a file and the folders on its way, whole or not at all; whether it was made.
+    """Create a file and its parent folders atomically. Return True if it was created.
 
-    What is there is replaced only with `replace`. Raises RemoteError `storage_failed`.
+    An existing file is replaced only with `replace`. Raises RemoteError `storage_failed`.
     """
     try:
         with _opened(root, path, make=True) as (folder, name):
@@ -115,7 +115,7 @@ def _place(folder: int, name: str, content: bytes, *, replace: bool) -> bool:
         if replace:
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
-            # A link is refused where something is; a rename would replace it.
+            # Links are refused everywhere else; a rename would replace this one.
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         os.fsync(folder)
     except FileExistsError:
@@ -128,7 +128,7 @@ def _place(folder: int, name: str, content: bytes, *, replace: bool) -> bool:
 
 @contextlib.contextmanager
 def _opened(root: str, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
-    """The folder that holds a file, walked name by name, and the file's name in it."""
+    """Open the folder that contains a file, following its path name by name. Yields the folder and the file's name."""
     *parents, name = path.split("/")
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

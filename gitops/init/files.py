@@ -1,8 +1,8 @@
 """`init`: generates the files that the bot needs in a repository, and the remaining manual steps.
 
-Steps: 1 validate the request strictly, because its words become file contents, refs and lines of scripts; 2 generate
-every file; 3 check that keys and rules are consistent; 4 compare each file with the existing one. An existing file is
-never changed: it is equal, or an existing cluster folder, or it differs and is reported.
+Steps: 1 validate the request strictly, because its values become file contents, refs and script lines; 2 generate all
+files; 3 check that keys and rules are consistent; 4 compare each file with the existing one. Existing files are never
+changed: a file that differs is reported, unless it belongs to an existing cluster folder.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gitops.core.errors import BugError, GitopsError, UsageError
 from gitops.database.storage.port import StorageRootError, parse_storage
 
 INSTALL_FOLDER = ".gitops/install"
-"""What jobs install: the wheel of the program, and its dependencies with their hashes."""
+"""Folder of the files that jobs install: the program's wheel, and its dependencies with their hashes."""
 REQUIREMENTS = f"{INSTALL_FOLDER}/requirements.txt"
 SCHEMA_FOLDER = ".gitops/schemas/"
-"""The JSON Schemas of the files that people write, for their editors."""
+"""Folder of the JSON Schemas for handwritten files, for use in editors."""
 
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,200}", re.ASCII)
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,20}", re.ASCII)
@@ -41,16 +41,16 @@ _LINE = re.compile(r"@([a-z]+)@(.*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._+@/-]*", re.ASCII)
 _WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _GRAPH = "notes"
-# GitHub's newer `$/` means the same, but neither its own servers for enterprises nor Gitea know it everywhere.
+# GitHub's newer `$/` means the same, but neither GitHub Enterprise Server nor Gitea supports it everywhere.
 LOCAL_ACTION = "./{} # zizmor: ignore[self-repository]"
-"""How a workflow names an action in a folder of its repository."""
+"""The way in which a workflow refers to an action in a folder of its repository."""
 CODEOWNERS = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
-"""Where GitHub looks for the owners of files; the first one is written if there is none."""
+"""Where GitHub looks for code owners. If none of these files exists, the first one is created."""
 PAUSE_SWITCH = "vars.GITOPS_PAUSED != 'true'"
 
 
 class ForgeKind(StrEnum):
-    """Kind of host of change requests."""
+    """Kind of host for change requests."""
 
     GITHUB = "github"
     GITLAB = "gitlab"
@@ -65,7 +65,7 @@ ACTION_FOLDERS: Mapping[ForgeKind, str] = {
 
 
 class FileState(StrEnum):
-    """State of one file. OWN: the repository already has a cluster folder, which is not changed.
+    """State of a file. OWN: the repository already has a cluster folder, which is not changed.
 
     `upgrade` replaces RENEWED files and removes OBSOLETE ones.
     """
@@ -78,21 +78,21 @@ class FileState(StrEnum):
     OBSOLETE = "obsolete"
 
 
-# -- what a folder has already: it is declared, and not changed --------------------------------------------------------
+# -- existing content of a folder, which is declared but not changed ---------------------------------------------------
 #
-# Looked for: a `cluster.yaml`, which is used as it is; else `schema.pg` in the cluster folder or one folder below it, each with
-# the stored queries of a `queries/` beside it; and `policies/*.policy.yaml`.
+# Either a `cluster.yaml`, which is used unchanged, or `schema.pg` in the cluster folder or in one folder below it, each
+# with the stored queries in the `queries/` next to it; and `policies/*.policy.yaml`.
 
 _DECLARATION, _SCHEMA, _QUERIES, _POLICIES = "cluster.yaml", "schema.pg", "queries", "policies"
 _POLICY = ".policy.yaml"
 
 List = Callable[[str], Sequence[str]]
-"""The names in a folder of the repository; none if it is not a folder."""
+"""Returns the names in a folder of the repository; empty if it is not a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGraph:
-    """A schema, and the folder with its stored queries if there is one; both from the cluster folder."""
+    """A schema, and the folder of its stored queries if there is one. Both paths are relative to the cluster folder."""
 
     name: str
     schema: str
@@ -101,14 +101,14 @@ class FoundGraph:
 
 @dataclass(frozen=True, slots=True)
 class FoundCluster:
-    """Content of a cluster folder without a `cluster.yaml`; `policies` are names and files."""
+    """Content of a cluster folder without `cluster.yaml`. `policies` maps names to files."""
 
     graphs: tuple[FoundGraph, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
 
 
 def find_path(names: List) -> str | None:
-    """Return the folder that holds a cluster already, None if none or several could be it."""
+    """Return the folder that already contains a cluster; None if there is none, or more than one candidate."""
     top = [name for name in names(".") if not name.startswith(".")]
     if _DECLARATION in top or _SCHEMA in top:
         return "."
@@ -121,7 +121,7 @@ def find_path(names: List) -> str | None:
 
 
 def find_cluster(path: str, cluster: str, names: List) -> FoundCluster:
-    """Return the content of the folder `path`; nothing if it has a `cluster.yaml`.
+    """Return the content of the folder `path`; empty if it has a `cluster.yaml`.
 
     A schema directly in it is the graph named `cluster`.
     """
@@ -141,12 +141,12 @@ def _graph(name: str, folder: str, path: str, names: List) -> FoundGraph:
     return FoundGraph(name, f"{folder}{_SCHEMA}", f"{folder}{_QUERIES}/" if stored else None)
 
 
-# -- what is asked for, and what becomes of it -------------------------------------------------------------------------
+# -- the request and its result ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key as allowed-signers files write it: type and base64."""
+    """A key as in allowed-signers files: type and base64."""
 
     kind: str
     blob: str
@@ -156,10 +156,10 @@ class PublicKey:
 class InitRequest:
     """Choices of the operator.
 
-    `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is the location of the action for
-    workflows: a copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks
-    some workflow keys. `found` is the existing content of the cluster folder. With `strategies`, the jobs run ticks and
-    get the settings to reach a target.
+    `accounts` pairs forge accounts (`github:583231`) with approvers. `action` is where workflows find the action: a
+    copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks some workflow
+    keys. `found` is the existing content of the cluster folder. With `strategies`, jobs run ticks and get the settings
+    to reach a target.
     """
 
     cluster: str
@@ -181,7 +181,7 @@ class InitRequest:
 
 @dataclass(frozen=True, slots=True)
 class InitFile:
-    """One file: its path from the repository root, its content, and its state."""
+    """A file with its path from the repository root, its content and its state."""
 
     path: str
     content: bytes
@@ -191,7 +191,7 @@ class InitFile:
 
 @dataclass(frozen=True, slots=True)
 class InitOutcome:
-    """All files in path order. There are problems if one differs, or if keys and rules are inconsistent."""
+    """All files in path order. Contains problems if a file differs, or if keys and rules contradict each other."""
 
     files: tuple[InitFile, ...]
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -203,10 +203,10 @@ def init(
     install: Mapping[str, bytes],
     existing: Callable[[str], bytes | None],
 ) -> InitOutcome:
-    """Return the files and steps for a repository; writes nothing.
+    """Return the files and steps for a repository, without writing anything.
 
-    `templates` are the files of the scaffold by name; `install` are the files that jobs install, by path, empty for
-    hooks, which run the installed program; `existing` reads a file of the repository, None if there is none. Raises
+    `templates` are the scaffold's files by name. `install` are the files that jobs install, by path; empty for hooks,
+    which run the installed program. `existing` reads a file of the repository; None if it does not exist. Raises
     UsageError `usage_error` for an invalid value, GitopsError `trust_invalid` and `trust_missing` if its keys do not
     form a quorum.
     """
@@ -216,9 +216,9 @@ def init(
     cluster_files = _cluster_files(request)
     cluster_yaml = next(iter(cluster_files))
     if any(existing(path) not in (None, made.get(path)) for path in CODEOWNERS):
-        made.pop(CODEOWNERS[0], None)  # the owners of the repository are listed already, in one of its files
+        made.pop(CODEOWNERS[0], None)  # one of these files already lists the owners of the repository
     own = existing(cluster_yaml) not in (None, made[cluster_yaml])
-    # Another version is renewed as a whole or not at all.
+    # A different version is replaced completely or not at all.
     other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
     found = Diagnostics()
     files: list[InitFile] = []
@@ -240,7 +240,7 @@ def init(
             found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with different content; it was not changed{renew}")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
-    # The keys and rules that result from new and existing files hold together as well.
+    # Keys and rules from new and existing files together must also be consistent.
     try:
         paths = trust_paths(parse_bot_config(effective[CONFIG_FILE]))
         read = {path: effective[path] if path in effective else existing(path) for path in paths}
@@ -287,11 +287,11 @@ def _unfit(what: str, text: str, form: str) -> UsageError:
 
 
 def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, bytes]:
-    """Run step 2: generate every file for this forge, by path."""
+    """Step 2: generate all files for this forge, by path."""
     people = ((request.bot, request.bot_key), *request.approvers)
     made = {
         CONFIG_FILE: _fill(request, templates["gitops.yaml"]),
-        # The bot, then the approvers.
+        # The bot comes first, then the approvers.
         DEFAULT_SIGNERS: "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode(),
     }
     pipelines = {**_PIPELINES[request.forge], **(STRATEGIES_PIPELINES[request.forge] if request.strategies else {})}
@@ -312,7 +312,7 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
 
 
 def schema_files() -> dict[str, bytes]:
-    """The JSON Schemas of this release by path, which the first lines of `cluster.yaml` and `gitops.yaml` name for editors."""
+    """Return this release's JSON Schemas by path. The first lines of `cluster.yaml` and `gitops.yaml` refer to them."""
     return {
         f"{SCHEMA_FOLDER}{name}.json": f"{json.dumps(json_schema(name), indent=2, ensure_ascii=False)}\n".encode()
         for name in SCHEMAS
@@ -320,12 +320,12 @@ def schema_files() -> dict[str, bytes]:
 
 
 def _owners(request: InitRequest) -> tuple[str, ...]:
-    """Return the approvers whom GitHub knows by their address; they own the files of the bot."""
+    """Return the approvers whom GitHub knows by their e-mail address. They own the bot's files."""
     return tuple(who for who, _ in request.approvers if "@" in who) if request.forge is ForgeKind.GITHUB else ()
 
 
 def _cluster_files(request: InitRequest) -> dict[str, str]:
-    """Return the files of the cluster folder by path, `cluster.yaml` first, with the names of their templates."""
+    """Return the cluster folder's files by path, `cluster.yaml` first, with the names of their templates."""
     folder = "" if request.path == "." else f"{request.path}/"
     always = {
         f"{folder}cluster.yaml": "cluster/cluster.yaml",
@@ -343,7 +343,7 @@ def _cluster_files(request: InitRequest) -> dict[str, str]:
 def _declare(request: InitRequest) -> str:
     """Return the `cluster.yaml` for the content of a folder.
 
-    The graphs guarded by a policy are unknown, so the first guards all.
+    Which graphs a policy guards is unknown, so the first policy guards all of them.
     """
     found = request.found
     lines = [
@@ -360,7 +360,7 @@ def _declare(request: InitRequest) -> str:
         guarded = ", ".join(_scalar(graph.name) for graph in found.graphs)
         lines += ["# Check `applies_to`: the first policy that was found applies to all graphs.", "policies:"]
         for number, (name, file) in enumerate(found.policies):
-            # A graph has one policy, and so has the server.
+            # Each graph has one policy, and so does the server.
             mark = "#" if number else ""
             entry = (f"  {_scalar(name)}:", f"    file: {_scalar(file)}", f"    applies_to: [{guarded}]")
             lines += [mark + line for line in entry]
@@ -385,7 +385,7 @@ STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.GITLAB: {".gitlab/gitops-strategies.gitlab-ci.yml": "gitlab/gitops-strategies.gitlab-ci.yml"},
     ForgeKind.HOOKS: {},
 }
-"""The jobs that carry out ticks, by path, with the names of their templates."""
+"""The jobs that run ticks, by path, with the names of their templates."""
 
 
 def _fill(request: InitRequest, template: str) -> bytes:
@@ -403,7 +403,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
 
 
 def fill(template: str, values: Mapping[str, str], flags: Mapping[str, bool]) -> bytes:
-    """Fill in a template and omit the lines whose flag is not set."""
+    """Fill in a template, and omit the lines whose flag is not set."""
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
         rest = line
@@ -418,7 +418,7 @@ def fill(template: str, values: Mapping[str, str], flags: Mapping[str, bool]) ->
 
 
 def values_of_bot(bot: str) -> dict[str, str]:
-    """Name and address of the author of the bot's commits, for templates; `bot` is its principal."""
+    """Return the name and address of the author of the bot's commits, for templates; `bot` is its principal."""
     return {"BOT_NAME": bot.partition("@")[0], "BOT_EMAIL": bot if "@" in bot else f"{bot}@localhost"}
 
 
@@ -448,22 +448,23 @@ def _values(request: InitRequest) -> Mapping[str, str]:
 
 
 def _up(request: InitRequest) -> str:
-    """Return the way from the cluster folder to the root of the repository."""
+    """Return the relative path from the cluster folder to the root of the repository."""
     return "" if request.path == "." else "../" * len(request.path.split("/"))
 
 
 def _scalar(text: str) -> str:
-    """Return a text as a YAML scalar that every reader interprets as a text."""
+    """Return a text as a YAML scalar that every parser reads as a string."""
     plain = _WORD.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
     return text if plain else json.dumps(text)
 
 
-# The remaining steps after `init`: exact shell commands, and settings that only a page of the forge can change.
+# The steps that remain after `init`: exact shell commands, and settings that can only be changed in the forge's web
+# interface.
 
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """One step: its description, and its commands, if there are any."""
+    """A step with its description, and its commands if there are any."""
 
     text: str
     commands: tuple[str, ...] = ()
@@ -472,8 +473,8 @@ class SetupStep:
 def next_steps(request: InitRequest, server: str | None = None, bot_key: str | None = None) -> tuple[SetupStep, ...]:
     """Return the steps to the first applied cluster, in order.
 
-    `server` is the bare repository if it is a folder of this machine, `bot_key` the path of the bot's private key if
-    known.
+    `server` is the bare repository if it is a folder on this machine; `bot_key` is the path of the bot's private key,
+    if known.
     """
     key = shlex.quote(bot_key) if bot_key else "KEY"
     before: list[SetupStep]
@@ -517,7 +518,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
 
 
 def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
-    """Return the remaining steps after the jobs were upgraded to a version and the files `added` were created."""
+    """Return the steps that remain after jobs were upgraded to a version and the files `added` were created."""
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
     forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
     return (
@@ -529,7 +530,7 @@ def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep,
 
 
 def _join_strategies(forge: ForgeKind) -> SetupStep:
-    """Describe what the other jobs need, which `init --upgrade` does not change."""
+    """Describe how to prepare the other jobs, which `init --upgrade` does not change."""
     if forge is ForgeKind.GITLAB:
         return SetupStep(
             "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
@@ -543,7 +544,7 @@ def _join_strategies(forge: ForgeKind) -> SetupStep:
 
 
 def _strategies(forge: ForgeKind, server: str) -> list[SetupStep]:
-    """Describe how to get the first tick."""
+    """Describe how to run the first tick."""
     target = "the address of the Materialize target, of an account with the grants of docs/strategy-ticks.md"
     match forge:
         case ForgeKind.GITHUB:
@@ -624,7 +625,7 @@ def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[Setup
 
 
 def _github_storage(request: InitRequest) -> list[SetupStep]:
-    """Configure the jobs to use the storage: with a role that they assume, or with a key."""
+    """Describe how to give jobs access to the storage, with a role that they assume or with a key."""
     storage = _storage(request, "gh variable set {} --env gitops --body {}")
     if not storage.commands:
         return [storage]
@@ -644,7 +645,7 @@ def _github_storage(request: InitRequest) -> list[SetupStep]:
 
 
 def _ruleset(request: InitRequest, *, owned: bool) -> str:
-    """Return the command that makes the plan a required check; with `owned`, owners review the files that are theirs."""
+    """Return the command that makes the plan a required check. With `owned`, owners must review their files."""
     checks = {
         "strict_required_status_checks_policy": False,
         "required_status_checks": [{"context": f"gitops/plan/{request.cluster}"}],
@@ -698,7 +699,7 @@ def _gitea(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupS
 
 
 def _storage(request: InitRequest, command: str | None) -> SetupStep:
-    """Configure the storage of graphs: the folder of a job is deleted afterwards."""
+    """Describe how to configure the storage for graphs, because a job's folder is deleted afterwards."""
     if request.storage is None or not request.storage.startswith("s3://"):
         return SetupStep(
             "Configure the storage of graphs: the variable GITOPS_STORAGE, a bucket and prefix of `storage:` in cluster.yaml,"

@@ -47,13 +47,13 @@ _PINNED_ACTION = re.compile(r"uses: ([A-Za-z0-9_./-]+/gitops@[0-9a-f]{40})$", re
 _DRIVER = re.compile(rb"^psycopg==", re.MULTILINE)
 
 Read = Callable[[str], bytes | None]
-"""A file of the repository by its path, None if there is none."""
+"""Reads a file of the repository by its path; None if it does not exist."""
 
 
 def dependencies_of_jobs(templates: Mapping[str, str], existing: Read, *, strategies: bool) -> str:
     """Return the pinned packages that jobs install.
 
-    With the driver for targets where it is asked for, or installed already.
+    Includes the driver for targets if it is requested or already installed.
     """
     driver = strategies or _DRIVER.search(existing(REQUIREMENTS) or b"") is not None
     return templates["requirements.txt"] + (templates["requirements-materialize.txt"] if driver else "")
@@ -69,9 +69,9 @@ def upgrade(
 ) -> InitOutcome:
     """Return upgraded files: `install`, the JSON Schemas, and the repository's copies of the action.
 
-    `present` are the names in the folder of the installation: a wheel of a different version is obsolete. `templates`
-    are those of `init`. With `strategies`, the tick jobs are created too, unless they exist. Raises UsageError
-    `usage_error` if no jobs of the bot exist to copy settings from.
+    `present` are the names in the installation folder, where a wheel of a different version is obsolete. `templates`
+    are the templates of `init`. With `strategies`, the tick jobs are also created, unless they exist. Raises UsageError
+    `usage_error` if there are no bot jobs to copy settings from.
     """
     actions = (f"{folder}/action.yml" for folder in ACTION_FOLDERS.values())
     copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
@@ -90,7 +90,7 @@ def upgrade(
 
 
 def _strategies_files(templates: Mapping[str, str], existing: Read) -> dict[str, bytes]:
-    """Return the jobs of ticks, in the form of the jobs that are there."""
+    """Return the tick jobs, in the same form as the existing jobs."""
     content = existing(CONFIG_FILE)
     found = next(((kind, jobs) for kind, path in JOBS.items() if (jobs := existing(path)) is not None), None)
     if content is None or found is None:
@@ -110,12 +110,13 @@ def _strategies_files(templates: Mapping[str, str], existing: Read) -> dict[str,
     return {path: fill(templates[name], values, flags) for path, name in STRATEGIES_PIPELINES[kind].items()}
 
 
-# -- the wheel, made from the installation that runs, so that jobs install what was reviewed ---------------------------
+# -- the wheel, packed from the running installation, so that jobs install exactly the reviewed files ------------------
 #
-# 1. An installed file counts only with the content whose hash the installer recorded. A changed installation is refused.
-# 2. A checkout contributes what its own build would pack, named in its `pyproject.toml`.
-# 3. Same files, same bytes: sorted, stored without compression, with one fixed date. A library for compression does not decide
-#    the hash, and git keeps two versions of such a file as a small difference.
+# 1. An installed file is packed only if its content matches the hash that the installer recorded. A changed
+#    installation is refused.
+# 2. For a checkout, the wheel contains the files that its own build would pack according to `pyproject.toml`.
+# 3. The same files give the same bytes: sorted, stored without compression, with a fixed date. So the hash does not
+#    depend on a compression library, and git stores two versions of the wheel as a small difference.
 #
 # Sources: https://packaging.python.org/en/latest/specifications/binary-distribution-format/ and
 # https://packaging.python.org/en/latest/specifications/recording-installed-packages/
@@ -123,9 +124,10 @@ def _strategies_files(templates: Mapping[str, str], existing: Read) -> dict[str,
 _DISTRIBUTION = "cluster-gitops"
 _TAG = "py3-none-any"
 _WHEEL = f"Wheel-Version: 1.0\nGenerator: gitops init\nRoot-Is-Purelib: true\nTag: {_TAG}\n"
-# Notes of an installer on its own work; the wheel is installed again elsewhere.
+# Files that an installer writes about its own work. They don't belong into the wheel, which is installed again
+# elsewhere.
 _NOTES = frozenset({"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json"})
-# Settings of a repository must not change a byte: line ends, keywords, large files elsewhere.
+# Repository settings must not change a single byte (line ends, keywords, large files stored elsewhere).
 _ATTRIBUTES = b"* -text -ident -filter\n"
 _HEADER = """\
 # What the jobs of the bot install: each file with its SHA-256. `gitops init --upgrade` writes it again.
@@ -147,7 +149,7 @@ REQUIRED = re.compile(rf"{_DISTRIBUTION} @ {_ADDRESS}\s+--hash=sha256:{_SHA256}"
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel: its file name, which has the version, and its bytes, or its address in a release and its SHA-256."""
+    """A wheel: its file name including the version, and either its bytes, or its address in a release and its SHA-256."""
 
     name: str
     content: bytes | None
@@ -161,9 +163,9 @@ class Wheel:
 
 
 def running_wheel() -> Wheel:
-    """Return the wheel of the installation that runs.
+    """Return the wheel of the running installation.
 
-    Raises GitopsError `installation_unusable` if the program was not installed, or if a file is not what was installed.
+    Raises GitopsError `installation_unusable` if the program was not installed, or if a file was changed afterwards.
     """
     try:
         installed = metadata.distribution(_DISTRIBUTION)
@@ -192,7 +194,7 @@ def running_wheel() -> Wheel:
 def released(address: str) -> Wheel:
     """Return the wheel of a release, given as `https://…/NAME.whl#sha256=HASH`, without its bytes.
 
-    Raises UsageError `usage_error` for a different form, and for a version that is not the running one.
+    Raises UsageError `usage_error` for an address in a different form, and for a version other than the running one.
     """
     found = RELEASED.fullmatch(address)
     if found is None:
@@ -205,7 +207,7 @@ def released(address: str) -> Wheel:
 
 
 def install_files(wheel: Wheel, dependencies: str) -> dict[str, bytes]:
-    """Return the files that jobs install, by path: the wheel, and its hash with the pinned dependencies."""
+    """Return the files that jobs install by path: the wheel, and its hash with the pinned dependencies."""
     source = f"./{wheel.name}" if wheel.content is not None else f"{_DISTRIBUTION} @ {wheel.url}"
     required = f"{_HEADER}{source} \\\n    --hash=sha256:{wheel.sha256}\n{dependencies}"
     files = {f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES, REQUIREMENTS: required.encode()}
@@ -217,7 +219,7 @@ def _unusable(reason: str) -> GitopsError:
 
 
 def _recorded(path: Path, recorded: metadata.FileHash | None) -> bytes:
-    """Apply rule 1: return the content of a file if it is what its installer recorded."""
+    """Apply rule 1: return a file's content if it matches the installer's record."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -228,7 +230,7 @@ def _recorded(path: Path, recorded: metadata.FileHash | None) -> bytes:
 
 
 def _checkout_files(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Apply rule 2: return the files that a build of the checkout would pack, by their names in the wheel."""
+    """Apply rule 2: yield the files that a build of the checkout would pack, by their names in the wheel."""
     try:
         build = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
             "wheel"
@@ -247,7 +249,7 @@ def _checkout_files(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def pack(files: Mapping[str, bytes], info: str) -> bytes:
-    """Apply rule 3: return the wheel of these files, by name, with its description in the folder `info`."""
+    """Apply rule 3: return the wheel with these files, by name, and its metadata in the folder `info`."""
     whole = {**files, f"{info}/WHEEL": _WHEEL.encode()}
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
