@@ -40,10 +40,13 @@ from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph
 
 DECISIONS = logging.getLogger("gitops.serve.decisions")
-"""Gets one record for each decision, with the form of a DecisionRecord as its attribute `form`."""
+"""Receives a record for each decision. Its attribute `form` is the form of a DecisionRecord."""
 
 CountDecision = Callable[[str, PolicyAction, AccessDecision | None], None]
-"""Gets each decision with its scope, which is `server` or the address of a graph; None where the policy could not decide."""
+"""Receives each decision with its scope, which is `server` or the address of a graph.
+
+Returns None if the policy could not decide.
+"""
 
 _SCHEME = b"bearer "
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
@@ -54,8 +57,9 @@ def classify(
 ) -> PolicyCover | None:
     """Return the state of a server by the table above; None if it must not start, with the reason in `found`.
 
-    `tokens` may also be whether any are accepted. `guarded` means that a policy is bound to the server or to an applied
-    graph, even one that is not served. `loopback` means that only this machine can reach the server's address.
+    `tokens` can also be a flag for whether any tokens are accepted. `guarded` means that a policy is bound to the
+    server or to an applied graph, even one that is not served. `loopback` means that only this machine can reach the
+    server's address.
     """
     if tokens:
         return PolicyCover.POLICY_ENABLED if guarded else PolicyCover.DEFAULT_DENY
@@ -85,9 +89,9 @@ def bearer_of(authorization: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One decision with the inputs to repeat it: the revision, and the digest of the policy.
+    """One decision, with the inputs needed to repeat it: the revision and the digest of the policy.
 
-    `scope` is `server` or the address of a graph. `status` is 200, or that of the refusal.
+    `scope` is `server` or the address of a graph. `status` is 200, or the status of the refusal.
     """
 
     wanted: AccessRequest
@@ -120,7 +124,7 @@ class DecisionRecord:
 def decide_access(
     generation: Generation, graph: ServedGraph | None, wanted: AccessRequest, request_id: str = ""
 ) -> DecisionRecord:
-    """Decide one thing by the second table; `graph` is None for the server. An actor is absent if it is empty.
+    """Decide one permission by the second table; `graph` is None for the server. An empty actor counts as absent.
 
     Raises GitopsError `policy_evaluation_failed`.
     """
@@ -151,11 +155,11 @@ def authorize(
     request_id: str = "",
     count: CountDecision | None = None,
 ) -> DecisionRecord:
-    """Decide all permissions that a request needs, log each decision and pass it to `count`.
+    """Decide all permissions that a request needs. Each decision is logged and passed to `count`.
 
-    Return the first if all permit it.
+    Returns the first decision if all permissions are granted.
 
-    Raises ProblemError 401, 403, or 500 where nothing was decided.
+    Raises ProblemError 401, 403, or 500 if a decision was not possible.
     """
     records: list[DecisionRecord] = []
 
@@ -188,7 +192,7 @@ def authorize(
 def _denial(generation: Generation, graph: ServedGraph | None, record: DecisionRecord) -> str:
     """Describe the missing permission: the action, its branch, the graph or server, and the deciding policy.
 
-    The name of a policy is shown only to the actors of its groups.
+    A policy's name is shown only to the actors in its groups.
     """
     wanted = record.wanted
     scope, decides = ("the server", generation) if graph is None else (f"graph '{graph.graph_id}'", graph)
@@ -222,13 +226,13 @@ def _denied(message: str) -> AccessDecision:
     return AccessDecision(allowed=False, rule=None, known=False, message=message)
 
 
-# Bearer tokens: where they come from, and whose a presented one is.
+# Bearer tokens: their sources, and the actor of a presented token.
 #
-# 1. A token is known by its SHA-256 alone; its text is dropped when it was read.
-# 2. A presented token is compared with every known one, each in constant time, so that every answer takes equally long.
-# 3. Actors come from here and from nowhere else: no header, parameter or body of a request says who asks.
+# 1. Only a token's SHA-256 is kept. Its text is dropped after it is read.
+# 2. A presented token is compared with every known one, each in constant time, so that all answers take equally long.
+# 3. Actors come only from here. No header, parameter or body of a request identifies the caller.
 #
-# The sources, as variables of the environment; a blank one is not set:
+# The sources are environment variables; a blank variable counts as not set:
 #
 # OMNIGRAPH_SERVER_BEARER_TOKENS_FILE   path of a JSON object `{"ACTOR": "TOKEN"}`; or of a folder with one file for each token,
 #                                       named by its actor, as secrets are mounted; names that begin with a dot are left out
@@ -245,9 +249,9 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BearerTokens:
-    """The known tokens: the SHA-256 of each, and its actor. Actors and tokens are distinct.
+    """The known tokens: the SHA-256 and the actor of each. Actors and tokens are distinct.
 
-    `issuers` are the operator's identity providers, whose tokens are accepted as well.
+    `issuers` are the operator's identity providers, whose tokens are also accepted.
     """
 
     known: tuple[tuple[bytes, str], ...] = ()
@@ -258,11 +262,11 @@ class BearerTokens:
 
     @property
     def actors(self) -> tuple[str, ...]:
-        """Actors with a token, in order."""
+        """Actors with a token, sorted."""
         return tuple(sorted(actor for _, actor in self.known))
 
     def actor_of(self, presented: bytes) -> str | None:
-        """Return the actor of a token, None for an unknown one."""
+        """Return a token's actor; None for an unknown token."""
         digest, found = hashlib.sha256(presented).digest(), None
         for known, actor in self.known:
             if hmac.compare_digest(known, digest):
@@ -271,7 +275,7 @@ class BearerTokens:
 
 
 def load_tokens(environ: Mapping[str, str], found: Diagnostics, oidc: str | None = None) -> BearerTokens:
-    """Read the tokens of all sources; problems are added to `found` and never show a token.
+    """Read the tokens from all sources. Problems are added to `found`, and never contain a token.
 
     `oidc` is a file with identity providers.
     """
@@ -318,7 +322,7 @@ def _table(pairs: Iterable[tuple[str, str]]) -> BearerTokens:
 
 
 def _named(place: Path) -> list[tuple[str, str]]:
-    """Return the tokens of a file, or of a folder of files."""
+    """Return the tokens in a file, or in a folder of files."""
     try:
         if not place.is_dir():
             return _object(_bytes(place), str(place))
@@ -350,7 +354,7 @@ def _object(data: bytes, place: str) -> list[tuple[str, str]]:
         return pairs
 
     try:
-        # A list of pairs keeps a member that is there twice, and an array looks like it, but for its first character.
+        # As a list of pairs, duplicate members remain visible. An array looks the same except for its first character.
         read = json.loads(data.decode(), object_pairs_hook=members)
     except (ValueError, RecursionError) as error:
         raise _refused(place, "it is not a JSON object with string values") from error
@@ -364,14 +368,16 @@ def _refused(place: str, detail: str) -> GitopsError:
     return GitopsError(Code.TOKEN_SOURCE_INVALID, detail, path=place)
 
 
-# Requests that a page of another site makes, in a browser on a machine that reaches this server.
+# Requests from web pages of other sites, in a browser on a machine that can reach this server.
 #
-# A page may send any request that a form can send, and by DNS rebinding (its name suddenly leads to this machine) any request at
-# all. It cannot choose `Host`, which has the name that the browser asked for, nor `Origin`, which has its own site.
+# A page can send any request that a form can send and, through DNS rebinding (its name suddenly resolves to this
+# machine), any request at all. But it cannot choose `Host`, which is the name that the browser requested, or `Origin`,
+# which is the page's own site.
 #
-# 1. A server that anyone may ask, because it asks for no token, answers only for names that lead nowhere but to its own machine:
-#    `localhost`, the loopback addresses, and the address that it was reached at, with any port (a tunnel has another one).
-# 2. An `Origin` must be the host that was asked. No answer permits another one (CORS).
+# 1. A server without tokens, which anyone can query, responds only to names that always refer to its own machine:
+#    `localhost`, the loopback addresses, and the address of the connection, with any port (a tunnel uses a different
+#    one).
+# 2. An `Origin` must equal the requested host. No answer permits a different origin (CORS).
 #
 # Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning.
 
@@ -379,17 +385,20 @@ _NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only programs on the same machine reach a host; of names only `localhost` is known."""
+    """Return whether only programs on the same machine can reach a host. `localhost` is the only known name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host.lower() == "localhost"
-    # An address of IPv4 as a socket of IPv6 has it.
+    # An IPv4 address as seen by an IPv6 socket.
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def refuse_other_sites(scope: Mapping[str, Any], *, any_host: bool) -> None:
-    """Raise ProblemError 403 for a foreign `Origin`, and unless `any_host` is answered, 421 for an unknown `Host`."""
+    """Refuse requests from other sites.
+
+    Raises ProblemError 403 for a foreign `Origin` and, unless `any_host` is set, 421 for an unknown `Host`.
+    """
     headers = [(name, value.decode("latin-1").strip().lower()) for name, value in scope["headers"]]
     hosts = [value for name, value in headers if name == b"host"]
     if not any_host and not (len(hosts) == 1 and _name(hosts[0]) in (*_NAMES, _reached(scope))):
@@ -410,7 +419,7 @@ def _name(host: str) -> str:
 
 
 def _reached(scope: Mapping[str, Any]) -> str | None:
-    """Return the address of this end of the connection, as a Host has it."""
+    """Return the local address of the connection, in the form of a Host header."""
     server = scope.get("server")
     if not server:
         return None

@@ -1,6 +1,6 @@
-"""Responses: a whole body, or pieces; and one envelope for all problems.
+"""Responses, complete or in pieces, and one envelope for all problems.
 
-`{"error": text, "code": one of a closed list, ...}`; a program distinguishes outcomes by status, code and the additive
+`{"error": text, "code": one of a closed list, ...}`; programs distinguish outcomes by status, code and the additional
 members.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ApiCode(StrEnum):
-    """Closed list of codes of responses."""
+    """Codes of responses. The list is closed."""
 
     BAD_REQUEST = "bad_request"
     UNAUTHORIZED = "unauthorized"
@@ -38,7 +38,7 @@ class ApiCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiProblem:
-    """A problem with its HTTP status. `code` is None if only the additive members of `more` identify it."""
+    """A problem with its HTTP status. `code` is None if only the additional members in `more` identify it."""
 
     status: int
     code: ApiCode | None
@@ -57,27 +57,27 @@ class ProblemError(Exception):
     """Raised to end a request with a problem."""
 
     def __init__(self, problem: ApiProblem) -> None:
-        """Create the exception; its text is that of the problem."""
+        """Create the exception with the problem's text."""
         super().__init__(problem.message)
         self.problem = problem
 
 
 class RowsProblemError(ProblemError):
-    """A problem that reveals the rows of a branch; callers who may not see them get `withheld`, if that is not None."""
+    """A problem that reveals a branch's rows. Callers without access to them get `withheld`, unless it is None."""
 
     def __init__(self, problem: ApiProblem, withheld: ApiProblem | None = None) -> None:
-        """Create the exception; its text is that of the problem."""
+        """Create the exception with the problem's text."""
         super().__init__(problem)
         self.withheld = withheld
 
 
 def bad_request(message: str) -> ProblemError:
-    """Return the problem of a request that is malformed or cannot be carried out."""
+    """Return the problem for a request that is malformed or cannot be processed."""
     return ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, message))
 
 
 def not_found(message: str) -> ProblemError:
-    """Return the problem of an unknown name."""
+    """Return the problem for an unknown name."""
     return ProblemError(ApiProblem(404, ApiCode.NOT_FOUND, message))
 
 
@@ -87,7 +87,7 @@ NDJSON = "application/x-ndjson"
 
 @dataclass(frozen=True, slots=True)
 class BodyAnswer:
-    """A body of known length; `headers` are sent in addition to the application's."""
+    """A complete body; `headers` are sent in addition to the application's."""
 
     status: int
     body: bytes
@@ -97,10 +97,10 @@ class BodyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StreamAnswer:
-    """A body in pieces, produced one by one as the client reads them.
+    """A body in pieces, which are produced one by one as the client reads them.
 
-    If the iterator raises, the connection is closed, so that a client never mistakes a part for the whole. If the
-    client disconnects, the iterator is closed.
+    If the iterator raises, the connection is closed, so that a client never takes an incomplete body for a complete
+    one. If the client disconnects, the iterator is closed.
     """
 
     pieces: AsyncIterator[bytes]
@@ -121,18 +121,19 @@ def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def problem_answer(problem: ApiProblem) -> BodyAnswer:
-    """Return the envelope of a problem."""
+    """Return a problem in its envelope."""
     return json_answer(problem.form, problem.status, problem.headers)
 
 
-# What an answer reports for each failure of the graph database: one table.
+# The response for each failure of the graph database, in one table.
 #
-# Tests hold it to the codes that the graph database, its storage and the languages can raise. What is not the caller's business,
-# such as where files are, is said by the fixed summary of the code; the log of the server has the whole message.
+# Tests compare it with the codes that the graph database, its storage and the languages can raise. Instead of internal
+# details, such as the location of files, the response contains the code's fixed summary; the server's log contains the
+# complete message.
 
 
 class Says(Enum):
-    """Text of an error response: the error's detail without the location of the graph, or the summary of its code."""
+    """Text of an error response: the error's detail without the graph's location, or the summary of its code."""
 
     DETAIL = auto()
     WITHOUT_PLACE = auto()
@@ -141,7 +142,7 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """A status and code with the text; `member` is the additive member that distinguishes the error."""
+    """A status and code with the kind of text; `member` is the additional member that distinguishes the error."""
 
     status: int
     code: ApiCode | None
@@ -155,7 +156,7 @@ _CONFLICT = ErrorAnswer(409, ApiCode.CONFLICT)
 _NOT_HERE = ErrorAnswer(409, ApiCode.CONFLICT, says=Says.SUMMARY)
 _LIMIT = ErrorAnswer(413, ApiCode.BAD_REQUEST, "resource_limit")
 _FAILED = ErrorAnswer(500, ApiCode.INTERNAL, says=Says.SUMMARY)
-# The service of a bucket does not answer, and may soon do again.
+# The bucket's service does not respond, but may soon respond again.
 _AWAY = ErrorAnswer(503, None, "storage_failure", says=Says.SUMMARY)
 _RETRY_AFTER_S = "5"
 
@@ -210,15 +211,15 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.ENGINE_UNAVAILABLE: _FAILED,
     }
 )
-"""The outcome of each code; of any other code it is that of a defect."""
+"""The response for each code. All other codes are treated like a defect."""
 
 
-# The beginning of a path or address, wherever a message has it.
+# The beginning of a path or address anywhere in a message.
 _PLACE = re.compile(r"(?:^|[\s'\"(=])(?:/|[a-z][a-z0-9+.-]*://)")
 
 
 def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
-    """Return the problem for a response; `detail` is the error's detail if the caller may see it, otherwise None."""
+    """Return the problem for a response. `detail` is the error's detail if the caller may see it; otherwise None."""
     away = error.code is Code.STORAGE_FAILED and isinstance(error, RemoteError) and error.retryable
     outcome = _AWAY if away else ANSWERS.get(error.code, _FAILED)
     shown = error.detail if outcome.says is Says.DETAIL else detail if outcome.says is Says.WITHOUT_PLACE else None
@@ -228,9 +229,9 @@ def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
     return ApiProblem(outcome.status, outcome.code, shown, more, {"Retry-After": _RETRY_AFTER_S} if away else {})
 
 
-# What a change says only to who may know what is on the branch: why it does not fit the rows there.
+# Details of a refused change that only callers with access to the branch may see: why it does not fit its rows.
 #
-# Whatever is not listed here counts as such a reason. A failure of the server is none.
+# Codes that are not listed here count as such details. A failure of the server never does.
 
 _OF_THE_REQUEST = frozenset(
     {
@@ -253,7 +254,7 @@ _SERVER_FAILED = 500
 
 @contextmanager
 def withhold(branch: str, *, unless: Callable[[], bool]) -> Iterator[None]:
-    """Refuse without a reason (409) if a change does not fit the rows of a branch, unless the actor may see them."""
+    """Hide the reason (409) why a change does not fit a branch's rows, unless the actor may see them."""
     try:
         yield
     except RowsProblemError as error:
@@ -272,7 +273,7 @@ def _unexplained(branch: str) -> ApiProblem:
     return ApiProblem(409, ApiCode.CONFLICT, f"{message}permission read or export on that branch are told why")
 
 
-# One cell of a Blob property, whole or in part: of what an answer has, and of what a command writes.
+# A cell of a Blob property, complete or in part, for responses and commands.
 
 PIECE_BYTES = 64 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
@@ -280,7 +281,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class BlobPart:
-    """A number of bytes of a cell from `start` on; `whole` if no part was requested."""
+    """A number of bytes of a cell, starting at `start`; `whole` if no part was requested."""
 
     cell: BlobCell
     start: int
@@ -301,7 +302,7 @@ class BlobPart:
 def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPart:
     """Return the part that a Range header requests, if the cell matches an If-Range header; otherwise all of it.
 
-    A header that is malformed or requests several parts is ignored (RFC 9110, 14.2). Raises ProblemError 416.
+    A malformed header, or one that requests several parts, is ignored (RFC 9110, 14.2). Raises ProblemError 416.
     """
     match = None if asked is None else _RANGE.fullmatch(asked.replace(" ", ""))
     if match is None or match[0] == "bytes=-" or only_of not in (None, f'"{cell.tag}"'):
@@ -323,9 +324,9 @@ def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPar
 
 
 def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str | None) -> bool:
-    """Return whether the client has the cell already.
+    """Return whether the client already has the cell.
 
-    Raises ProblemError 412 where it is not the one that the client is after.
+    Raises ProblemError 412 if it is not the cell that the client expects.
     """
     if if_match is not None and not _names(if_match, cell.tag):
         message = f'the blob has changed: its tag is "{cell.tag}", not {if_match[:200]}'

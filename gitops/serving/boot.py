@@ -1,13 +1,13 @@
 """Turns a verified revision into a generation, before a server accepts connections, and in `gitops ready`.
 
-1. Bundles are read and bound to the server and to graphs: a problem of the server's bundle is fatal, a problem of any
-   other bundle is a problem of each graph that it is bound to.
+1. Bundles are read and bound to the server and to graphs. A problem in the server's bundle is fatal; a problem in any
+   other bundle counts as a problem of each graph that it is bound to.
 2. Each graph is opened and compared with its record in the ledger; its stored queries are parsed, found by their names,
    and checked against the live schema.
 3. The policies are compiled, each for its bindings.
 
-Every problem is reported in one run, in this order. A problem of one graph refuses the whole boot, unless a degraded
-boot is allowed: then the graph is quarantined, and boot fails only if no graph is left.
+All problems are reported in one run, in this order. A problem with one graph makes the boot fail, unless a degraded
+boot is allowed. Then the graph is quarantined, and the boot fails only if no graph is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
 
 CompilePolicy = Callable[[Enforced], PolicyEngine]
-"""Compiles a policy for what it is bound to. Raises GitopsError `policy_invalid`."""
+"""Compiles a policy for its bindings. Raises GitopsError `policy_invalid`."""
 
 _OPENED_AT_ONCE = 4
 
@@ -61,8 +61,8 @@ _OPENED_AT_ONCE = 4
 class BootRules:
     """Conditions that prevent a boot.
 
-    `allow_degraded` serves the remaining graphs if some have problems. `strict_schema` treats a live schema that is not
-    the applied one as a problem.
+    With `allow_degraded`, the remaining graphs are served if some have problems. With `strict_schema`, a live schema
+    that differs from the applied one is a problem.
     """
 
     allow_degraded: bool = False
@@ -79,11 +79,11 @@ def boot(
     compiled: Compiled,
     rows: Callable[[], ReadCache] | None = None,
 ) -> Generation | None:
-    """Make a generation of a revision; None if it must not be served, with the reasons in `found`, which it extends.
+    """Create a generation from a revision. If it must not be served, return None and add the reasons to `found`.
 
-    `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` makes.
-    Without `rows` or `compile_policy` the generation is good for looking at it: policies are not compiled, and nothing
-    can be read.
+    `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` creates.
+    Without `rows` or `compile_policy`, the generation can only be inspected: policies are not compiled, and rows cannot
+    be read.
     """
     run = _Boot(revision, stores, rules, found)
     run.bind_policies()
@@ -92,7 +92,8 @@ def boot(
     quarantined = run.settle()
     if found.has_errors:
         return None
-    # The driver starts threads, so it is loaded when no process is copied any more. What is looked at only is not read from.
+    # The driver starts threads, so it is loaded only after the last fork. A generation that is only inspected does not
+    # need it.
     cache = cast("ReadCache", None if rows is None else rows())
     digests = {policy.address.name: policy.digest for policy in revision.policies}
     served = {
@@ -128,7 +129,7 @@ def boot(
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """An opened graph: its location, its live schema, and those of its queries that match it."""
+    """An opened graph: its location, its live schema, and its queries that match that schema."""
 
     uri: str
     schema: Schema
@@ -138,7 +139,7 @@ class _Opened:
 
 
 class _Boot:
-    """One boot; problems of one graph are collected separately from general ones."""
+    """A single boot. Problems of a graph are collected separately from general ones."""
 
     def __init__(self, revision: AppliedRevision, stores: Stores, rules: BootRules, found: Diagnostics) -> None:
         self._revision = revision
@@ -151,7 +152,7 @@ class _Boot:
         self._enforced: Mapping[str, Enforced] = {}
 
     def policy_of(self, scope: str) -> str | None:
-        """Return the name of the policy that is enforced on a scope."""
+        """Return the name of the policy enforced on a scope."""
         enforced = self._enforced.get(scope)
         return None if enforced is None else enforced.policy
 
@@ -168,9 +169,9 @@ class _Boot:
             self._report([problem], next((scopes[a] for a in scopes if a == problem.path), (CLUSTER_SCOPE,)))
 
     def open_graphs(self, compiled: Compiled) -> Mapping[str, _Opened]:
-        """Step 2: the graphs that could be opened, in order of their ids."""
+        """Step 2: return the graphs that could be opened, sorted by id."""
         graphs = list(self._revision.schemas)
-        # Folders answer at once, and threads would only compete for the interpreter.
+        # Folders respond immediately, and threads would only compete for the interpreter.
         limit = min(_OPENED_AT_ONCE, self._stores.ledger.parallel)
         readings = in_parallel(self._read, graphs, limit)
         opened = {}
@@ -201,7 +202,7 @@ class _Boot:
                 )
                 texts[graph] = [TextOfGraph(text, schema, live) for text in self._revision.queries.get(graph, ())]
         if self._stores.ledger.parallel == 1:
-            # The client of a bucket has threads, which a copy of this process would lack.
+            # A bucket client has threads, which a fork of this process would lack.
             compiled.check_many(text for of_graph in texts.values() for text in of_graph)
         for graph, of_graph in texts.items():
             for text in of_graph:
@@ -211,7 +212,7 @@ class _Boot:
         return opened
 
     def compile_policies(self, compile_policy: CompilePolicy) -> Mapping[str, PolicyEngine]:
-        """Step 3: the engines by scope."""
+        """Step 3: return the policy engines by scope."""
         engines = {}
         for scope, enforced in self._enforced.items():
             try:
@@ -225,7 +226,7 @@ class _Boot:
     def settle(self) -> dict[str, tuple[Diagnostic, ...]]:
         """Return the graphs that are not served, with their problems.
 
-        A reason that prevents the boot is an error in `found`.
+        If the boot must fail, the reason is an error in `found`.
         """
         quarantined: dict[str, tuple[Diagnostic, ...]] = {}
         for graph, problems in sorted(self._broken.items()):
@@ -244,7 +245,7 @@ class _Boot:
         return quarantined
 
     def _read(self, graph: str) -> tuple[str, GraphReading | GitopsError]:
-        """Return the root of a graph, and its content or the reason why it does not open."""
+        """Return a graph's root, and its content or the reason why it cannot be opened."""
         stores, uri = self._stores, ""
         try:
             uri = stores.graph_uri(graph)
@@ -270,7 +271,10 @@ class _Boot:
             problems.add(Code.GRAPH_REWOUND, graph_address(graph), message)
 
     def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:
-        """Report problems of a policy: fatal if it guards the server, or nothing; otherwise as problems of its graphs."""
+        """Report a policy's problems.
+
+        They are fatal if it guards the server, or nothing; otherwise its graphs get them.
+        """
         for problem in problems:
             graphs = [scope for scope in scopes if scope != CLUSTER_SCOPE]
             if problem.severity is Severity.WARNING or CLUSTER_SCOPE in scopes or not graphs:
@@ -280,13 +284,13 @@ class _Boot:
                 self._broken[scope.partition(".")[2]].extend([problem])
 
 
-# `gitops ready`: whether the applied revision can be served, by the checks of a boot, and what a server would serve of it.
+# `gitops ready`: checks like a boot whether the applied revision can be served, and shows what a server would serve.
 #
-# Of `cluster.yaml` only the place of the ledger is read. What is declared and not applied never shows.
+# Only the ledger's location is read from `cluster.yaml`. Unapplied declarations have no effect.
 
 
 def ready(workspace: Workspace) -> ReadyOutcome:
-    """Check the applied revision as a server does before it starts. Writes nothing."""
+    """Check the applied revision like a server does before it starts. Doesn't write anything."""
     header, found = load_header(workspace.tree)
     seen, generation = StateObservations(), None
     try:
@@ -301,7 +305,7 @@ def ready(workspace: Workspace) -> ReadyOutcome:
 
 
 def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[StateObservations, AppliedRevision | None]:
-    """Return the observations of lock and ledger, and the verified revision; problems are added to `found`.
+    """Return the observations of lock and ledger, and the verified revision. Problems are added to `found`.
 
     Raises RemoteError if the ledger does not respond.
     """
@@ -313,7 +317,7 @@ def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[Stat
 def ready_outcome(
     place: str, seen: StateObservations, generation: Generation | None, found: Diagnostics
 ) -> ReadyOutcome:
-    """Return the served content of a generation, or the reason why it does not start; `place` is shown as given.
+    """Return a generation's served content, or the reason why it does not start. `place` is shown unchanged.
 
     The reason for a quarantined graph is a warning, because the others are served.
     """

@@ -1,4 +1,4 @@
-"""A generation: one applied revision, verified and opened, and immutable. Each request is answered from one of them."""
+"""A generation: one applied revision, verified, opened and immutable. Each request is answered from one generation."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ if TYPE_CHECKING:
     from gitops.database.language.query import CheckedQuery
     from gitops.database.language.schema import Schema
 
-# Read the applied revision of a ledger, verified, as a server serves it until it reads again.
+# Reads and verifies the applied revision of a ledger, which a server then serves until it reads the next one.
 #
-# 1. No lock is taken and nothing is written; a held lock does not matter. Statuses, approvals and what is declared and not
-#    applied do not either.
-# 2. The records of interrupted operations are listed, then the state is read, then each text that it names, in order of
-#    addresses.
-# 3. Every problem is reported in one run, and whatever cannot be checked is a problem.
-# 4. What was verified is what is used: the texts are kept, and nothing is read again by its path.
+# 1. No lock is taken, and nothing is written. A held lock, statuses, approvals and unapplied declarations don't matter.
+# 2. First the records of interrupted operations are listed, then the state is read, then each text in it, in the order
+#    of addresses.
+# 3. All problems are reported in one run. Anything that cannot be checked is a problem.
+# 4. The verified texts are the ones in use: they are kept, and never read again by path.
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedText:
-    """A stored query or a policy as it was applied; `scopes` are the normalized bindings of a policy."""
+    """An applied stored query or policy. `scopes` are a policy's normalized bindings."""
 
     address: Address
     digest: str
@@ -57,7 +56,7 @@ class AppliedText:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the text as JSON; the content is UTF-8."""
+        """Return the text as JSON, with UTF-8 content."""
         return {
             "address": self.address,
             "digest": self.digest,
@@ -67,7 +66,7 @@ class AppliedText:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedText:
-        """Return the text from the JSON that `form` produced."""
+        """Restore a text from the JSON that `form` produced."""
         return cls(Address(form["address"]), form["digest"], form["content"].encode(), tuple(form["scopes"]))
 
 
@@ -75,9 +74,9 @@ class AppliedText:
 class AppliedRevision:
     """A verified revision: the digests of its schemas by graph (None if not recorded), and its texts.
 
-    `queries` has the queries of each graph in name order. `broken` are the problems that prevent a graph from being
-    served. `seen` are the last recorded graphs, to detect a different graph or an older copy. `dropping` are graphs
-    that still have data that their applied schema lacks. `issuers` are the identity providers in the rules in force.
+    `queries` contains each graph's queries in name order. `broken` are the problems that prevent a graph from being
+    served. `seen` are the graphs as last recorded, to detect a different graph or an older copy. `dropping` are graphs
+    that still contain data that their applied schema lacks. `issuers` are the identity providers in the rules in force.
     """
 
     identity: RevisionIdentity
@@ -112,7 +111,7 @@ class AppliedRevision:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedRevision:
-        """Return the revision from the JSON that `form` produced."""
+        """Restore a revision from the JSON that `form` produced."""
         return cls(
             RevisionIdentity(form["digest"], form["state_revision"], form["config_digest"]),
             form["schemas"],
@@ -134,13 +133,13 @@ class AppliedRevision:
 def verify_revision(
     ledger: LedgerReader, listing: IntentListing, view: LedgerView, found: Diagnostics
 ) -> AppliedRevision | None:
-    """Return the revision of a view, with the interrupted operations that were listed before it.
+    """Return the revision in a view, considering the interrupted operations listed before it.
 
-    None if the state cannot be read. Problems that prevent serving are added to `found` as errors, except those of one
-    graph, which are in the revision.
+    Returns None if the state cannot be read. Problems that prevent serving are added to `found` as errors, except
+    problems of a single graph, which are in the revision.
     """
     if listing.problem is not None and not view.problems:
-        # Of a ledger that cannot be read the operations cannot be listed either, for the same reason.
+        # If a ledger cannot be read, its operations cannot be listed either, for the same reason.
         found.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem, severity=Severity.ERROR)
     broken = _interrupted(listing, view.state, found)
     dropping = {intent.graph_id for intent in listing.intents if _only_drops(intent, view.state)}
@@ -157,7 +156,7 @@ def verify_revision(
 def _interrupted(
     listing: IntentListing, state: LedgerState | None, found: Diagnostics
 ) -> Mapping[str, Sequence[Diagnostic]]:
-    """Return the problems of each graph that an interrupted operation may have left incomplete.
+    """Return, by graph, the problems that an interrupted operation may have left behind.
 
     If the graph is unknown, the problem is fatal. A pending deletion or drop of data outside the applied revision is
     only a warning, because servers must have released that data before.
@@ -183,7 +182,7 @@ def _interrupted(
 def _only_drops(intent: Intent, state: LedgerState | None) -> bool:
     """Return whether an operation only migrates a graph to the applied schema, after the commit.
 
-    No query of the revision uses the graph's extra data, because each query is checked against the live schema.
+    No query in the revision uses the graph's extra data, because each query is checked against the live schema.
     """
     recorded = None if state is None else state.resources.get(intent.address)
     wanted = intent.desired_schema_digest
@@ -191,7 +190,7 @@ def _only_drops(intent: Intent, state: LedgerState | None) -> bool:
 
 
 class _StateVerification:
-    """Verifies one state; each text is read once."""
+    """Verifies one state. Each text is read once."""
 
     def __init__(self, ledger: LedgerReader, state: LedgerState, found: Diagnostics) -> None:
         self._ledger = ledger
@@ -213,7 +212,7 @@ class _StateVerification:
             self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied", fix=fix)
         queries: dict[str, list[AppliedText]] = {graph: [] for graph in graphs}
         policies = []
-        # Where answers are slow, many texts are read at a time.
+        # If responses are slow, many texts are read concurrently.
         named = [a for a in addresses if a.kind in (Kind.QUERY, Kind.POLICY)]
         readings = in_parallel(lambda a: self._ledger.blob(a, recorded[a].digest), named, self._ledger.parallel)
         files = [catalog_text(each, address, self._found) for address, each in zip(named, readings, strict=True)]
@@ -239,7 +238,7 @@ class _StateVerification:
         )
 
     def _scopes(self, address: Address, schemas: Mapping[str, str | None]) -> tuple[str, ...]:
-        """Return the bindings of a recorded policy, without graphs that are not applied."""
+        """Return a recorded policy's bindings, without graphs that are not applied."""
         bindings = self._state.resources[address].applies_to
         if not bindings:
             self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not record what it applies to")
@@ -250,7 +249,7 @@ class _StateVerification:
                 scopes.append(scope)
             elif graph.kind is not Kind.GRAPH:
                 self._found.add(Code.POLICY_BINDING_UNRECOGNIZED, address, f"'{scope}' is neither cluster nor graph.ID")
-            # A policy of several graphs stays as it is until all are gone that the folder declares no longer.
+            # A policy for several graphs is not changed until all graphs that the folder no longer declares are gone.
             elif self._state.observations.get(graph, {}).get("kind") != "tombstone":
                 message = f"{scope} is not applied, so this binding has no effect"
                 self._found.add(Code.POLICY_BINDING_UNKNOWN, address, message, severity=Severity.WARNING)
@@ -258,7 +257,7 @@ class _StateVerification:
 
 
 class PolicyCover(StrEnum):
-    """Treatment of requests without a policy: see `classify` in `gitops.serving.access`."""
+    """How requests without a policy are treated: see `classify` in `gitops.serving.access`."""
 
     OPEN = "open"
     DEFAULT_DENY = "default_deny"
@@ -268,7 +267,7 @@ class PolicyCover(StrEnum):
 class StoredQuery:
     """A stored query: its text by digest, and its checked form, which is compiled on first use.
 
-    Not every one of thousands of queries is ever used, but each is known to be valid before.
+    With thousands of queries, many are never used, but all are known to be valid beforehand.
     """
 
     __slots__ = ("_checked", "digest", "name", "source")
@@ -276,7 +275,7 @@ class StoredQuery:
     def __init__(
         self, name: str, digest: str, source: bytes, checked: CheckedQuery | Callable[[], CheckedQuery]
     ) -> None:
-        """The checked form, or how to make it, which must not fail."""
+        """Create the query with its checked form, or with a function that makes it and must not fail."""
         self.name = name
         self.digest = digest
         self.source = source
@@ -284,7 +283,7 @@ class StoredQuery:
 
     @property
     def checked(self) -> CheckedQuery:
-        """The checked form. Two threads that are the first to ask may both make it."""
+        """The checked form. Two threads that both ask first may both create it."""
         if callable(self._checked):
             self._checked = self._checked()
         return self._checked
@@ -294,9 +293,10 @@ class StoredQuery:
 class ServedGraph:
     """One served graph: its location, schema, stored queries in name order, and access policy.
 
-    `engine` is None if no bundle is bound to it; `policy` and `policy_digest` are name and digest of the bundle.
-    `drifted` means that the live schema is not the applied one. `cache` has data of immutable versions, and is shared
-    between graphs and generations. `seen` is the graph's state when the generation was created, None if unknown.
+    `engine` is None if no bundle is bound to the graph; `policy` and `policy_digest` are the bundle's name and digest.
+    `drifted` means that the live schema differs from the applied one. `cache` contains data of immutable versions, and
+    is shared between graphs and generations. `seen` is the graph's state when the generation was created; None if
+    unknown.
     """
 
     graph_id: str
@@ -314,14 +314,14 @@ class ServedGraph:
 
     @property
     def address(self) -> str:
-        """Address for clients on the server, independent of the storage location."""
+        """Address for clients of the server, independent of the storage location."""
         return f"/graphs/{self.graph_id}"
 
     def open(self, target: ReadTarget) -> Snapshot:
-        """Return a version of the graph. Raises as `graph.open_snapshot`.
+        """Return a version of the graph. Raises the errors of `graph.open_snapshot`.
 
-        Raises IntegrityError `graph_unreadable` if another graph is at the root than when the generation was made, and
-        `graph_rewound` for an older copy of it.
+        Also raises IntegrityError `graph_unreadable` if the graph was replaced since the generation was created, and
+        `graph_rewound` if it was replaced by an older copy.
         """
         found, seen = graph.open_snapshot(self.uri, target, self.cache), self.seen
         if seen is not None and found.identity.graph_id != seen.incarnation:
@@ -338,9 +338,9 @@ class ServedGraph:
 class Generation:
     """A revision with its graphs by id. `quarantined` are the graphs that are not served, with the reasons.
 
-    `engine` decides about the server, by the bundle `policy` with that digest. `guarded` is whether any bundle of the
-    revision is bound to the server or a graph, served or not; `warnings` are boot problems that do not prevent serving.
-    `issuers` are the identity providers of the revision.
+    `engine` decides about the server, using the bundle `policy` with that digest. `guarded` is whether any bundle in
+    the revision is bound to the server or a graph, served or not. `warnings` are boot problems that don't prevent
+    serving. `issuers` are the identity providers of the revision.
     """
 
     revision: RevisionIdentity
@@ -354,18 +354,20 @@ class Generation:
     issuers: tuple[TokenIssuer, ...] = ()
 
 
-# Schemas and stored queries as a server uses them: each text is compiled once in a process, and each problem is placed in it.
+# Schemas and stored queries of a server. Each text is compiled once per process, and each problem gets its place in the
+# text.
 #
-# Every stored query is parsed and checked before it is served, and compiled for use when it is first asked for. Thousands of them
-# are checked by several processes, which say only which of them are sound; what is not is checked again here, for its problems.
+# Every stored query is parsed and checked before it is served, and compiled on first use. If there are thousands,
+# several processes check them and only report which ones are valid. The others are checked again here to find their
+# problems.
 
 _FEW = 400
-"""So many queries are checked sooner than processes are started."""
+"""Up to this number, checking queries is faster than starting processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextOfGraph:
-    """A stored query and the live schema that it is for, with its digest."""
+    """A stored query, and the live schema that it uses, with its digest."""
 
     text: AppliedText
     schema: Schema
@@ -373,15 +375,15 @@ class TextOfGraph:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Key that determines whether the text is valid."""
+        """Key that determines whether the text is valid: equal keys have equal results."""
         return (self.live, self.text.digest, self.text.address.name)
 
 
 class Compiled:
-    """Texts compiled and checked so far; generations with a common text share it."""
+    """Texts compiled and checked so far. Generations with a common text share the result."""
 
     def __init__(self, processes: int = 1, sound: Iterable[Sequence[str]] = ()) -> None:
-        """Create the cache. `processes` may check texts concurrently.
+        """Create the cache. Up to `processes` processes check texts concurrently.
 
         `sound` are texts that another process found valid.
         """
@@ -392,11 +394,11 @@ class Compiled:
 
     @property
     def sound(self) -> list[tuple[str, str, str]]:
-        """The texts that are known to be valid, as JSON."""
+        """The texts known to be valid, as JSON."""
         return sorted(self._sound)
 
     def schema(self, source: bytes, path: str, found: Diagnostics) -> Schema | None:
-        """Return the compiled schema of a live graph; None if it does not compile, which is reported."""
+        """Return the compiled schema of a live graph. If it does not compile, report that and return None."""
         name = digest(source)
         if name not in self._schemas:
             try:
@@ -407,7 +409,7 @@ class Compiled:
         return self._schemas[name]
 
     def check_many(self, texts: Iterable[TextOfGraph]) -> None:
-        """Check which of these texts are valid, with several processes if there are many."""
+        """Check which of these texts are valid, using several processes if there are many."""
         new = list({each.key: each for each in texts if each.key not in self._sound}.values())
         if self._processes > 1 and len(new) > _FEW:
             most = -(-len(new) // self._processes)
@@ -416,7 +418,7 @@ class Compiled:
                 self._sound.update(share[number].key for number in sound)
 
     def query(self, each: TextOfGraph, found: Diagnostics) -> StoredQuery | None:
-        """Return the stored query of a text; its problems are reported."""
+        """Return a text's stored query. Problems are added to `found`."""
         if each.key in self._queries:
             return self._queries[each.key]
         text, checked = each.text, partial(_checked, each)
@@ -442,7 +444,7 @@ class Compiled:
     def keep(self, generation: Generation) -> None:
         """Forget texts that this generation does not use.
 
-        From now on this process checks alone, because it has threads and is not forked.
+        From then on, only this process checks texts, because it has threads and must not be forked.
         """
         self._processes = 1
         graphs = [(digest(graph.schema_source), graph) for graph in generation.graphs.values()]
@@ -453,7 +455,7 @@ class Compiled:
 
 
 def _sound(share: Sequence[TextOfGraph]) -> list[int]:
-    """Return the positions of those that can be parsed and checked."""
+    """Return the positions of the texts that can be parsed and checked."""
     found = []
     for number, each in enumerate(share):
         try:
@@ -468,10 +470,10 @@ def _checked(each: TextOfGraph) -> CheckedQuery:
     return check_query(_parsed(each.text.content)[each.text.address.name], each.schema.catalog)
 
 
-# The queries of one file have one text, and come one after another.
+# Queries in the same file have the same text and follow each other.
 @lru_cache(maxsize=16)
 def _parsed(content: bytes) -> Mapping[str, Query]:
-    """Return the queries of a text by name, the first of each."""
+    """Return the queries in a text by name. If a name occurs twice, the first query is used."""
     return {each.name.text: each for each in reversed(parse_queries(content))}
 
 

@@ -1,9 +1,9 @@
-"""Socket of a server and its serving loop. The only module of the package that uses the web server.
+"""A server's socket and its serving loop. The only module in this package that uses the web server.
 
-1. The number of connections and the time and size of a request head are limited, so that strangers cannot keep all of
-   them.
-2. The first SIGINT or SIGTERM stops accepting connections; running requests are finished, up to a deadline. The second
-   one waits for nothing.
+1. The number of connections and the time and size of request headers are limited, so that strangers cannot occupy all
+   connections.
+2. After the first SIGINT or SIGTERM, no more connections are accepted, and running requests are finished, up to a
+   deadline. The second signal ends the server immediately.
 
 Source of the options: https://www.uvicorn.org/settings/.
 """
@@ -30,15 +30,16 @@ BoundSocket = socket.socket
 
 _HEAD_S = 15.0
 _HEAD_BYTES = 64 * 1024
-# Longer than proxies keep connections that they do not use: or they send a request on one that is just being closed.
+# Longer than proxies keep idle connections. Otherwise they would send requests on a connection that is just being
+# closed.
 _KEEP_ALIVE_S = 75
 _BACKLOG = 4096
-# Open files of a process beside its connections.
+# Open files of a process apart from its connections.
 _OTHER_FILES = 512
 
 
 def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
-    """Return a socket bound to an address, which `option` gives; port 0 is any free port.
+    """Return a socket bound to an address from the option `option`. Port 0 means any free port.
 
     Raises UsageError `listen_failed`.
     """
@@ -48,7 +49,7 @@ def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        # It counts as taken from now on, for every other program.
+        # From now on, the address counts as taken for all other programs.
         bound.listen(_BACKLOG)
     except OSError as error:
         detail = f"cannot listen on {where}: {error.strerror or error}"
@@ -57,11 +58,10 @@ def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
 
 
 def find_room(connections: int) -> int:
-    """Return how many connections this process has files for, up to a maximum.
+    """Return how many connections this process can open, up to a maximum.
 
-    Its limit on open files is raised as needed.
-
-    If the system allows only few files, half of them are for connections.
+    Its limit on open files is raised as needed. If the system allows only a few files, half of them are for
+    connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES
@@ -73,7 +73,7 @@ def find_room(connections: int) -> int:
 
 
 def address_of(bound: BoundSocket) -> str:
-    """Host and port of a socket, as an address on the command line."""
+    """Return a socket's host and port, as on the command line."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -88,11 +88,11 @@ def listen(
     on_signal: Mapping[int, Callable[[], None]],
     beside: Callable[[], Awaitable[Any]] | None = None,
 ) -> None:
-    """Serve an application until a signal; `ready` is called once connections are accepted and signals are handled.
+    """Serve an application until a signal. `ready` is called once connections are accepted and signals are handled.
 
-    At most `connections` are open concurrently, and further ones are closed at once. `beside` opens an additional
-    resource in the loop, which is closed when no further connections are accepted. `on_signal` are actions of further
-    signals, in the thread of the loop; signals blocked until now are handled too.
+    At most `connections` are open concurrently; further ones are closed immediately. `beside` opens an additional
+    resource in the loop, which is closed when no more connections are accepted. `on_signal` are actions for other
+    signals, in the loop's thread; signals that were blocked until then are also handled.
     """
     config = uvicorn.Config(
         app,
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle signals while running, without raising them again afterwards.
 
-        The process chooses its own exit.
+        The process chooses its own exit code.
         """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
@@ -166,9 +166,10 @@ class _Server(uvicorn.Server):
 
 
 class _Bounded(HttpToolsProtocol):
-    """A connection that ends if the head of a request is large, or does not arrive in time.
+    """A connection that ends if the request headers are too large or do not arrive in time.
 
-    What is not HTTP gets the envelope of problems. Trailers do not count as headers: a proxy in front has not looked at them.
+    Input that is not HTTP is answered with a problem in the common envelope. Trailers don't count as headers, because a
+    proxy in front has not checked them.
     """
 
     most = 1000
@@ -183,7 +184,7 @@ class _Bounded(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        # The size of the body is bounded by who reads it.
+        # The reader of the body limits its size.
         self._head += len(data) if self._head >= 0 else 0
         super().data_received(data)
         if self._head > _HEAD_BYTES:

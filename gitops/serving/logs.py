@@ -1,7 +1,7 @@
 """Log of a server: lines for people or for programs, written by a separate thread.
 
-A stalled reader of the log must not block requests, so a limited number of records wait for it, and further ones are
-dropped and counted.
+A stalled log reader must not block requests, so a limited number of records wait for it. Further records are dropped
+and counted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _AT_END_S = 2.0
 
 
 def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
-    """Return the log on a stream. It is independent: messages of libraries are not part of it.
+    """Return a log that writes to a stream. Messages of libraries are not part of it.
 
-    A record may have a `form`, a mapping with its members; `event` is its text.
+    A record can have a `form`, which is a mapping of its members; `event` is its text.
     """
     form = _JsonLines() if as_json else _TextLines(_LINE, _TIME)
     form.converter = time.gmtime
@@ -40,7 +40,7 @@ def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
 
 @contextmanager
 def in_background(log: logging.Logger, most: int = _MOST) -> Iterator[None]:
-    """Write the records of a log in a thread until the end of the block; at most `most` wait for it."""
+    """Write a log's records in a thread until the end of the block. At most `most` records wait."""
     before = log.handlers
     backlogs = [_Backlog(handler, most) for handler in before]
     log.handlers = [*backlogs]
@@ -53,13 +53,13 @@ def in_background(log: logging.Logger, most: int = _MOST) -> Iterator[None]:
 
 
 class _Backlog(logging.Handler):
-    """Passes records to another handler in a thread, without ever blocking."""
+    """Passes records to another handler in a thread without ever blocking."""
 
     def __init__(self, to: logging.Handler, most: int) -> None:
         super().__init__()
         self._to = to
         self._most = most
-        # Its bound is not a lock that the thread and the requests hand to each other.
+        # The limit is not a lock that the thread and the requests would hand to each other.
         self._waiting: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
         self._left_out = 0
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
@@ -72,7 +72,7 @@ class _Backlog(logging.Handler):
             self._left_out += 1
 
     def finish(self) -> None:
-        """Write the waiting records, unless the reader is stalled."""
+        """Write all waiting records, unless the reader is stalled."""
         self._waiting.put(None)
         self._thread.join(_AT_END_S)
 
@@ -86,13 +86,13 @@ class _Backlog(logging.Handler):
 
 
 def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """Return the fields of a record besides its text."""
+    """Return a record's fields apart from its text."""
     found: Mapping[str, Any] = getattr(record, "form", None) or {}
     return found
 
 
 class _TextLines(logging.Formatter):
-    """Time, level and text, and the members of a form."""
+    """Formats time, level and text, followed by the members of the form."""
 
     def format(self, record: logging.LogRecord) -> str:
         form = {name: value for name, value in _form_of(record).items() if name != "event" and value is not None}
@@ -100,7 +100,7 @@ class _TextLines(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """`{"at": TIME, "level": LEVEL, "text": TEXT}` with the members of a form."""
+    """Formats `{"at": TIME, "level": LEVEL, "text": TEXT}` with the members of the form."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"

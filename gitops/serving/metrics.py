@@ -1,8 +1,10 @@
-"""Metrics of a query server for Prometheus. The only module that uses its library.
+"""Prometheus metrics of a query server. The only module that uses the Prometheus library.
 
-1. Each worker stores counters in files that its successor continues, so a worker that ends loses nothing. 2. Gauges are
-   queried from the workers when the metrics are read. 3. Label values come from routes, codes and the applied revision,
-   never from a request; values beyond a limit are combined into one. Actors are not among them.
+1. Each worker stores its counters in files that its replacement continues, so that no counts are lost when a worker
+   ends.
+2. Gauges are queried from the workers when the metrics are read.
+3. Label values come from routes, codes and the applied revision, never from requests, and never contain actors. Values
+   above a limit are combined into one.
 
 Source: https://prometheus.github.io/client_python/multiprocess/.
 """
@@ -25,7 +27,7 @@ from gitops.serving.http.work import LogRecord
 from gitops.serving.process import Reload
 
 EXPORTS = ("export", "captureChangeBaseline", "readFeedBaseline")
-"""The operations whose answers are exports."""
+"""The operations that count as exports."""
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -36,7 +38,7 @@ _M = TypeVar("_M", Counter, Histogram)
 
 
 class _Series(Generic[_M]):
-    """The series of one number by the values of its labels."""
+    """The series of a metric by their label values."""
 
     def __init__(self, number: _M, labels: int) -> None:
         self._number: _M = number
@@ -44,7 +46,7 @@ class _Series(Generic[_M]):
         self._known: dict[tuple[str, ...], _M] = {}
 
     def of(self, *values: str) -> _M:
-        """Return the series of these values; beyond a limit, further values share one."""
+        """Return the series with these label values. Above a limit, further values share one series."""
         found = self._known.get(values)
         if found is None:
             values = values if len(self._known) < _MOST_SERIES else self._other
@@ -63,16 +65,19 @@ def _histogram(name: str, text: str, *labels: str) -> Histogram:
 class ServingMetrics:
     """Counts the work of one worker.
 
-    There is one for each process, because the library stores the location of counters in a global.
+    There is one per process, because the library stores the location of the counters in a global variable.
     """
 
     def __init__(self, folder: Path, number: int, *, replaces: bool) -> None:
-        """Continue the counters of this worker number in the folder; it `replaces` a worker that ended unexpectedly."""
+        """Continue the counters of this worker number in the folder.
+
+        `replaces` means that an earlier worker ended unexpectedly.
+        """
         values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
         before = os.environ.get(_FOLDER)
         os.environ[_FOLDER] = str(folder)
         try:
-            # Both files are opened here, so that the variable is needed no longer.
+            # Both files are opened here, so the variable is no longer needed afterwards.
             self._restarts = _counter("worker_restarts_total", "Workers that took the place of one that ended.")
             self._stuck = _counter(
                 "stuck_queries_total", "Queries and other work that held a thread past their time limit."
@@ -101,7 +106,7 @@ class ServingMetrics:
             self._restarts.inc()
 
     def answered(self, record: LogRecord) -> None:
-        """A request, by its record in the log. A client that went away got no status."""
+        """Count a request, given its log record. A request whose client disconnected has no status."""
         route, sent, seconds = record["route"] or _NONE, record["bytes"], record["ms"] / 1000
         self._requests.of(route, str(record["status"] or _NONE)).inc()
         self._seconds.of(route).observe(seconds)
@@ -112,17 +117,17 @@ class ServingMetrics:
             self._stored.of(record["graph"], record["query"]).observe(seconds)
 
     def refused(self, reason: str) -> None:
-        """Count a token that does not identify its holder, by the reason."""
+        """Count a token that does not identify its holder, by reason."""
         self._refused.of(reason).inc()
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
-        """A decision about access; None if the policy could not decide."""
+        """Count a decision about access; None if the policy could not decide."""
         effect = "failed" if decision is None else "permit" if decision.allowed else "deny"
         rule = None if decision is None else decision.rule
         self._decisions.of(scope, action.value, effect, rule or _NONE).inc()
 
     def stuck(self) -> None:
-        """A query that is past its time limit and still holds a thread."""
+        """Count a query that has exceeded its time limit and still occupies a thread."""
         self._stuck.inc()
 
     def rejected(self, reason: str) -> None:
@@ -130,12 +135,12 @@ class ServingMetrics:
         self._rejected.of(reason).inc()
 
     def reloaded(self, made: Reload) -> None:
-        """An attempt to serve a newer revision, by the first of its errors."""
+        """Count an attempt to serve a newer revision, by the first of its errors."""
         self._reloads.of(made.result.value, next(iter(made.codes), _NONE)).inc()
 
 
 def exposition(folder: Path, asked: Asked, workers: int, now: float) -> tuple[str, bytes]:
-    """Return the numbers of all workers as text, with its media type; `workers` is how many there should be.
+    """Return the metrics of all workers as text, with its media type. `workers` is their expected number.
 
     `now` is the time in seconds since 1970.
     """
@@ -149,7 +154,7 @@ class _Scrape:
         self._folder, self._asked, self._workers, self._now = folder, asked, workers, now
 
     def collect(self) -> Iterable[Metric]:
-        # A file without content is being made.
+        # An empty file is still being created.
         files = [str(each) for each in sorted(self._folder.glob("*.db")) if each.stat().st_size]
         counted = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
         yield from sorted(counted, key=lambda each: str(each.name))

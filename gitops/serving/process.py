@@ -1,7 +1,7 @@
-"""What one process does before it serves, and what it keeps while it serves.
+"""Work of a process before it serves, and its state while it serves.
 
-The order decides which problem is reported first: the ledger and its texts, then the tokens and the state that follows from them,
-then the policies and the graphs. All of it comes before the first connection.
+The order determines which problem is reported first: the ledger and its texts, then the tokens and the resulting state,
+then the policies and the graphs. All of this happens before the first connection.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 
 def is_truthy(value: str | None) -> bool:
-    """Whether a variable of the environment says yes: not blank, not 0, and not false."""
+    """Return whether an environment variable is set to true: not blank, not 0 and not false."""
     return (value or "").strip().lower() not in ("", "0", "false")
 
 
 @dataclass(frozen=True, slots=True)
 class BootInputs:
-    """What a boot is made from. `place` is shown to people; `open_stores` gives None after problems that it adds.
+    """Inputs of a boot. `place` is displayed; `open_stores` returns None after adding problems.
 
-    `environ` has the sources of tokens. `unauthenticated` lets everybody in where there is neither a token nor a policy;
-    `loopback` says that only this machine reaches the address of the server. `oidc` is a file with identity providers.
-    `strict_changes` are graphs that must be applied.
+    `environ` contains the sources of tokens. `unauthenticated` admits everyone if there is neither a token nor a
+    policy. `loopback` means that only this machine can reach the server's address. `oidc` is a file with identity
+    providers. `strict_changes` are graphs that must be applied.
     """
 
     place: str
@@ -63,9 +63,11 @@ class BootInputs:
 
 @dataclass(frozen=True, slots=True)
 class Booted:
-    """The end of a boot: what it found, and what there is to serve. Without `generation` and `state` it was refused.
+    """Result of a boot: the outcome, and the generation to serve.
 
-    `revision` is what was read of the ledger, so that another process can serve the same.
+    Without `generation` and `state`, the boot was refused.
+
+    `revision` is the revision read from the ledger, so that another process can serve the same one.
     """
 
     outcome: ReadyOutcome
@@ -82,7 +84,10 @@ def boot_process(
     compiled: Compiled | None = None,
     rows: Callable[[], ReadCache] | None = None,
 ) -> Booted:
-    """Boot; the ledger is not read where its `revision` is given. Every problem is in the outcome, and nothing is written."""
+    """Boot. The ledger is not read if its `revision` is given.
+
+    All problems are in the outcome. Nothing is written.
+    """
     found, seen, generation, state = Diagnostics(), StateObservations(), None, None
     tokens = BearerTokens()
     try:
@@ -120,35 +125,36 @@ def boot_process(
 
 
 class ServingGeneration:
-    """Has the generation that new requests are answered from, and when it was accepted."""
+    """Provides the generation from which new requests are answered, and the time when it was accepted."""
 
     def __init__(self, generation: Generation, now: Callable[[], datetime]) -> None:
         self._now = now
         self._current, self.accepted_at = generation, now()
 
     def current(self) -> Generation:
-        """The newest one that was accepted."""
+        """Return the generation accepted last."""
         return self._current
 
     def publish(self, generation: Generation) -> None:
-        """Answer new requests from this one; those under way keep theirs."""
+        """Answer new requests from this generation. Requests in progress keep theirs."""
         self._current, self.accepted_at = generation, self._now()
 
 
 class ServerTokens:
-    """The tokens that are known now; they can be read again."""
+    """The currently known tokens, which can be reloaded."""
 
     def __init__(self, tokens: BearerTokens) -> None:
         self._now = tokens
 
     def current(self) -> BearerTokens:
-        """Those that were read last without a problem."""
+        """Return the tokens from the last load without problems."""
         return self._now
 
     def reload(self, environ: Mapping[str, str], oidc: str | None = None, *, others: bool = False) -> Diagnostics:
-        """Read the tokens again, and use them from the next request on; the old ones stay where there is any problem.
+        """Reload the tokens, and use them from the next request on. If there is any problem, the old ones are kept.
 
-        With `others`, the rules in force name identity providers whose tokens are taken, and no token is needed here.
+        With `others`, the rules in force list identity providers whose tokens are accepted, so tokens are optional
+        here.
         """
         found = Diagnostics()
         tokens = load_tokens(environ, found, oidc)
@@ -160,19 +166,23 @@ class ServerTokens:
         return found
 
 
-# Compiled policies: the one that a bundle is compiled to first proves it, and those of its further graphs are made when needed.
+# Compiled policies. The first policy compiled from a bundle proves that it is valid; those for further graphs are
+# created on demand.
 #
-# Of one bundle, the policies of two graphs differ by the id of the graph alone, so that Cedar accepts all of them or none.
+# The policies of one bundle for two graphs differ only in the graph id, so Cedar accepts either all of them or none.
 
 
 class PolicyCompiler:
-    """Compiles the policies of one boot."""
+    """Compiles the policies for one boot."""
 
     def __init__(self) -> None:
         self._proven: set[tuple[str, EngineKind]] = set()
 
     def compile(self, enforced: Enforced) -> PolicyEngine:
-        """What decides on a scope. Raises GitopsError `policy_invalid` if Cedar refuses the bundle."""
+        """Return the engine that decides on a scope.
+
+        Raises GitopsError `policy_invalid` if Cedar refuses the bundle.
+        """
         proof = (enforced.policy, kind_of(enforced.scope))
         if proof in self._proven:
             late = Late(partial(CedarEngine, enforced.bundle, enforced.scope), bundle=enforced.bundle)
@@ -182,20 +192,20 @@ class PolicyCompiler:
         return engine
 
 
-# Serve a newer revision without a restart: the next generation is made aside, and takes over in one step, or not at all.
+# Serves a newer revision without a restart: the next generation is created in the background and takes over atomically.
 #
-# 1. The ledger is read again. A revision that is served already changes nothing.
-# 2. While an interrupted operation is not settled, nothing is exchanged: the graphs may be half-way between two revisions.
-# 3. A ledger that went back is refused: a server never serves an older state than it did, unless it is started again.
-# 4. The new generation passes every check of a boot. Where one fails, requests are answered from the old one, as before.
-# 5. Requests under way keep the generation that they began with, to their last byte.
+# 1. The ledger is read again. A revision that is already served has no effect.
+# 2. While an interrupted operation is not settled, the generation is kept, because graphs may be between two revisions.
+# 3. A rewound ledger is refused: a server never serves an older state than before, unless it is restarted.
+# 4. The new generation passes all checks of a boot. If one fails, requests are still answered from the old generation.
+# 5. Requests in progress keep their generation until their last byte.
 
 RETRY_S = 30.0
-"""A revision that was refused is tried again after so long: what was wrong may have been outside of it."""
+"""Time after which a refused revision is tried again, because the cause may have been external."""
 
 
 class ReloadResult(StrEnum):
-    """What became of an attempt."""
+    """The result of an attempt."""
 
     EXCHANGED = "exchanged"
     UNCHANGED = "unchanged"
@@ -205,9 +215,9 @@ class ReloadResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """An attempt: the revision that is served after it, the one that was offered, None where none could be read, and why.
+    """A reload attempt: the revision served afterwards, the revision offered (None if none could be read), and the reasons.
 
-    `behind` is how many states the offered revision is newer, where it is not served.
+    `behind` is how many states newer the offered revision is, if it is not served.
     """
 
     result: ReloadResult
@@ -223,7 +233,7 @@ class Reload:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As logs and answers have it."""
+        """Return the attempt as in logs and answers."""
         return {
             "result": self.result.value,
             "served_revision": f"sha256:{self.served.digest}",
@@ -233,7 +243,7 @@ class Reload:
 
 
 class Reloader:
-    """Exchanges the generation of a process. Safe between threads: there is one attempt at a time."""
+    """Replaces the generation of a process. Thread-safe; there is one attempt at a time."""
 
     def __init__(
         self,
@@ -244,7 +254,7 @@ class Reloader:
         rows: Callable[[], ReadCache],
         note: Callable[[Reload], None],
     ) -> None:
-        """`compiled` and `rows` are those of the boot, of which `rows` gives the same cache each time.
+        """`compiled` and `rows` are the same as for the boot; `rows` returns the same cache each time.
 
         `note` is called with each attempt.
         """
@@ -252,11 +262,11 @@ class Reloader:
         self._inputs, self._source, self._note = inputs, source, note
         self._compiled, self._rows = compiled, rows
         self._turn = threading.Lock()
-        # The last attempt, if the newest revision could not be served then.
+        # The last attempt, if it could not serve the newest revision.
         self.pending: Reload | None = None
 
     def reload(self) -> Reload:
-        """Serve the newest revision, if that is another one and in order. Never raises."""
+        """Serve the newest revision if it is different and valid. Never raises."""
         with self._turn:
             made = self._attempt()
             self.pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
@@ -266,7 +276,7 @@ class Reloader:
     def _attempt(self) -> Reload:
         served = self._source.current().revision
         try:
-            # A graph that the options name may have left the cluster since.
+            # A graph named in the options may have left the cluster since then.
             inputs = replace(self._inputs, strict_changes=())
             booted = boot_process(inputs, compiled=self._compiled, rows=self._rows)
         except GitopsError as error:
@@ -300,19 +310,22 @@ def _behind(offered: RevisionIdentity | None, served: RevisionIdentity) -> int:
 
 
 class Watch:
-    """Looks at the ledger from time to time, and reloads when its state is another one."""
+    """Checks the ledger periodically, and reloads if its state has changed."""
 
     def __init__(self, reloader: Reloader, identify: Callable[[], str | None], now: Callable[[], float]) -> None:
-        """`identify` gives the identity of the newest state, None where it cannot be seen; `now` counts seconds."""
+        """`identify` returns the identity of the newest state, or None if it is not available.
+
+        `now` returns seconds.
+        """
         self._reloader, self._identify, self._now = reloader, identify, now
         self._tried: tuple[str, float] | None = None
 
     def look(self) -> None:
-        """Look once. Never raises."""
+        """Check once. Never raises."""
         try:
             seen = self._identify()
         except GitopsError:
-            # The ledger does not answer; the revision that is served stays good.
+            # The ledger does not respond; the served revision remains valid.
             return
         if seen is None or (self._tried is not None and self._tried[0] == seen and self._now() < self._tried[1]):
             return
@@ -322,6 +335,6 @@ class Watch:
         self._tried = seen, self._now() + pause
 
     def run(self, every_s: float, stopped: threading.Event) -> None:
-        """Look until it is stopped."""
+        """Check periodically until stopped."""
         while not stopped.wait(every_s):
             self.look()

@@ -1,16 +1,16 @@
 """Several processes that serve on one socket, and their supervisor.
 
-1. The supervisor opens nothing and loads no driver, so that it can be forked at any time; resources opened in a child
-   stay there.
-2. A worker that ends unexpectedly is replaced, after a pause that grows while workers end immediately. The new one has
-   the same number.
+1. The supervisor doesn't open resources or load drivers, so that it can be forked at any time. Resources opened in a
+   child remain there.
+2. A worker that ends unexpectedly is replaced, after a pause that grows while workers keep ending immediately. The new
+   one has the same number.
 3. SIGTERM and SIGINT go to every worker; a worker that has not ended some time after the drain deadline is killed.
    SIGHUP is also sent to every worker.
 4. A worker whose supervisor has ended for any reason ends as well, because the other end of its pipe is closed.
-5. A companion begins before the workers, is replaced like them, and ends after them.
+5. A companion starts before the workers, is replaced like them, and ends after them.
 
-The supervisor of uvicorn keeps none of the first four: its workers load everything again, are replaced without a pause,
-are exchanged at SIGHUP, and go on when it is killed.
+uvicorn's supervisor does none of the first four: its workers load everything again, are replaced without a pause and at
+SIGHUP, and continue when it is killed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _AFTER_DRAIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """Start information of a worker. Numbers count from 0; it `replaces` one that ended unexpectedly.
+    """Start parameters of a worker. Numbers count from 0; with `replaces`, it replaces one that ended unexpectedly.
 
-    `hung_up` means that SIGHUP was received before, so that others may already serve a newer revision.
+    `hung_up` means that SIGHUP was received earlier, so that other workers may already serve a newer revision.
     """
 
     number: int
@@ -49,14 +49,14 @@ class WorkerStart:
 
 
 class Lifeline:
-    """Begins processes that end when this one has ended. To be used in the only thread of a process."""
+    """Starts processes that end when this process has ended. Use it only in a process with a single thread."""
 
     def __init__(self) -> None:
-        """Create a pipe whose write end only this process keeps."""
+        """Create a pipe whose write end only this process holds."""
         self._held, self._end = os.pipe()
 
     def begin(self, call: Callable[[], int]) -> int:
-        """Fork a process that ends with the result of the call; SIGHUP waits there until it is handled."""
+        """Fork a process that ends with the result of the call. SIGHUP stays pending there until it is handled."""
 
         def run() -> int:
             for number in _HEEDED:
@@ -68,7 +68,7 @@ class Lifeline:
             return call()
 
         def end_with_supervisor() -> None:
-            # As a signal would.
+            # Like after a signal.
             os.read(self._held, 1)
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -78,13 +78,13 @@ class Lifeline:
         return child
 
     def close(self) -> None:
-        """After the last process has ended; others end now."""
+        """Call this after the last process has ended. Any others end now."""
         os.close(self._held)
         os.close(self._end)
 
 
 class Companion:
-    """A process beside the workers, which has nothing to finish."""
+    """A process next to the workers that has no work to finish."""
 
     def __init__(self, lifeline: Lifeline, call: Callable[[], int]) -> None:
         self._lifeline, self._call = lifeline, call
@@ -94,7 +94,7 @@ class Companion:
     def keep(self, now: float, let_go: Callable[[], None]) -> None:
         """Replace the companion if it has ended and the pause is over.
 
-        `let_go` closes resources that only workers need, in its copy.
+        `let_go` closes resources that only workers need, in the forked process.
         """
 
         def work() -> int:
@@ -105,7 +105,7 @@ class Companion:
             self.process = self._lifeline.begin(work)
 
     def ended(self, now: float) -> None:
-        """Return whether it ended unexpectedly."""
+        """Return whether the companion ended unexpectedly."""
         self.process, self._next = None, now + 1.0
 
     @contextlib.contextmanager
@@ -130,12 +130,12 @@ def supervise(
     log: Callable[[str], None],
     companion: Companion | None = None,
 ) -> int:
-    """Keep this many copies of this process running until a signal; return the exit code.
+    """Keep `workers` forks of this process running until a signal, and return the exit code.
 
-    `work` returns that of one worker.
+    `work` returns the exit code of one worker.
 
-    `ready` is called once signals are handled, `let_go` when no further worker starts; it closes resources that only
-    workers need. Must be called in the only thread of a process.
+    `ready` is called once signals are handled. `let_go` is called when no more workers start, and closes resources that
+    only workers need. Must be called in a process with a single thread.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)
     try:
@@ -154,7 +154,7 @@ class _Supervisor:
     drain_s: float
     log: Callable[[str], None]
     companion: Companion | None
-    # The number of each worker, and when it began.
+    # The number of each worker, and when it started.
     began: dict[int, tuple[int, float]] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
     pause_s: float = 0.0
@@ -188,7 +188,7 @@ class _Supervisor:
                 self._send(signal.SIGHUP)
             elif heeded in (signal.SIGTERM, signal.SIGINT):
                 self.deadline = self.deadline or time.monotonic() + self.drain_s + _AFTER_DRAIN_S
-                # A socket that one process keeps open takes connections that none answers.
+                # A socket that a process keeps open would accept connections that no one answers.
                 self.let_go()
                 self._send(signal.SIGTERM)
             self._reap()
@@ -226,9 +226,9 @@ def _how(status: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-# Work in processes that are copies of this one, and end with their answer: nothing that they open stays open here.
+# Work in forked processes that end after their answer, so that resources opened there never remain open here.
 #
-# To be called before a process starts threads, and before it loads a driver that has some.
+# Must be called before a process starts threads, and before it loads a driver that does.
 
 
 def in_children(calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -248,7 +248,7 @@ def in_children(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def run_child(call: Callable[[], Any]) -> None:
-    """Run in a child that was just forked, and end it with the result of the call as its exit code; never returns."""
+    """Run the call in a child that was just forked, then exit with its result as the exit code. Never returns."""
     code = 1
     try:
         code = int(call() or 0)
@@ -262,7 +262,7 @@ def run_child(call: Callable[[], Any]) -> None:
 
 
 def _begin(call: Callable[[], Any]) -> tuple[int, int]:
-    # What waits to be written here would be written by the child as well.
+    # Otherwise the child would also write the output that is still buffered here.
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()

@@ -1,6 +1,7 @@
-"""Queries of a graph: stored ones and texts, reads and mutations.
+"""A graph's queries: stored and inline ones, reads and mutations.
 
-The same rules hold for both: the parameters are those that the query declares, no more and no fewer, before anything is read.
+The same rules apply to all: the parameters must be exactly those that the query declares, which is checked before
+anything is read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gitops.serving.generation import ServedGraph, StoredQuery
 
 _KEPT = 512
-# A longer text is compiled each time it comes.
+# A longer text is compiled each time.
 _KEPT_BYTES = 16 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,21 +39,24 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class InlineQuery:
-    """A text with one or several queries, and the name of the selected one, None if there is only one."""
+    """A text with one or several queries, and the name of the selected query; None if there is only one."""
 
     text: str
     name: str | None
 
 
 class QueryTexts:
-    """Compiles texts, and keeps the newest of those that are short. Safe between threads."""
+    """Compiles texts and keeps the newest short ones. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, InlineQuery], CheckedQuery] = OrderedDict()
 
     def compile(self, served: ServedGraph, snapshot: Snapshot, query: InlineQuery) -> CheckedQuery:
-        """The query, checked against the schema of the snapshot. Raises ProblemError 400 with the first problem and its place."""
+        """Return a query, checked against the snapshot's schema.
+
+        Raises ProblemError 400 with the first problem and its place.
+        """
         key = (snapshot.manifest.schema_ir, query)
         with self._lock:
             found = self._kept.get(key)
@@ -91,7 +95,10 @@ def run_read(
     params: Mapping[str, Any] | None,
     options: QueryOptions,
 ) -> dict[str, Any]:
-    """The rows of a read at a snapshot. Raises ProblemError 400 for a parameter that is not declared; as `graph.run_query`."""
+    """Return the rows of a read at a snapshot.
+
+    Raises ProblemError 400 for an undeclared parameter, and the errors of `graph.run_query`.
+    """
     _require_declared(query, params)
     found = graph.run_query(snapshot, query, params, options, served.cache)
     rows = found.rows()
@@ -101,9 +108,9 @@ def run_read(
 
 @dataclass(frozen=True, slots=True)
 class MutationRequest:
-    """A mutation that is to be carried out on a branch, and the commit that its head must be, if any.
+    """A mutation for a branch, and the commit that its head must be, if any.
 
-    `begun` is the head when a strict request came in.
+    `begun` is the head at the time when a strict request arrived.
     """
 
     branch: str
@@ -114,10 +121,10 @@ class MutationRequest:
 
 
 def run_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> dict[str, Any]:
-    """Carry out a mutation, and give its receipt.
+    """Execute a mutation, and return its receipt.
 
-    Raises ProblemError 400 for a parameter that is not declared, 412 where the head is another commit than expected, 409 where
-    what a strict request changes was changed since it came in; as `graph.Mutator`.
+    Raises ProblemError 400 for an undeclared parameter, 412 if the head is not the expected commit, 409 if data that a
+    strict request changes has changed since it arrived, and the errors of `graph.Mutator`.
     """
     query, branch = change.query, change.branch
     _require_declared(query, change.params)
@@ -163,7 +170,7 @@ def run_change(served: ServedGraph, change: MutationRequest, context: WriteConte
 
 
 def commit_form(version: graph.Manifest) -> dict[str, Any]:
-    """A version as a commit. A parent that was recorded without its id is null, as one that there is not."""
+    """Return a version as a commit. A parent that was recorded without its id is null, like a missing one."""
     made, parent, merged = parse_timestamp(version.ts), version.parent, version.merge_parent
     return {
         "graph_commit_id": version.txn_id,
@@ -177,7 +184,7 @@ def commit_form(version: graph.Manifest) -> dict[str, Any]:
 
 
 def describe_query(stored: StoredQuery) -> dict[str, Any]:
-    """A stored query as the listing has it."""
+    """Return a stored query as in the list of queries."""
     query = stored.checked
     texts = {"description": query.description, "instruction": query.instruction}
     return {
@@ -190,18 +197,18 @@ def describe_query(stored: StoredQuery) -> dict[str, Any]:
 
 
 def stored_text(listed: Mapping[str, Any]) -> str | None:
-    """What the declaration of a stored query says to its callers; None where it says nothing."""
+    """Return the description of a stored query for its callers; None if its declaration has none."""
     texts = [listed[key] for key in ("description", "instruction") if key in listed]
     return "\n\n".join(texts) or None
 
 
-# JSON schemas of the kinds of values, of what is sent and of what is answered.
+# JSON schemas for types of values, in requests and in responses.
 
 _SENT: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
     "int": {"type": "integer"},
-    # Numbers of JSON are not exact beyond 53 bits for many programs.
+    # For many programs, JSON numbers are exact only up to 53 bits.
     "bigint": {"type": "string", "pattern": r"^-?\d+$"},
     "float": {"type": "number"},
     "date": {"type": "string", "format": "date"},
@@ -217,7 +224,7 @@ _ANSWERED: Mapping[str, Mapping[str, Any]] = {
 
 
 def parameters_schema(params: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The object of the parameters of a stored query, as it is listed."""
+    """Return the schema of a listed stored query's parameters."""
     return {
         "type": "object",
         "properties": {each["name"]: value_schema(each) for each in params},
@@ -227,13 +234,13 @@ def parameters_schema(params: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def row_schema(query: CheckedQuery) -> Mapping[str, Any]:
-    """A row of a read."""
+    """Return the schema of a row that a read returns."""
     cells = {each.column: value_schema(each.to_json(), _ANSWERED) for each in query.columns}
     return {"type": "object", "properties": cells, "required": [*cells], "additionalProperties": False}
 
 
 def value_schema(form: Mapping[str, Any], scalars: Mapping[str, Mapping[str, Any]] = _SENT) -> Mapping[str, Any]:
-    """A parameter as it is listed, or with the scalars of an answer a cell."""
+    """Return the schema of a listed parameter or, with the scalars of responses, of a cell."""
     kind = form["kind"]
     if kind == "vector":
         size = form["vector_dim"]
@@ -241,15 +248,15 @@ def value_schema(form: Mapping[str, Any], scalars: Mapping[str, Mapping[str, Any
     elif kind == "list":
         schema = {"type": "array", "items": scalars[form["item_kind"]]}
     else:
-        # A whole node has the properties of its type.
+        # A complete node has the properties of its type.
         schema = scalars.get(kind, {"type": "object"})
     return {"anyOf": [schema, {"type": "null"}]} if form["nullable"] else schema
 
 
 def read_texts(query: CheckedQuery, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The values of parameters that are given as texts, as a JSON object would have them; lists have a text for each item.
+    """Convert parameter values given as texts to JSON values. A list has one text per item.
 
-    Raises ProblemError 400 for one that is not declared, or given twice.
+    Raises ProblemError 400 for an undeclared or repeated parameter.
     """
     _require_declared(query, texts)
     found: dict[str, Any] = {}
@@ -271,7 +278,7 @@ def _read_text(kind: PropType, text: str) -> Any:
     try:
         return parse(text.encode())
     except MalformedError:
-        # The conversion refuses it by the name of the parameter.
+        # The conversion refuses it with the parameter's name.
         return text
 
 

@@ -1,9 +1,10 @@
 """Reports the revision that this server serves, for commands that wait for a new one.
 
-1. A server is one replica, regardless of its number of processes. Each process records its revision on a board. The
-   first one reports the oldest revision of all. 2. A report is written when it changes, and again before it expires. It
-   is removed when the server stops. The report of a crashed server expires. 3. A failed report causes one warning. The
-   server continues, and tries again when the next report is due.
+1. A server is one replica, regardless of its number of processes. Each process records its revision on a board, and the
+   first process reports the oldest of these revisions.
+2. A report is written when it changes, and again before it expires. It is removed when the server stops. The report of
+   a crashed server expires.
+3. A failed report causes one warning. The server continues, and tries again when the next report is due.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gitops.render.characters import visible
 from gitops.serving.process import Reload, ReloadResult
 
 EVERY_S, TTL_S = 20, 60
-"""How often a report is renewed, and how long it counts: two of three may be late."""
+"""How often a report is renewed, and how long it is valid, so that two of three reports can be late."""
 _LOOK_S = 0.5
 _STOP_S = 5.0
 _SLOT = 4096
@@ -38,7 +39,7 @@ _HEADER = struct.Struct(">HI")
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """Revision that one process serves, the newest one that it has seen, and why it refuses that."""
+    """The revision that a process serves, the newest one that it has seen, and why it refuses that one."""
 
     accepted: RevisionIdentity
     offered: RevisionIdentity | None
@@ -48,7 +49,7 @@ class WorkerStatus:
     def after(cls, made: Reload) -> WorkerStatus:
         """Return the status after an attempt to serve a newer revision.
 
-        One that waits for an operation refuses nothing.
+        A process that waits for an operation does not count as refusing.
         """
         codes = made.codes[:MAX_CODES] if made.result is ReloadResult.REFUSED else ()
         return cls(made.served, made.offered, codes)
@@ -56,7 +57,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """Fixed facts about a server: its name, the revision it was asked to serve, and when it checks for a newer one."""
+    """Fixed facts about a server: its name, the requested revision, and when it checks for a newer one."""
 
     replica: str
     cluster: str
@@ -64,15 +65,15 @@ class ReplicaFacts:
 
 
 def replica_name(host: str, chance: str) -> str:
-    """Return the name of a server on a host, if none was given; `chance` distinguishes several on one host."""
+    """Return a server's name on a host if none was given. `chance` distinguishes several servers on one host."""
     plain = re.sub(r"[^0-9A-Za-z_.-]+", "-", host).lstrip("_.-")[:40] or "server"
     return f"{plain}-{chance.lower()}"
 
 
 def replica_report(statuses: Sequence[WorkerStatus], facts: ReplicaFacts, at: str) -> ServerReport:
-    """The report of a server with these processes, at least one: it serves the oldest revision that one of them serves."""
+    """Return the report of a server with these processes (at least one), which is said to serve their oldest revision."""
     oldest = min(statuses, key=lambda each: each.accepted.state_revision)
-    # One that refuses what it was offered says more than one that has not looked yet.
+    # A process that refuses the offered revision is more informative than one that has not checked yet.
     seen = max(statuses, key=lambda each: (bool(each.codes), each.offered.state_revision if each.offered else -1))
     cluster = facts.cluster[:MAX_LINE]
     return ServerReport(
@@ -81,14 +82,14 @@ def replica_report(statuses: Sequence[WorkerStatus], facts: ReplicaFacts, at: st
 
 
 class StatusBoard:
-    """Served revisions of a server's processes, in memory that they share. Each process writes to a separate slot."""
+    """Served revisions of a server's processes, in shared memory. Each process writes to a separate slot."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._memory = mmap(-1, workers * _SLOT)
 
     def put(self, number: int, status: WorkerStatus) -> None:
-        """Leave the status of the process with this number."""
+        """Set the status of the process with this number."""
         offered = status.offered
         form = [_parts(status.accepted), None if offered is None else _parts(offered), list(status.codes)]
         data = json.dumps(form).encode()
@@ -96,7 +97,7 @@ class StatusBoard:
         self._memory[start : start + _HEADER.size + len(data)] = _HEADER.pack(len(data), zlib.crc32(data)) + data
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
-        """Return the statuses of the processes that serve already; none while one of them is being written."""
+        """Return the statuses of processes that already serve; empty while one of them is being written."""
         found = []
         for start in range(0, self._workers * _SLOT, _SLOT):
             size, check = _HEADER.unpack_from(self._memory, start)
@@ -111,7 +112,7 @@ class StatusBoard:
 
 
 class Reporter:
-    """Keeps the report of one server up to date; its methods are called by one thread, and never raise."""
+    """Keeps a server's report up to date. Its methods are called by one thread and never raise."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Reporter:
         clock: Clock,
         log: logging.Logger,
     ) -> None:
-        """`open_reports` gives where to report, None for nowhere."""
+        """`open_reports` returns the place for reports; None if there is none."""
         self._board, self._facts, self._clock, self._log = board, facts, clock, log
         self._open = open_reports
         self._reports: ServingReports | None = None
@@ -131,7 +132,7 @@ class Reporter:
         self._failing = False
 
     def look(self) -> None:
-        """Write the report if it says something new, or if it is time to renew it."""
+        """Write the report if it has changed, or if it is time to renew it."""
         statuses = self._board.statuses()
         if not statuses:
             return
@@ -161,13 +162,13 @@ class Reporter:
             self._failing = True
 
     def take_back(self) -> None:
-        """Remove the report: nothing is served any longer."""
+        """Remove the report, because the server stops serving."""
         if self._reports is not None and self._written is not None:
             with suppress(GitopsError):
                 self._reports.take_back(self._written)
 
     def run(self, stopped: threading.Event) -> None:
-        """Report until it is stopped, then take the report back."""
+        """Report until stopped, then remove the report."""
         while True:
             self.look()
             if stopped.wait(_LOOK_S):
@@ -176,7 +177,10 @@ class Reporter:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Report in a thread of its own while the block lasts. A server that ends does not wait long for a slow storage."""
+        """Report in a separate thread during the block.
+
+        When the server ends, it does not wait long for a slow storage.
+        """
         stopped = threading.Event()
         thread = threading.Thread(target=self.run, args=(stopped,), daemon=True)
         thread.start()

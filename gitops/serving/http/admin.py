@@ -1,11 +1,11 @@
-"""Admin address with a server's probes (startup, liveness, readiness) and metrics, in a process beside the workers.
+"""Admin address with a server's probes (startup, liveness, readiness) and metrics, in a process next to the workers.
 
 | path | 200 | otherwise 503 |
 |---|---|---|
-| `/startupz` | all workers have answered once | |
-| `/livez` | no worker hangs; one that is being started or replaced does not hang | |
-| `/readyz` | all workers answer, each from a generation that it accepted, and no thread is stuck | |
-| `/readyz?strict=1` | and no graph is quarantined, and no newer revision was refused | |
+| `/startupz` | all workers have responded once | |
+| `/livez` | no worker hangs; a worker that is starting or being replaced doesn't count as hanging | |
+| `/readyz` | all workers respond, each from a generation that it accepted, and no thread is stuck | |
+| `/readyz?strict=1` | additionally, no graph is quarantined and no newer revision was refused | |
 | `/metrics` | always | |
 """
 
@@ -51,7 +51,7 @@ _LONGEST_TOKEN = 8192
 
 
 class AdminApp:
-    """Answers probes and scrapes, as an ASGI application."""
+    """ASGI application that answers probes and metrics requests."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AdminApp:
     ) -> None:
         """Create the app.
 
-        `ask` queries the workers, whose expected number is given; `numbers` returns a media type and a text.
+        `ask` queries the workers; `workers` is their expected number. `numbers` returns a media type and a text.
         """
         self._ask, self._workers, self._numbers, self._log = ask, workers, numbers, log
         self._started = False
@@ -88,7 +88,7 @@ class AdminApp:
 
     async def _answered(self, scope: Scope) -> BodyAnswer:
         try:
-            # Probes and scrapes may come by any name, but not to a loopback address.
+            # Probes and metrics requests can use any host name, except on a loopback address.
             refuse_other_sites(scope, any_host=not is_loopback(scope["server"][0]))
             return await self._handler(scope)(scope)
         except ProblemError as error:
@@ -153,7 +153,7 @@ class AdminApp:
             if strict == "1" and form["pending_revision"] is not None:
                 reasons.append("a newer revision cannot be served")
         if issuers := asked.issuers:
-            # Those with static tokens are answered, and those of other issuers.
+            # Requests with static tokens, or with tokens from other issuers, are still answered.
             form["issuers"] = [{"issuer": name, "available": why is None} for name, why in issuers.items()]
         workers = {"wanted": self._workers, "answering": len(asked.statuses)}
         answer = {"ready": not reasons, "reasons": reasons, "workers": workers, **form}
@@ -165,20 +165,20 @@ class AdminApp:
         return BodyAnswer(200, text, media_type)
 
 
-# What a worker says of itself to the process of the admin address, and how it is asked.
+# How the process of the admin address queries a worker's status.
 #
-# 1. A worker listens at a socket in a folder that only the user of the server can enter, for as long as it takes connections.
-# 2. A question is one line, and its answer one document. Both come from the same release.
-# 3. The event loop of the worker answers: where it hangs, so does the answer.
+# 1. A worker listens on a socket in a folder that only the server's user can access, while it accepts connections.
+# 2. A question is one line, and its answer one document. Both sides come from the same release.
+# 3. The worker's event loop answers, so there is no answer while it hangs.
 
 _PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Current work of a process: changes, those of them that wait for their turn on a branch, and exports.
+    """A process's current work: changes, how many of them wait for their turn on a branch, and exports.
 
-    `stuck` threads run work that is past its time limit.
+    `stuck` is the number of threads whose work has exceeded its time limit.
     """
 
     changes: int
@@ -191,10 +191,10 @@ class Load:
 class ProcessStatus:
     """One process that serves: the revision and when it was accepted (seconds since 1970), and its load.
 
-    `ready` and `quarantined` count graphs. `graphs` has their ids, each with the code of its problem, None if it is
-    served; the field is None for callers who may not list them. `pending` is a failed attempt to serve a newer
-    revision, and `behind` how many states newer that one is. `issuers` are identity providers, each with the reason why
-    its keys could not be read the last time, None without a problem.
+    `ready` and `quarantined` are numbers of graphs. `graphs` maps their ids to the code of the problem, or to None if
+    the graph is served; the field is None for callers who must not list graphs. `pending` is a failed attempt to serve
+    a newer revision, and `behind` is how many states newer that revision is. `issuers` maps identity providers to the
+    reason why their keys could not be read the last time, or to None.
     """
 
     revision: RevisionIdentity
@@ -209,7 +209,7 @@ class ProcessStatus:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the status as it is sent."""
+        """Return the status in the form in which it is sent."""
         revision, load = self.revision, self.load
         return {
             "revision": [revision.digest, revision.state_revision, revision.config_digest],
@@ -225,12 +225,12 @@ class ProcessStatus:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> ProcessStatus:
-        """Return the status from its sent form."""
+        """Restore a status from its sent form."""
         return cls(**{**form, "revision": RevisionIdentity(*form["revision"]), "load": Load(*form["load"])})
 
 
 class StatusDoor:
-    """Responds on behalf of one worker with its current status."""
+    """Reports the current status of one worker."""
 
     def __init__(
         self,
@@ -240,13 +240,13 @@ class StatusDoor:
         pending: Callable[[], Reload | None],
         load: Callable[[], Load],
     ) -> None:
-        """`place` is the folder of the sockets with the number of the worker, such as `/run/x/0`."""
+        """`place` is the sockets' folder followed by the worker's number, such as `/run/x/0`."""
         self._place, self._context, self._source = _socket(place), context, source
         self._pending, self._load = pending, load
         self._who = Authenticator(context)
 
     async def open(self) -> asyncio.AbstractServer:
-        """Answer until the server that is returned is closed."""
+        """Answer questions until the returned server is closed."""
         self._place.unlink(missing_ok=True)
         return await asyncio.start_unix_server(self._answer, self._place)
 
@@ -260,7 +260,7 @@ class StatusDoor:
     async def status(self, question: Mapping[str, Any]) -> ProcessStatus:
         """Return the status of this process.
 
-        It includes the ids of graphs for `{"graphs": true}`, and for an actor who may list them.
+        It includes the ids of graphs for `{"graphs": true}`, and for an actor who is allowed to list them.
         """
         generation, pending = self._source.current(), self._pending()
         codes = {name: found[0].code.value for name, found in generation.quarantined.items()}
@@ -286,7 +286,7 @@ class StatusDoor:
             return False
         given = [each.encode("latin-1") for each in authorization]
         try:
-            # Who asks for the status has little patience.
+            # A client that asks for the status won't wait long.
             found = await self._who.identify(generation, given, may_wait=False) or Identity("")
             wanted = AccessRequest(found.actor, PolicyAction.GRAPH_LIST, groups=found.groups)
             authorize(generation, None, wanted, self._context.ids.ulid())
@@ -297,14 +297,14 @@ class StatusDoor:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The answers of all workers, and how many hold their socket and did not answer in time."""
+    """The answers of all workers, and the number of workers that hold their socket but did not respond in time."""
 
     statuses: tuple[ProcessStatus, ...]
     silent: int
 
     @property
     def issuers(self) -> dict[str, str | None]:
-        """The identity providers, each with a reason why a worker cannot read its keys, None if nothing is wrong."""
+        """The identity providers, each with a reason why a worker cannot read its keys; None if there is no problem."""
         found: dict[str, str | None] = {}
         for name, why in [pair for each in self.statuses for pair in each.issuers.items()]:
             found[name] = found.get(name) or why
@@ -312,12 +312,12 @@ class Asked:
 
     @property
     def oldest(self) -> ProcessStatus | None:
-        """Status of the oldest revision; None if no worker responded."""
+        """The status with the oldest revision; None if no worker responded."""
         return min(self.statuses, key=lambda each: each.revision.state_revision, default=None)
 
 
 async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -> Asked:
-    """Query all workers concurrently; a worker that is missing or ends meanwhile is left out."""
+    """Query all workers concurrently. A worker that is missing or ends during the query is omitted."""
     line = json.dumps(question).encode() + b"\n"
     answers = await asyncio.gather(*(_ask(folder / str(number), line) for number in range(workers)))
     statuses = [ProcessStatus.of_form(json.loads(each)) for each in answers if each]
@@ -325,21 +325,21 @@ async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -
 
 
 async def _ask(place: Path, line: bytes) -> bytes | None:
-    """Return the answer, empty if there is no worker, None if it came too late."""
+    """Return the answer; empty if there is no worker, None if it arrived too late."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(_socket(place))
             try:
                 writer.write(line)
                 answer = await reader.read()
-                # A worker that ended over its answer has not answered.
+                # A worker that ended while answering counts as missing.
                 return answer if answer.endswith(b"\n") else b""
             finally:
                 writer.close()
     except (FileNotFoundError, ConnectionError):
         return b""
     except OSError:
-        # It came too late; or one that hangs for long has as many questions waiting as its socket takes.
+        # The answer is too late, or the worker has been hanging so long that its socket's queue is full.
         return None
 
 

@@ -3,12 +3,12 @@
 Every request is processed in this order:
 
 1. The request gets an id and a generation.
-2. A server without tokens refuses pages of other sites. The path is matched to a route, if any. Only `public` routes
-   skip the next step.
+2. A server without tokens refuses requests from other sites. The path is matched to a route, if any. Only `public`
+   routes skip the next step.
 3. The bearer token identifies the caller.
 4. The id in the path selects a graph.
-5. The method, the expected revision and the query parameters, then the type, size and form of the body are checked.
-6. The handler requests permission, does its work, and responds. Any problem is returned in the common envelope.
+5. The method, the expected revision and the query parameters are checked, then the body's type, size and form.
+6. The handler requests permission, does its work and responds. Any problem is returned in the common envelope.
 7. The response is sent with its revision. The request is logged without headers and values.
 """
 
@@ -77,12 +77,12 @@ class HttpApp:
 
     @property
     def load(self) -> Load:
-        """Current load."""
+        """The current load."""
         shared = self._shared
         return Load(shared.admission.under_way, shared.workers.waiting, shared.streams.taken, shared.workers.stuck)
 
     def close(self) -> None:
-        """Finish the work that has begun."""
+        """Finish the work that has started."""
         self._shared.workers.close()
         self._who.close()
 
@@ -109,14 +109,14 @@ class HttpApp:
             if answer is not None:
                 sent = await self._send(call, answer, send)
         except Exception as error:
-            # An answer has begun and cannot become another one: the connection is cut off.
+            # The response has already started and cannot be replaced, so the connection is cut off.
             self._defect(call, f"the answer was cut off: {type(error).__name__}: {error}")
             raise
         finally:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
     async def _answered(self, call: Call) -> answers.BodyAnswer | answers.StreamAnswer | None:
-        """Return the answer; None if the client is gone."""
+        """Return the answer; None if the client has disconnected."""
         try:
             given = call.header("x-request-id")
             call.request_id = given if given and _REQUEST_ID.fullmatch(given) else self._context.ids.ulid()
@@ -164,7 +164,7 @@ class HttpApp:
             raise answers.ProblemError(answers.ApiProblem(412, None, "the server serves another revision", more))
         call.query()
         if route.body is not None:
-            # Without it, any page could send the body as a form.
+            # Otherwise any web page could send the body as a form.
             if call.has_body or not route.body_optional:
                 call.require_media_type(answers.JSON)
             call.require_identity()
@@ -183,7 +183,7 @@ class HttpApp:
         )
 
     def _challenged(self, error: answers.ProblemError, match: Match) -> answers.ProblemError:
-        """Return a refusal that tells an agent where to find the accepted token issuers."""
+        """Return a refusal that shows an agent where to find the accepted token issuers."""
         base, problem, graph_id = self._context.public_url, error.problem, match.graph_id or ""
         challenge = problem.headers.get("WWW-Authenticate")
         agent = match.route is not None and match.route.operation == "mcp" and is_servable(graph_id)
@@ -194,7 +194,10 @@ class HttpApp:
         return answers.ProblemError(replace(problem, headers={**problem.headers, "WWW-Authenticate": challenge}))
 
     async def _answer_agent(self, call: Call, message: bytes) -> answers.BodyAnswer:
-        """The answer of the SDK of the Model Context Protocol, which the first message loads: most servers answer no agent."""
+        """Return the answer of the Model Context Protocol SDK.
+
+        The first message loads the SDK, because most servers have no agents as clients.
+        """
 
         def load() -> type[ToolServer]:
             from gitops.serving.http.mcp import ToolServer
@@ -202,7 +205,7 @@ class HttpApp:
             return ToolServer
 
         async with self._loading:
-            # To import it in the event loop would stop every other request for as long.
+            # Importing it in the event loop would block all other requests for as long.
             tools = self._tools = self._tools or (await call.work(load))()
         return await tools.answer(call, message)
 
@@ -214,7 +217,8 @@ class HttpApp:
             raise answers.bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
         engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
-        # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
+        # Without a policy, any actor may read a graph. With a policy, the graph is hidden from actors without any
+        # permission.
         if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "", call.groups)):
             known = {*call.generation.graphs} - {graph_id}
             listed = choices(graph_id, known) if call.may(PolicyAction.GRAPH_LIST) else ""
@@ -222,7 +226,7 @@ class HttpApp:
         return graph
 
     async def _send(self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer, send: Send) -> int:
-        """Send it; how many bytes of the body were sent."""
+        """Send an answer, and return the number of body bytes sent."""
         headers = {
             "Content-Type": answer.media_type,
             "Cache-Control": "no-store",
@@ -234,7 +238,7 @@ class HttpApp:
         if isinstance(answer, answers.StreamAnswer):
             return await send_stream(call, answer, answers.encode_headers(headers), send)
         if answer.status != _UNCHANGED:
-            # A length of 304 would be that of the body which the client has (RFC 9110, 8.6).
+            # The length of a 304 would be that of the client's cached body (RFC 9110, 8.6).
             headers["Content-Length"] = str(len(answer.body))
         await send({"type": "http.response.start", "status": answer.status, "headers": answers.encode_headers(headers)})
         body = b"" if call.method == "HEAD" else answer.body
@@ -271,7 +275,7 @@ class HttpApp:
 
 
 def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
-    """Return the answer with its tag, or 304 for a client that has it."""
+    """Return the answer with its tag, or 304 if the client already has it."""
     tag = f'"{digest(answer.body)[:32]}"'
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
@@ -280,11 +284,11 @@ def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
     return answers.BodyAnswer(answer.status, answer.body, answer.media_type, headers)
 
 
-# The one table of routes: those about the server itself, which are here, and the `ROUTES` of the modules below.
+# The complete table of routes: the server's own routes, which are here, and the `ROUTES` of the modules below.
 
 
 async def health(call: Call) -> BodyAnswer:
-    """Respond that the event loop runs and no thread is stuck; a stuck thread recovers only with a new process."""
+    """Report that the event loop runs and no thread is stuck. Only a new process can recover from a stuck thread."""
     if stuck := call.shared.workers.stuck:
         message = "threads of this process are blocked by work past its time limit: start the server again"
         raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
@@ -292,14 +296,14 @@ async def health(call: Call) -> BodyAnswer:
 
 
 async def list_graphs(call: Call) -> BodyAnswer:
-    """Return the graphs that are served."""
+    """Return the served graphs."""
     call.require(PolicyAction.GRAPH_LIST)
     graphs = sorted(call.generation.graphs.values(), key=lambda each: each.graph_id)
     return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.address} for each in graphs]})
 
 
 async def reload(call: Call) -> BodyAnswer:
-    """Serve the newest revision."""
+    """Switch to the newest revision."""
     call.require(PolicyAction.RELOAD)
     attempt = call.context.reload
     if attempt is None:
@@ -318,7 +322,7 @@ async def describe(call: Call) -> BodyAnswer:
 
 @cache
 def _page() -> BodyAnswer:
-    """Return the page for people, which loads nothing from elsewhere and runs only its own script."""
+    """Return the web page, which loads nothing from other hosts and runs only its own script."""
     page = Path(__file__).with_name("docs.html").read_bytes()
 
     def hashed(tag: bytes) -> str:
@@ -334,7 +338,7 @@ def _page() -> BodyAnswer:
 
 
 async def browse(call: Call) -> BodyAnswer:
-    """Return the page for people."""
+    """Return the web page."""
     return await call.work(_page)
 
 

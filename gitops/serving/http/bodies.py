@@ -1,7 +1,7 @@
 """Models of request and response bodies.
 
-Unknown members are refused and values never coerced; an absent member equals null. The models of responses describe
-them to clients; tests compare them with the sent bodies.
+Unknown members are refused, and values are never coerced. An absent member means the same as null. The models of
+responses describe them to clients, and tests compare them with the bodies that are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HINT_SHOWN: Final = 400
 
 
 class Model(BaseModel):
-    """Base model of bodies."""
+    """Base class of all body models."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Model)
 
 
 def read_json(kind: type[M], data: bytes) -> M | None:
-    """Return a body of this form; None for nothing or `null`.
+    """Parse a body of this form. Returns None for an empty body or `null`.
 
     Raises ProblemError 400 with the problem and its place.
     """
@@ -59,7 +59,7 @@ _EXPECTED = {
 
 
 def _problem(kind: type[Model], error: Any) -> str:
-    """Return one problem of a body, with its member."""
+    """Describe one problem of a body, with its member."""
     where = ".".join(map(str, error["loc"]))[:_NAME_SHOWN]
     member = f"member '{where}'" if where else "the body"
     if error["type"] == "extra_forbidden":
@@ -75,7 +75,7 @@ def _members(kind: type[Model]) -> list[str]:
 
 
 def _hint(kind: type[Model], value: Any) -> str:
-    """Suggest what to send instead, if members look like the parameters of a query."""
+    """Suggest what to send instead, if members look like query parameters."""
     known = {*_members(kind), "query_source", "query_name"}
     params = value.get("params") or {} if "params" in known and isinstance(value, dict) else None
     if not isinstance(params, dict):
@@ -95,7 +95,7 @@ class HealthAnswer(Model):
 
 
 class ProtectedResourceAnswer(Model):
-    """The accepted identity providers of a server address, in the form of RFC 9728."""
+    """The accepted identity providers at a server address, in the form of RFC 9728."""
 
     resource: str = Field(examples=["https://brain.example/graphs/knowledge/mcp"])
     authorization_servers: list[str] = Field(examples=[["https://login.example"]])
@@ -103,20 +103,20 @@ class ProtectedResourceAnswer(Model):
 
 
 class ServedGraphForm(Model):
-    """A graph, and its address on this server."""
+    """A graph and its address on this server."""
 
     graph_id: str
     uri: str
 
 
 class GraphsAnswer(Model):
-    """The graphs that are served, by id."""
+    """The served graphs by id."""
 
     graphs: list[ServedGraphForm]
 
 
 class ReloadAnswer(Model):
-    """Result of the attempt to serve the newest revision."""
+    """Result of an attempt to serve the newest revision."""
 
     result: Literal["exchanged", "unchanged"]
     served_revision: str
@@ -125,7 +125,10 @@ class ReloadAnswer(Model):
 
 
 class QueryBody(Model):
-    """A read: a text with one query, or several and the `name` of one; at the head of a branch, or at a snapshot."""
+    """A read: a text with one query, or with several and the `name` of one.
+
+    Reads the head of a branch, or a snapshot.
+    """
 
     query: str
     name: str | None = None
@@ -135,7 +138,7 @@ class QueryBody(Model):
 
 
 class ReadBody(Model):
-    """A read in its earlier format."""
+    """A read in its former format."""
 
     query_source: str
     query_name: str | None = None
@@ -153,7 +156,7 @@ CONFLICT: Final = Field(
 
 
 class MutateBody(Model):
-    """A mutation. `query` may be called `query_source`, and `name` `query_name`."""
+    """A mutation. `query` can also be called `query_source`, and `name` can be called `query_name`."""
 
     query: str = Field(validation_alias=AliasChoices("query", "query_source"))
     name: str | None = Field(default=None, validation_alias=AliasChoices("name", "query_name"))
@@ -182,7 +185,7 @@ class TargetForm(Model):
 
 
 class ReadAnswer(Model):
-    """The rows of a read; `columns` are in the order of the query."""
+    """The rows of a read. `columns` are in the order of the query."""
 
     query_name: str
     target: TargetForm
@@ -192,7 +195,7 @@ class ReadAnswer(Model):
 
 
 class QueryAnswer(ReadAnswer):
-    """Rows of a read, and their commit."""
+    """The rows of a read, and their commit."""
 
     graph_commit_id: str
 
@@ -210,7 +213,7 @@ class CommitForm(Model):
 
 
 class ChangeAnswer(Model):
-    """Entities that a mutation affected, and the published commit, null if nothing changed.
+    """The entities that a mutation affected, and the published commit, which is null if nothing changed.
 
     All three are null for an actor with neither `read` nor `export` on the branch.
     """
@@ -245,13 +248,13 @@ class StoredQueryForm(Model):
 
 
 class QueriesAnswer(Model):
-    """The stored queries, by name."""
+    """The stored queries by name."""
 
     queries: list[StoredQueryForm]
 
 
 class KeyConflictForm(Model):
-    """The existing entity."""
+    """The entity that already exists."""
 
     entity_kind: Literal["node", "edge"]
     type_name: str
@@ -259,7 +262,7 @@ class KeyConflictForm(Model):
 
 
 class ReadSetConflictForm(Model):
-    """Changes by others since the read, such as `graph_head:main`; a strict request gets the commits too."""
+    """Changes that others made since the read, such as `graph_head:main`. A strict request also gets the commits."""
 
     member: str
     expected: str | None = None
@@ -267,14 +270,14 @@ class ReadSetConflictForm(Model):
 
 
 class PreconditionForm(Model):
-    """The revision or commit that the request expects, and the actual one, null if unknown."""
+    """The revision or commit that the request expects, and the actual one, which is null if unknown."""
 
     expected: str
     actual: str | None = None
 
 
 class BlobRangeForm(Model):
-    """The requested range, up to before `end`, and the length of the blob."""
+    """The requested range, from `start` up to but not including `end`, and the length of the blob."""
 
     start: int
     end: int
@@ -282,7 +285,7 @@ class BlobRangeForm(Model):
 
 
 class ResourceLimitForm(Model):
-    """An exceeded limit: the `reason` of a query, or a `resource` with its limit and the value of the request."""
+    """An exceeded limit: the `reason` for a query, or a `resource` with its limit and the value in the request."""
 
     reason: str | None = None
     resource: str | None = None
@@ -297,14 +300,14 @@ class BatchLimitForm(Model):
 
 
 class FeedGapForm(Model):
-    """The first commit that is known and whose changes can no longer be read, and the cursor that was sent."""
+    """The oldest known commit whose changes can no longer be read, and the cursor that was sent."""
 
     cursor: str | None
     first_unreadable_commit_id: str
 
 
 class DiffRefusalForm(Model):
-    """Why a commit has no changes of rows: it has no parent, or changes the schema of rows of this type."""
+    """Why a commit has no row changes: it has no parent, or it changes the schema of rows of this type."""
 
     reason: Literal["parentless_commit", "schema_boundary"]
     graph_commit_id: str
@@ -312,7 +315,7 @@ class DiffRefusalForm(Model):
 
 
 class ReasonForm(Model):
-    """Code of a problem, as on the page of codes."""
+    """The code of a problem, as on the page of codes."""
 
     reason: str
 
@@ -329,7 +332,7 @@ class MergeConflictForm(Model):
 
 
 class LoadProblemForm(Model):
-    """Problem with a record of a load, by its line."""
+    """A problem with a record in a load, by its line."""
 
     line: int | None
     code: str
@@ -337,7 +340,7 @@ class LoadProblemForm(Model):
 
 
 class ReloadRefusedForm(Model):
-    """Reason why the newest revision is not served."""
+    """The reason why the newest revision is not served."""
 
     result: Literal["waiting", "refused"]
     served_revision: str
@@ -346,9 +349,9 @@ class ReloadRefusedForm(Model):
 
 
 class ProblemBody(Model):
-    """Envelope of every problem, which is identified by the status, the code and the additional member.
+    """Envelope of all problems. A problem is identified by the status, the code and the additional member.
 
-    Further members may be added, but no further codes.
+    More members can be added in the future, but no more codes.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", frozen=True)
@@ -372,7 +375,7 @@ class ProblemBody(Model):
     stuck_queries: int | None = None
 
 
-# The forms of bodies of routes on branches, commits, schema and data.
+# Bodies of routes for branches, commits, schema and data.
 
 
 class CommitsAnswer(Model):
@@ -382,7 +385,10 @@ class CommitsAnswer(Model):
 
 
 class ChangeForm(Model):
-    """A row that differs. `fields` are the properties that changed; of a row that came or went one side is null."""
+    """A row that differs.
+
+    `fields` are the properties that changed; `before` or `after` is null if the row was added or removed.
+    """
 
     graph_commit_id: str
     entity_kind: Literal["node", "edge"]
@@ -395,7 +401,10 @@ class ChangeForm(Model):
 
 
 class FeedCommitAnswer(Model):
-    """Changes of a commit from its first parent; `page_token` is the start of the next page, null after the last one."""
+    """The changes of a commit from its first parent.
+
+    `page_token` is the start of the next page; null after the last one.
+    """
 
     commit: CommitForm
     changes: list[ChangeForm]
@@ -405,8 +414,8 @@ class FeedCommitAnswer(Model):
 class FeedAnswer(Model):
     """Changes of a branch, in the order of `commits`.
 
-    `page_token` is the start of the next page, null if there is nothing more for now. `cursor` is for a reader that
-    comes back later; it is null in the middle of a commit.
+    `page_token` is the start of the next page; null if there is nothing more for now. `cursor` is for a reader that
+    continues later; it is null in the middle of a commit.
     """
 
     graph_branch: str
@@ -417,35 +426,35 @@ class FeedAnswer(Model):
     page_token: str | None
 
 
-# The change feed in the form of the reference server.
+# The change feed in the format of the reference server.
 
 Entity = Literal["node", "edge"]
 Operation = Literal["insert", "update", "delete"]
 
 
 class EntityTypeForm(Model):
-    """A type: `id` stays when it is renamed, and is another one when it is dropped and declared again."""
+    """A type. `id` doesn't change when the type is renamed, but does when it is dropped and declared again."""
 
     id: str
     name: str
 
 
 class EndpointsForm(Model):
-    """The ids of the nodes that an edge connects."""
+    """The ids of the two nodes that an edge connects."""
 
     origin: str = Field(alias="from")
     to: str
 
 
 class ImageForm(Model):
-    """An entity as it was or is; `endpoints` are those of an edge."""
+    """An entity before or after a change. `endpoints` are those of an edge."""
 
     properties: dict[str, Any]
     endpoints: EndpointsForm | None = None
 
 
 class EntityChangeForm(Model):
-    """An entity that differs: an insert has only `after`, a delete only `before`, an update both."""
+    """An entity that changed: an insert has only `after`, a delete only `before`, an update both."""
 
     kind: Entity
     type: EntityTypeForm
@@ -456,7 +465,7 @@ class EntityChangeForm(Model):
 
 
 class CauseForm(Model):
-    """The commit that made changes, and the branch that it was made on; `authored_at` is in microseconds since 1970."""
+    """The commit that made changes, and its branch. `authored_at` is in microseconds since 1970."""
 
     graph_commit_id: str
     parent_commit_id: str | None
@@ -467,7 +476,10 @@ class CauseForm(Model):
 
 
 class CommitChangesAnswer(Model):
-    """What a commit changed of its first parent, nodes before edges; without `next_page_token` that is all."""
+    """The changes of a commit from its first parent, nodes before edges.
+
+    Without `next_page_token`, they are complete.
+    """
 
     cause: CauseForm
     changes: list[EntityChangeForm]
@@ -482,10 +494,10 @@ class BlockForm(Model):
 
 
 class ChangesAnswer(Model):
-    """Changes of a branch, commit by commit.
+    """The changes of a branch, commit by commit.
 
-    A page that ends within a commit has `next_page_token`. Any other one has the `cursor` to keep, and whether the reader is
-    `caught_up` with the branch.
+    A page that ends inside a commit has a `next_page_token`. Any other page has the `cursor` to store, and whether the
+    reader has `caught_up` with the branch.
     """
 
     blocks: list[BlockForm]
@@ -495,7 +507,10 @@ class ChangesAnswer(Model):
 
 
 class BaselineBody(Model):
-    """Which branch, by default `main`, and which changes the cursor is for; `kind` and `type` choose the records, too."""
+    """The branch, by default `main`, and the changes that the cursor is for.
+
+    `kind` and `type` also select the records.
+    """
 
     branch: str | None = None
     kind: list[Entity] | None = None
@@ -504,20 +519,20 @@ class BaselineBody(Model):
 
 
 class BaselineForm(Model):
-    """The commit of the records, and the cursor of the changes after it."""
+    """The commit of the records, and the cursor for later changes."""
 
     snapshot_commit_id: str
     resume_cursor: str
 
 
 class BaselineRecord(Model):
-    """The last line of a baseline, which an interrupted one does not have."""
+    """The last line of a baseline. An interrupted baseline lacks it."""
 
     baseline: BaselineForm
 
 
 class DatasetForm(Model):
-    """A type with its dataset at one version."""
+    """A type with the version of its dataset."""
 
     entity_kind: Literal["node", "edge"]
     type_name: str
@@ -538,26 +553,26 @@ class SnapshotAnswer(Model):
 
 
 class SchemaAnswer(Model):
-    """Text of the served schema."""
+    """The text of the served schema."""
 
     schema_source: str
 
 
 class SchemaApplyBody(Model):
-    """A schema that a client requests."""
+    """A schema that a client wants to apply."""
 
     schema_source: str
     allow_data_loss: bool | None = None
 
 
 class BranchesAnswer(Model):
-    """The names of the branches, in order."""
+    """The names of the branches, sorted."""
 
     branches: list[str]
 
 
 class BranchCreateBody(Model):
-    """A branch to make, from the head of `from`, by default `main`."""
+    """The branch to create, from the head of `from`, which is by default `main`."""
 
     name: str
     origin: str | None = Field(default=None, alias="from")
@@ -572,13 +587,13 @@ class BranchAnswer(Model):
 
 
 class BranchCreatedAnswer(BranchAnswer):
-    """A branch created from the head of a different one."""
+    """A branch that was created from the head of another one."""
 
     origin: str = Field(alias="from")
 
 
 class BranchMergeBody(Model):
-    """A branch to merge into a target branch, by default `main`, and whether to delete it afterwards."""
+    """The branch to merge into a target branch, by default `main`, and whether to delete it afterwards."""
 
     source: str
     target: str | None = None
@@ -586,7 +601,7 @@ class BranchMergeBody(Model):
 
 
 class BranchMergedAnswer(Model):
-    """Result of a merge. The last two members exist only if the source was to be deleted.
+    """The result of a merge. The last two members exist only if the source was to be deleted.
 
     `outcome` and `commit` are null for an actor with neither `read` nor `export` on the target.
     """
@@ -601,7 +616,7 @@ class BranchMergedAnswer(Model):
 
 
 class LoadBody(Model):
-    """Records as lines of JSON, for a branch, by default `main`; with `from`, a missing branch is created."""
+    """Records as JSON lines for a branch, by default `main`. With `from`, a missing branch is created."""
 
     data: str
     branch: str | None = None
@@ -619,7 +634,7 @@ class LoadedForm(Model):
 class LoadAnswer(Model):
     """Result of a load.
 
-    `commit` is the published commit, null if there was no record, and for an actor who may not see it.
+    `commit` is the published commit; null if there were no records, or if the actor must not see it.
     """
 
     uri: str

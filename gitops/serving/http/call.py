@@ -1,4 +1,4 @@
-"""A handler's view of a request, and its operations."""
+"""A handler's view of a request."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _DROPPED_BYTES, _DROPPED_S = 64 * 2**20, 10.0
-# Larger ones are read in a thread, so that other requests do not wait for it.
+# Larger bodies are parsed in a thread, so that other requests don't wait.
 _SMALL_BODY = 64 * 1024
 
 
 class ClientGoneError(Exception):
-    """The client went away before its request was complete."""
+    """Raised if the client disconnects before its request is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Shared objects of the requests of one process; `agents` answers a message of an agent by their protocol."""
+    """Objects that all requests of a process share; `agents` answers a message in the agents' protocol."""
 
     context: HttpContext
     workers: Workers
@@ -66,15 +66,16 @@ class Shared:
 
 
 class Call:
-    """One request. `generation` is fixed for the whole request, and `scope` comes from the ASGI server.
+    """A request. `generation` is fixed for the entire request, and `scope` comes from the ASGI server.
 
-    Processing sets these: `actor`, None if no token is required, and its `groups`; `route` and `graph`, which raise
-    LookupError if the request has none; `values` of the path; `body`, the parsed document for a route with a body, and
-    `body_bytes`, the number received; `stored_query`, the name of the stored query that the actor may invoke.
+    Processing sets the following: `actor` (None if no token is required) and its `groups`; `route` and `graph`, which
+    raise LookupError if the request has none; the `values` in the path; `body`, the parsed document for a route with a
+    body, and `body_bytes`, the number of received bytes; and `stored_query`, the name of the stored query that the
+    actor may invoke.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
-        """Create the call as received; the application fills in the rest."""
+        """Create the call as received. The application sets the rest."""
         self.shared, self.context, self.scope, self.generation = shared, shared.context, scope, generation
         self.method: str = scope["method"]
         self.request_id = ""
@@ -92,45 +93,45 @@ class Call:
         self._received = False
         self._asked = Counter[PolicyAction]()
 
-    # Where it leads
+    # Route and graph
 
     @property
     def route(self) -> Route:
-        """The route."""
+        """The request's route."""
         if self._route is None:
             raise LookupError("the request has no route")
         return self._route
 
     @property
     def operation(self) -> str | None:
-        """The operation of the route; None if there is no route."""
+        """The route's operation; None if there is no route."""
         return None if self._route is None else self._route.operation
 
     @property
     def graph(self) -> ServedGraph:
-        """Graph in the path."""
+        """The graph in the path."""
         if self._graph is None:
             raise LookupError("the route is not about a graph")
         return self._graph
 
     @property
     def graph_id(self) -> str | None:
-        """Id of that graph; None if there is none."""
+        """The id of the graph in the path; None if there is none."""
         return None if self._graph is None else self._graph.graph_id
 
     def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
-        """Resolve the route of the request."""
+        """Set the route of the request, with its values and graph."""
         self._route, self.values, self._graph = route, values, graph
 
-    # Its head
+    # Headers and query parameters
 
     def headers(self, name: str) -> list[bytes]:
-        """Return all headers of a name, in lower case."""
+        """Return all headers with a name, which is in lower case."""
         wanted = name.encode()
         return [value for key, value in self.scope["headers"] if key == wanted]
 
     def header(self, name: str) -> str | None:
-        """Return a header; `name` in lower case. Raises ProblemError 400 if it is repeated or not text."""
+        """Return a header; `name` is in lower case. Raises ProblemError 400 if the header is repeated or not text."""
         found = self.headers(name)
         if not found:
             return None
@@ -142,7 +143,7 @@ class Call:
             raise bad_request(f"the header {name} is not UTF-8") from None
 
     def query(self) -> Mapping[str, str]:
-        """Return the query parameters, except those that only the handler reads.
+        """Return the query parameters, without those that only the handler reads.
 
         Raises ProblemError 400 for one that is unknown, repeated, or missing.
         """
@@ -152,18 +153,18 @@ class Call:
         return self._query
 
     def query_values(self, name: str) -> list[str]:
-        """All values of a query parameter that may be repeated."""
+        """Return all values of a query parameter that can be repeated."""
         return [value for known, value in query_pairs(self.scope["query_string"]) if known == name]
 
-    # Its body
+    # Body
 
     @property
     def has_body(self) -> bool:
-        """Return whether a body is announced."""
+        """Return whether the request announces a body."""
         return (self.header("content-length") or "0").strip("0") != "" or bool(self.headers("transfer-encoding"))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raises ProblemError 413 beyond the limit of the route, 408, ClientGoneError."""
+        """Yield the body as it arrives. Raises ProblemError 413 above the route's limit, 408, and ClientGoneError."""
         limit, taken = self.route.limit, 0
         announced = self.header("content-length") or "0"
         if announced.isdecimal() and int(announced[:20]) > limit:
@@ -189,9 +190,9 @@ class Call:
                 return
 
     async def drop_rest(self) -> None:
-        """Read and drop the rest of the body after the response: at most 64 MiB, and for 10 seconds.
+        """Read and drop the rest of the body after the response, at most 64 MiB and for at most 10 seconds.
 
-        A connection that is closed with unread bytes is reset, and the client may lose the response.
+        If a connection is closed with unread bytes, it is reset, and the client may lose the response.
         """
         dropped = 0
         with contextlib.suppress(TimeoutError):
@@ -205,13 +206,13 @@ class Call:
         return arrived
 
     async def read_body(self) -> bytes:
-        """Return the whole body. Raises as `pieces`."""
+        """Return the complete body. Raises the errors of `pieces`."""
         return b"".join([piece async for piece in self.pieces()])
 
     async def read_json(self, model: type[M]) -> M | None:
         """Return the body as a document of this form; None if it is empty or `null`.
 
-        Raises ProblemError 400; as `pieces`.
+        Raises ProblemError 400, and the errors of `pieces`.
         """
         data = await self.read_body()
         if len(data) <= _SMALL_BODY:
@@ -221,7 +222,7 @@ class Call:
     def require_media_type(self, expected: str) -> None:
         """Require this media type.
 
-        Raises ProblemError 415 if the body is declared as anything else, or as compressed.
+        Raises ProblemError 415 if the body has a different media type or is compressed.
         """
         given = (self.header("content-type") or "").partition(";")[0].strip().lower()
         if given != expected:
@@ -231,7 +232,7 @@ class Call:
     def require_identity(self) -> None:
         """Require an uncompressed body.
 
-        Raises ProblemError 415 if it is declared as compressed, also for its transfer.
+        Raises ProblemError 415 if the content or the transfer encoding is compressed.
         """
         encoding, transfer = (
             self.header("content-encoding") or "identity",
@@ -241,11 +242,11 @@ class Call:
             raise _unsupported("send the body without compression")
 
     async def until_gone(self) -> None:
-        """Wait until the client goes away. Only after the body was read."""
+        """Wait until the client disconnects. Call this only after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    # What it does
+    # Permissions and work
 
     def require(
         self,
@@ -255,7 +256,7 @@ class Call:
         target_branch: str | None = None,
         query: str | None = None,
     ) -> None:
-        """Require that the actor may do this on the graph or server. Raises ProblemError 401, 403, 500.
+        """Require that the actor is permitted to do this on the graph or server. Raises ProblemError 401, 403, 500.
 
         Raises BugError for a permission that is not in the table of verbs.
         """
@@ -268,12 +269,15 @@ class Call:
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
-        """Return whether the actor may do this, like `require`. It only affects the content of a response and is not logged."""
+        """Return whether the actor may do this, like `require`, but without logging.
+
+        It only affects a response's content.
+        """
         wanted = AccessRequest(self.actor or "", action, branch, query=query, groups=self.groups)
         return decide_access(self.generation, self._graph, wanted).decision.allowed
 
     def require_asked(self) -> None:
-        """Raises BugError if the operation has not requested all permissions in the table of verbs."""
+        """Raise BugError unless the operation has requested all permissions in the table of verbs."""
         needed = Counter(each.action for each in VERBS[self.route.operation] if not each.when)
         if not needed <= self._asked:
             raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
@@ -290,7 +294,10 @@ class Call:
         return form if self.knows(branch) else {**form, **dict.fromkeys(rows)}
 
     def problem(self, error: GitopsError) -> ApiProblem:
-        """Return the response for a failure: graphs by id, and names of branches only for callers who may list them."""
+        """Return the response for a failure.
+
+        Graphs appear by id, and branch names only for callers who may list them.
+        """
         if self._graph is None:
             return problem_of(error)
         place, uri = f"graph '{self._graph.graph_id}'", self._graph.uri
@@ -304,18 +311,18 @@ class Call:
 
     @property
     def writing(self) -> WriteContext:
-        """Return the external inputs of a write, in the name of the actor."""
+        """Return the external inputs of a write, on behalf of the actor."""
         return WriteContext(self.context.clock, self.context.ids, self.actor)
 
     async def work(self, work: Callable[[], T]) -> T:
-        """Return the result of work on graphs, which is done in a thread."""
+        """Do work on graphs in a thread, and return its result."""
         limit = self.context.limits.work_s
         return await self.shared.workers.run(work, limit, partial(self._report_stuck, limit), patient=True)
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Return the result of a query, as `work`.
+        """Run a query in a thread, and return its result.
 
-        Raises GitopsError `query_timeout` if it does not heed its time limit.
+        Raises GitopsError `query_timeout` if it exceeds its time limit.
         """
         limits = self.context.limits
         exceeded = partial(self._report_stuck, limits.query_s)
@@ -340,15 +347,15 @@ class Call:
         context.log(record)
         if context.observer is not None:
             context.observer.stuck()
-        # Once: at a second signal, a server no longer finishes what is under way.
+        # Only once, because at a second signal, a server no longer finishes work in progress.
         if context.replace is not None and self.shared.workers.stuck == 1:
             context.replace()
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
-        """Run an exclusive change of a branch and return its result; it counts as `nbytes` of the actor's share.
+        """Run an exclusive change of a branch, which counts as `nbytes` of the actor's limit, and return its result.
 
-        It is finished even if the client disconnects. Raises ProblemError 429; for problems that depend on the rows of
-        the branch, 409, without a reason for an actor who may not see them.
+        It is finished even if the client disconnects. Raises ProblemError 429, and 409 for problems that depend on the
+        branch's rows, without a reason if the actor must not see them.
         """
         self._changing = branch
         admitted = self.shared.admission.run(self.actor, nbytes, lambda: self._alone(branch, work))
@@ -360,7 +367,7 @@ class Call:
     ) -> T:
         """Run like `change`, with a body.
 
-        The body is received once the change is admitted, and before its turn on the branch.
+        The body is received after the change is admitted, and before its turn on the branch.
         """
         self._changing = branch
 
@@ -373,9 +380,9 @@ class Call:
 
 
 def canonical_branch(given: str | None) -> str:
-    """Return the name of a branch without space around it, `main` by default.
+    """Return the name of a branch, `main` by default, without surrounding space.
 
-    Raises ProblemError 400 for a blank or reserved one.
+    Raises ProblemError 400 for a blank or reserved name.
     """
     if given is None:
         return MAIN
@@ -388,7 +395,7 @@ def canonical_branch(given: str | None) -> str:
 
 
 def _too_large(limit: int) -> ProblemError:
-    # What is left of the body is not read, so nothing else can follow on the connection.
+    # The rest of the body is not read, so the connection cannot be reused.
     problem = ApiProblem(
         413, ApiCode.BAD_REQUEST, f"the body has more than {limit} bytes", headers={"Connection": "close"}
     )
@@ -399,12 +406,12 @@ def _unsupported(message: str) -> ProblemError:
     return ProblemError(ApiProblem(415, ApiCode.BAD_REQUEST, message))
 
 
-# Bodies that are longer than memory should hold: records that come in, and records that go out.
+# Bodies that are too large for memory: incoming and outgoing records.
 #
-# 1. What goes out is made piece by piece, each when the one before it was taken, in a thread that is free in between: a slow
-#    reader costs a place among the streams, and no thread.
-# 2. What comes in is put aside on disk before any work begins: a slow sender costs neither a thread nor the turn of a branch,
-#    and one that stops leaves nothing.
+# 1. Outgoing bodies are produced piece by piece, each after the previous one was taken, in a thread that is free in
+#    between. So a slow reader occupies a stream slot but no thread.
+# 2. Incoming bodies are stored on disk before any work begins. So a slow sender occupies neither a thread nor a branch,
+#    and an aborted upload leaves nothing behind.
 
 
 _IN_MEMORY = 2**20
@@ -412,10 +419,10 @@ _TOO_LARGE = 413
 
 
 class PieceStream:
-    """Pieces that a generator makes in threads, one at a time. It has a place among the streams until it is closed."""
+    """Pieces that a generator produces in threads, one at a time. It occupies a stream slot until it is closed."""
 
     def __init__(self, call: Call, pieces: Generator[bytes, None, None]) -> None:
-        """Create the stream; its slot is already taken."""
+        """Create the stream. Its slot must already be taken."""
         self._call, self._pieces = call, pieces
         self._making: asyncio.Future[bytes | None] | None = None
         self._open = True
@@ -425,14 +432,14 @@ class PieceStream:
 
     async def __anext__(self) -> bytes:
         self._making = asyncio.ensure_future(self._call.work(lambda: next(self._pieces, None)))
-        # Who waits for a piece may be cancelled; the thread that makes it is not.
+        # The task that waits for a piece can be cancelled, but not the thread that produces it.
         piece = await asyncio.shield(self._making)
         if piece is None:
             raise StopAsyncIteration
         return piece
 
     async def aclose(self) -> None:
-        """Make nothing more, once the piece in the making is done, and give the place back."""
+        """Finish the current piece, produce no more, and release the slot."""
         if not self._open:
             return
         self._open = False
@@ -440,7 +447,7 @@ class PieceStream:
             if self._making is not None:
                 await asyncio.wait((self._making,))
                 if not self._making.cancelled():
-                    # Where the client went away, no one is left to see a failure.
+                    # If the client disconnected, there is no one to report a failure to.
                     self._making.exception()
             self._pieces.close()
         finally:
@@ -450,9 +457,8 @@ class PieceStream:
 async def send_stream(call: Call, answer: StreamAnswer, headers: list[tuple[bytes, bytes]], send: Send) -> int:
     """Send a response in pieces and return the number of bytes sent.
 
-    It ends if the client disconnects. Raises TimeoutError if the client reads nothing for `idle_s` seconds, and any
-    error from producing a piece; the server then closes the connection, and the client sees that the body is
-    incomplete.
+    It ends if the client disconnects. Raises TimeoutError if the client does not read for `idle_s` seconds, and any
+    error from producing a piece. The server then closes the connection, so the client sees that the body is incomplete.
     """
     sent = 0
 
@@ -482,7 +488,7 @@ async def send_stream(call: Call, answer: StreamAnswer, headers: list[tuple[byte
 
 @contextlib.asynccontextmanager
 async def receive_aside(call: Call) -> AsyncIterator[BinaryIO]:
-    """The body of a request as a file, which is gone afterwards.
+    """Yield the body of a request as a temporary file.
 
     Raises ProblemError 413 `graph_batch_request_bytes`, ClientGoneError.
     """

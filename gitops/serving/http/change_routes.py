@@ -1,4 +1,4 @@
-"""Routes on what changed, of one commit and of a branch as a feed that a reader follows from page to page; and on Blob cells."""
+"""Routes for changes of a commit, for a branch's change feed that clients read page by page, and for Blob cells."""
 
 from __future__ import annotations
 
@@ -42,34 +42,37 @@ from gitops.serving.http.route import Parameter, Route
 from gitops.serving.queries import commit_form
 
 _OCTETS = "application/octet-stream"
-# A part up to this size goes out at once.
+# A part up to this size is sent at once.
 _SMALL = 2**20
 _BASELINE = "changes/baseline"
 _MOST_CHANGES, _VERSIONS = 8192, 128
 _DIGITS = 18
 _FORBIDDEN = 403
-# Which branch has the commit is not said: the actor may not know of it.
+# The response does not reveal which branch contains the commit, because the actor might not be allowed to see it.
 _FOREIGN = "its commit is not one of this branch"
 _KINDS = ("node", "edge")
 _OPERATIONS = {"insert": ChangeKind.ADDED, "update": ChangeKind.CHANGED, "delete": ChangeKind.REMOVED}
 _NAMES = {kind: name for name, kind in _OPERATIONS.items()}
 GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
-"""What an error says where a feed cannot go on."""
+"""Codes of errors after which a feed cannot continue."""
 
 
-# The feed in the form of the reference server
+# The change feed in the format of the reference server
 #
-# 1. A cursor is a position and a digest of what the reader filters by, and a page token also the version that the page began
-#    with as its last one. Either is refused for another branch, another history of it, or another filter.
-# 2. A page token is given only in the middle of a commit, and a cursor only at its end: a reader never keeps half a commit.
-# 3. Filters name what is wanted; a type that there is not, is one without changes.
+# 1. A cursor consists of a position and a digest of the reader's filters. A page token also contains the last version
+#    at the time when the page began. Both are refused for a different branch, a different history of the branch, or
+#    different filters.
+# 2. There is a page token only in the middle of a commit and a cursor only at its end, so readers never store half a
+#    commit.
+# 3. Filters select changes. A type that does not exist counts as one without changes.
 
 
 async def poll_changes(call: Call) -> BodyAnswer:
-    """Blocks of changes of a branch, by default those from now on.
+    """Return blocks of a branch's changes, by default starting from now.
 
-    Raises ProblemError 400 for a cursor that is not of this branch and filter, 403 as `permit_origins`, 409 where the next commit
-    changes the schema of rows, 410 where the versions since then are no longer kept, and 413 for a limit that is too large.
+    Raises ProblemError 400 for a cursor of a different branch or filter, 403 like `permit_origins`, 409 if the next
+    commit changes the schema of rows, 410 if the versions since then are no longer kept, and 413 for a limit that is
+    too large.
     """
     query, scope, limits = call.query(), _asked_scope(call), _limits(call)
     branch = canonical_branch(query.get("branch"))
@@ -106,11 +109,11 @@ async def poll_changes(call: Call) -> BodyAnswer:
 
 
 async def read_commit_changes(call: Call) -> BodyAnswer:
-    """What a commit changed of its first parent, page by page.
+    """Return the changes of a commit from its first parent, page by page.
 
-    Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, 400 for a
-    token that is not of this commit and filter, 409 where it has no parent or changes the schema of rows, 410 where the version
-    of its parent is no longer kept, and 413 for a limit that is too large.
+    Raises ProblemError 404 for a missing commit, or one on a branch that the actor may not read; 400 for a token of a
+    different commit or filter; 409 if the commit has no parent or changes the schema of rows; 410 if its parent's
+    version is no longer kept; and 413 for a limit that is too large.
     """
     query, scope, limits = call.query(), _asked_scope(call), _limits(call)
     found = await call.work(lambda: find_commit(call, call.values["commit_id"]))
@@ -138,7 +141,7 @@ async def read_commit_changes(call: Call) -> BodyAnswer:
 
 
 async def capture_baseline(call: Call) -> StreamAnswer:
-    """The records of a branch, and then a record with the cursor of what changes afterwards."""
+    """Return the records of a branch, followed by a record with the cursor for later changes."""
     body: BaselineBody = call.body or BaselineBody()
     scope = _scope(body.kind or (), body.type or (), body.op or ())
 
@@ -159,7 +162,7 @@ def _read(
     limits: graph.FeedLimits,
     last: int | None = None,
 ) -> FeedPage:
-    """A page after where it begins. Raises ProblemError 400, 403, 409, 410."""
+    """Return the page after a position. Raises ProblemError 400, 403, 409, 410."""
     position = None
     try:
         position = begin()
@@ -180,9 +183,10 @@ def _read(
 
 
 def permit_origins(call: Call, position: FeedPosition, baseline: str) -> None:
-    """Raise ProblemError 403 where a feed shows commits from before its branch was made, of one that the actor may not read.
+    """Check that the actor may read the branches of all commits in a feed.
 
-    The route `baseline` begins without them. Raises as `graph.branches_since`.
+    Raises ProblemError 403 if the feed includes commits from before its branch was created, on a branch that the actor
+    may not read. The route `baseline` starts without them. Also raises the errors of `graph.branches_since`.
     """
     for origin in graph.branches_since(call.graph.uri, position, call.graph.cache) - {position.branch}:
         _permit_origin(call, position.branch, origin, baseline)
@@ -200,9 +204,9 @@ def _permit_origin(call: Call, branch: str, origin: str, baseline: str) -> None:
 
 
 def gap(call: Call, error: GitopsError, branch: str, n: int, baseline: str) -> ProblemError:
-    """The answer where a feed cannot go on after version `n`. The route `baseline` begins it again.
+    """Return the problem of a feed that cannot continue after version `n`. The route `baseline` restarts it.
 
-    Raises ProblemError 403 as `permit_origins` where the commit to name is one of another branch.
+    Raises ProblemError 403 like `permit_origins` if the commit to report is on a different branch.
     """
     query = call.query()
     first = query.get("start", "").partition("after:")[2]
@@ -217,7 +221,7 @@ def gap(call: Call, error: GitopsError, branch: str, n: int, baseline: str) -> P
 
 
 def _rejected(why: str) -> ProblemError:
-    # Clients tell it from a gap by these words.
+    # Clients recognise it by this text, as opposed to a gap.
     return bad_request(f"change cursor rejected: {why}")
 
 
@@ -229,19 +233,19 @@ def _no_diff(commit: str, reason: str, why: str, type_name: str | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A cursor, or with the `last` version of its page a page token."""
+    """A cursor or, with the `last` version of its page, a page token."""
 
     position: FeedPosition
     last: int | None = None
 
     def text(self, scope: graph.ChangeScope) -> str:
-        """As clients keep it."""
+        """Return the token in the form in which clients store it."""
         parts = [self.position.token, _digest(scope), *([] if self.last is None else [str(self.last)])]
         return ".".join(parts)
 
 
 def _read_token(text: str, scope: graph.ChangeScope, *, paged: bool) -> _Token:
-    """A token of a client. Raises ProblemError 400."""
+    """Parse a client's token. Raises ProblemError 400."""
     encoded, *rest = text.split(".")
     last = rest.pop() if paged and len(rest) > 1 else ""
     if len(rest) != 1 or (paged and not (last.isascii() and last.isdecimal() and len(last) <= _DIGITS)):
@@ -263,7 +267,7 @@ def _digest(scope: graph.ChangeScope) -> str:
 
 
 def _asked_scope(call: Call) -> graph.ChangeScope:
-    """The filters behind the path. Raises ProblemError 400."""
+    """Return the filters in the query parameters. Raises ProblemError 400."""
     found = {name: call.query_values(name) for name in ("kind", "type", "op")}
     for name, known in (("kind", _KINDS), ("op", _OPERATIONS)):
         for each in found[name]:
@@ -277,7 +281,7 @@ def _scope(kinds: Iterable[str], types: Iterable[str], operations: Iterable[str]
 
 
 def _limits(call: Call) -> graph.FeedLimits:
-    """How large a page is wanted. Raises ProblemError 400, 413."""
+    """Return the requested page size. Raises ProblemError 400, 413."""
     text = call.query().get("limit")
     if text is None:
         return graph.FeedLimits(versions=_VERSIONS)
@@ -323,9 +327,9 @@ def _image(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
-    """One cell, or a part of it.
+    """Return one cell, or part of it.
 
-    Raises ProblemError 400 for a type or property that the version does not have, and 404 for a row or cell.
+    Raises ProblemError 400 for a type or property that the version lacks, and 404 for a missing row or cell.
     """
     query = call.query()
     snapshot = await _permitted_snapshot(call, query)
@@ -345,11 +349,11 @@ async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
     try:
         if find_precondition(cell, call.header("if-match"), call.header("if-none-match")):
             return BodyAnswer(304, b"", _OCTETS, headers)
-        # A range is one of a GET (RFC 9110, 14.2).
+        # Ranges are only defined for GET (RFC 9110, 14.2).
         asked = None if call.method == "HEAD" else call.header("range")
         part = find_part(cell, asked, call.header("if-range"))
     except ProblemError as error:
-        # A client that is refused learns which blob there is.
+        # A refused client learns which blob exists.
         raise ProblemError(replace(error.problem, headers={**headers, **error.problem.headers})) from None
     status = 200 if part.whole else 206
     headers |= {} if part.whole else {"Content-Range": part.content_range}
@@ -363,7 +367,7 @@ async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
 
 
 async def _permitted_snapshot(call: Call, query: Mapping[str, str]) -> graph.Snapshot:
-    """The version that is asked for, of a branch that the actor may read."""
+    """Return the requested version of a branch that the actor may read."""
     commit = query.get("snapshot")
     if commit is None:
         branch = canonical_branch(query.get("branch"))

@@ -1,6 +1,7 @@
-"""Routes on what changed in the form of this server: of one commit, and of a branch as a feed that a reader follows by pages.
+"""Routes for changes in this server's own format: of a commit, and of a branch as a feed that clients read page by page.
 
-Unlike the feed at `changes` it goes on across changes of the schema, and says which properties of a row differ.
+In contrast to the feed at `changes`, this feed continues across schema changes, and shows which properties of a row
+changed.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _MOST_CHANGES = 1000
 
 
 async def read_feed(call: Call) -> BodyAnswer:
-    """A page of the changes of a branch, after a cursor or token, or where it is begun: `now`, `beginning` or `after:COMMIT`.
+    """Return a page of a branch's changes, after a cursor or token, or from `now`, `beginning` or `after:COMMIT`.
 
-    Raises ProblemError 403 as `permit_origins`, and 410 where versions since then are no longer kept.
+    Raises ProblemError 403 like `permit_origins`, and 410 if versions since then are no longer kept.
     """
     query = call.query()
     given = [name for name in ("cursor", "start", "page_token") if name in query]
@@ -70,10 +71,10 @@ async def read_feed(call: Call) -> BodyAnswer:
 
 
 async def read_feed_commit(call: Call) -> BodyAnswer:
-    """What a commit changed of its first parent, page by page.
+    """Return the changes of a commit from its first parent, page by page.
 
-    Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, and 400 for a
-    token that is not of this commit.
+    Raises ProblemError 404 for a missing commit, or one on a branch that the actor may not read, and 400 for a token of
+    a different commit.
     """
     query = call.query()
     found = await call.work(lambda: find_commit(call, call.values["commit_id"]))
@@ -105,7 +106,7 @@ def _page_form(page: FeedPage) -> dict[str, Any]:
             {
                 "graph_commit_id": commit,
                 "entity_kind": kind,
-                # A type that the newer version does not have is marked in the key of its table.
+                # A type that the newer version lacks is marked in its table's key.
                 "type_name": name.partition(" ")[0],
                 "entity_id": change.id,
                 "kind": change.kind.value,
@@ -122,7 +123,7 @@ def _page_form(page: FeedPage) -> dict[str, Any]:
 
 
 async def read_feed_baseline(call: Call) -> StreamAnswer:
-    """All records of a branch, and where its changes go on."""
+    """Return all records of a branch, and the position from which its changes continue."""
     body: ExportBody = call.body or ExportBody()
     return await stream_export(
         call,

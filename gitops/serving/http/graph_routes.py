@@ -1,7 +1,7 @@
-"""Routes on the content of a graph: tables, schema, branches, commits, and loading and exporting of records.
+"""Routes for a graph's content: tables, schema, branches, commits, and loading and exporting records.
 
-A handler first requests its permissions, which raises if they are denied, and only then begins work in a thread. So
-nothing is read, written or counted for an actor without permission.
+A handler first requests its permissions, which raises an error if they are denied. Only then does it start work in a
+thread, so nothing is read, written or counted for an actor without permission.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ GRAPH = "/graphs/{graph_id}"
 BRANCH = Parameter("branch", "The branch, by default `main`.")
 READ_AT = Parameter("Omnigraph-Snapshot-Id", "The commit that the records were read at.")
 STREAM_BYTES = 1024 * MIB
-"""How long a stream of records may be. It is never in memory, and it is one commit."""
+"""Maximum length of a record stream. It is never in memory, and becomes one commit."""
 
-# What a change without a body counts in the share of an actor.
+# Size that a change without a body counts towards an actor's limit.
 _CHANGE_BYTES = 256
 _PIECE_BYTES = 64 * 1024
 _MOST_COMMITS = 10_000
@@ -61,7 +61,7 @@ _OUTCOMES = {
 
 
 async def snapshot(call: Call) -> BodyAnswer:
-    """Return the tables at the head of a branch, edges first, each in order of names."""
+    """Return the tables at the head of a branch, edges first, sorted by name."""
     branch = canonical_branch(call.query().get("branch"))
     call.require(PolicyAction.READ, branch=branch)
 
@@ -76,7 +76,7 @@ async def snapshot(call: Call) -> BodyAnswer:
                     "type_name": name,
                     "dataset_path": entry.path,
                     "published_dataset_version": entry.version,
-                    # Branches share datasets here: what a branch has is said by its versions of them.
+                    # Branches share datasets, so a branch's content depends on its versions of them.
                     "native_dataset_branch": None,
                     "entity_count": entry.rows,
                 }
@@ -93,7 +93,7 @@ async def snapshot(call: Call) -> BodyAnswer:
 
 
 async def schema(call: Call) -> BodyAnswer:
-    """Return the schema that is served; it is read as `main` is."""
+    """Return the served schema. Requires the permission to read `main`."""
     call.require(PolicyAction.READ, branch=MAIN)
     return json_answer({"schema_source": call.graph.schema_source.decode()})
 
@@ -101,7 +101,7 @@ async def schema(call: Call) -> BodyAnswer:
 async def apply_schema(call: Call) -> BodyAnswer:
     """Refuse to apply a schema, even for actors with permission.
 
-    The schema comes from the cluster folder, because otherwise the ledger would not record it.
+    The schema must come from the cluster folder, because otherwise the ledger would not record it.
     """
     call.require(PolicyAction.SCHEMA_APPLY, target_branch=MAIN)
     message = (
@@ -115,7 +115,7 @@ async def apply_schema(call: Call) -> BodyAnswer:
 
 
 async def list_branches(call: Call) -> BodyAnswer:
-    """Return the names of the branches; they are read as `main` is."""
+    """Return the names of the branches. Requires the permission to read `main`."""
     call.require(PolicyAction.READ, branch=MAIN)
     return json_answer(
         await call.work(lambda: {"branches": sorted(each.name for each in graph.list_branches(call.graph.uri))})
@@ -123,7 +123,7 @@ async def list_branches(call: Call) -> BodyAnswer:
 
 
 async def create_branch(call: Call) -> BodyAnswer:
-    """Create a branch from the head of a different one."""
+    """Create a branch from the head of another one."""
     body: bodies.BranchCreateBody = call.body
     name, origin = canonical_branch(body.name), canonical_branch(body.origin)
     call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=name)
@@ -150,10 +150,10 @@ async def delete_branch(call: Call) -> BodyAnswer:
 
 
 async def merge_branches(call: Call) -> BodyAnswer:
-    """Merge one branch into another, and then delete it if requested and permitted.
+    """Merge a branch into another one, then delete it if requested and permitted.
 
-    A completed merge is never undone; if its source was not deleted, the response has the reason. Raises ProblemError
-    409 with all conflicts.
+    A completed merge is never undone. If its source was not deleted, the response contains the reason. Raises
+    ProblemError 409 with all conflicts.
     """
     body: bodies.BranchMergeBody = call.body
     source, target = canonical_branch(body.source), canonical_branch(body.target)
@@ -224,14 +224,14 @@ def _conflict(result: BranchMergeResult) -> RowsProblemError:
 
 
 async def list_commits(call: Call) -> BodyAnswer:
-    """Return the commits of a branch that are kept, newest first."""
+    """Return the commits of a branch that are still kept, newest first."""
     query = call.query()
     branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
     call.require(PolicyAction.READ, branch=branch)
     read = {branch: True}
 
     def seen(each: graph.Manifest) -> bool:
-        # A copy has the commits of the branch that it was made from, and that branch may be closed to the actor.
+        # A copy contains the commits of the original branch, which may be closed to the actor.
         if each.branch not in read:
             read[each.branch] = call.may(PolicyAction.READ, branch=each.branch)
         return read[each.branch]
@@ -255,7 +255,7 @@ def read_limit(query: Mapping[str, str], most: int) -> int:
 
 
 async def read_commit(call: Call) -> BodyAnswer:
-    """Return one commit, which may be on any branch; it requires reading `main` and its own branch."""
+    """Return a commit on any branch. Requires the permission to read `main` and the commit's branch."""
     call.require(PolicyAction.READ, branch=MAIN)
 
     def read() -> dict[str, Any]:
@@ -267,9 +267,9 @@ async def read_commit(call: Call) -> BodyAnswer:
 
 
 def find_commit(call: Call, commit: str) -> graph.Snapshot:
-    """Return the version with this commit id, on the branch that has it.
+    """Return the version with this commit id, on the branch that contains it.
 
-    Raises ProblemError 404; as `ServedGraph.open`.
+    Raises ProblemError 404, and the errors of `ServedGraph.open`.
     """
     if not is_ulid(commit):
         raise _missing(commit)
@@ -282,7 +282,7 @@ def find_commit(call: Call, commit: str) -> graph.Snapshot:
 
 
 def permit_commit(call: Call, found: graph.Snapshot) -> None:
-    """Check that the branch of a commit may be read; otherwise raise ProblemError 404, as for a missing commit."""
+    """Check that the actor may read the commit's branch. Otherwise raise ProblemError 404, as for a missing commit."""
     try:
         call.require(PolicyAction.READ, branch=found.branch)
     except ProblemError as error:
@@ -293,16 +293,16 @@ def _missing(commit: str) -> ProblemError:
     return not_found(f"commit '{commit[:80]}' not found")
 
 
-# Loads: into a branch, as one commit or not at all
+# Loads into a branch, as a single commit
 #
-# 1. The actor must be allowed to change the branch. A branch that does not exist is made only where the request says from which
-#    one, and the actor may create it.
-# 2. Only then the first byte of the records is read.
-# 3. Records that are refused leave nothing: no row, and no branch.
+# 1. The actor must be allowed to change the branch. A missing branch is created only if the request specifies its
+#    origin and the actor is allowed to create it.
+# 2. Only then is the first byte of the records read.
+# 3. Refused records leave neither rows nor a branch behind.
 
 
 async def load_document(call: Call) -> BodyAnswer:
-    """Load the records in a text of the body."""
+    """Load the records in a member of the body."""
     body: bodies.LoadBody = call.body
     branch = canonical_branch(body.branch)
     mode = graph.LoadMode(body.mode or graph.LoadMode.MERGE)
@@ -312,7 +312,7 @@ async def load_document(call: Call) -> BodyAnswer:
 
 
 async def load_stream(call: Call) -> BodyAnswer:
-    """Load the records of the body."""
+    """Load the records in the body."""
     call.require_media_type(NDJSON)
     query = call.query()
     branch, mode = canonical_branch(query.get("branch")), query.get("mode", graph.LoadMode.MERGE.value)
@@ -321,7 +321,7 @@ async def load_stream(call: Call) -> BodyAnswer:
     origin = canonical_branch(query["from"]) if "from" in query else None
     load = await _permit_load(call, branch, origin, graph.LoadMode(mode))
     announced = call.header("content-length")
-    # How long a body without a length will be is not known.
+    # The length of a chunked body is not known in advance.
     size = int(announced[:20]) if announced and announced.isdecimal() else STREAM_BYTES
     return json_answer(
         await call.change_of(branch, size, receive_aside(call), lambda records: _load(call, load, records))
@@ -330,7 +330,7 @@ async def load_stream(call: Call) -> BodyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _PermittedLoad:
-    """A permitted load; `origin` is the branch requested as `from`, `base` the same if the branch is missing."""
+    """A permitted load. `origin` is the branch requested as `from`; `base` is the same if the branch is missing."""
 
     branch: str
     origin: str | None
@@ -339,7 +339,7 @@ class _PermittedLoad:
 
 
 async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.LoadMode) -> _PermittedLoad:
-    """Return the load if the actor may carry it out. Raises as `Call.require`."""
+    """Return the load if it is permitted. Raises the errors of `Call.require`."""
     base = origin
     if origin is not None:
         known = await call.work(lambda: graph.list_branches(call.graph.uri))
@@ -352,9 +352,10 @@ async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.
 
 
 def _load(call: Call, load: _PermittedLoad, records: BinaryIO) -> dict[str, Any]:
-    """Load strict records, and give the receipt.
+    """Load strict records, and return the receipt.
 
-    Raises ProblemError 400 with the first problems of the records, 409 for keys that exist already, and whatever reading raises.
+    Raises ProblemError 400 with the first problems in the records, 409 for keys that already exist, and any error from
+    reading.
     """
     wanted = graph.LoadRequest(call.graph.uri, records, load.mode, load.branch, load.base)
     try:
@@ -369,13 +370,13 @@ def _load(call: Call, load: _PermittedLoad, records: BinaryIO) -> dict[str, Any]
             for each in error.problems
         ]
         more = {"problems": problems, "total_problems": error.total}
-        # All problems of a load are of one stage: where a key exists already, the records themselves are sound.
+        # All problems of a load belong to one stage: if a key already exists, the records themselves are valid.
         if error.clash is not None and all(each["code"] == Code.KEY_CONFLICT for each in problems):
             (kind, _, name), entity = error.clash[0].partition(":"), error.clash[1]
             more = {"key_conflict": {"entity_kind": kind, "type_name": name, "entity_id": entity}, **more}
             raise RowsProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
         problem = ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)
-        # Before the records are held against the branch, their problems are their own.
+        # Until records are compared with the branch, their problems don't reveal its content.
         raise RowsProblemError(problem, None if error.joint else problem) from None
     except GitopsError as error:
         if error.code == Code.GRAPH_BRANCH_MISSING and load.base is None:
@@ -402,7 +403,7 @@ def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:
     return [{"name": name, "entities_loaded": of_kind[name]} for name in sorted(of_kind)]
 
 
-# Exports: in the format that a load reads
+# Exports, in the format that a load reads
 
 
 async def export_records(call: Call) -> StreamAnswer:
@@ -417,10 +418,10 @@ async def stream_export(
     export: Callable[[graph.Snapshot], Iterable[str]],
     headers: Callable[[graph.Snapshot], Mapping[str, str]] = lambda _: {},
 ) -> StreamAnswer:
-    """Return the lines of an `export` of the head of a branch, with its commit and further headers.
+    """Return the lines of an `export` of a branch's head, with its commit and further headers.
 
-    All refusals happen before the first piece: the branch, the names of types, and tables that do not open. A later
-    failure raises from the iterator, because the data read until then is incomplete.
+    All refusals happen before the first piece: an unknown branch, unknown types, and tables that cannot be opened. A
+    later failure raises from the iterator, because the data is then incomplete.
     """
     name = canonical_branch(branch)
     call.require(PolicyAction.EXPORT, branch=name)
@@ -440,7 +441,7 @@ async def stream_export(
 
 
 def cut_pieces(lines: Iterable[str], size: int = _PIECE_BYTES) -> Generator[bytes, None, None]:
-    """Yield the lines with line ends in pieces of a maximum number of bytes, each created on demand."""
+    """Join lines with line ends into pieces of a maximum size, each created on demand."""
     piece = bytearray()
     for line in lines:
         piece += line.encode()

@@ -1,6 +1,6 @@
-"""Stored queries as tools: the server of the official SDK of the Model Context Protocol, without sessions.
+"""Stored queries as tools, with the server of the official Model Context Protocol SDK, without sessions.
 
-Each message is answered by itself, from the generation of its request, so that any process can answer the next one.
+Each message is answered independently, from the generation of its request, so that any process can answer the next one.
 
 Source: https://github.com/modelcontextprotocol/python-sdk.
 """
@@ -31,7 +31,7 @@ _INSTRUCTIONS = (
 
 
 class _Exchange:
-    """One message: its call, the response of the SDK, and a tool failure that ends the request."""
+    """A message: its call, the SDK's response, and a tool failure that ends the request."""
 
     def __init__(self, call: Call, body: bytes) -> None:
         self.call = call
@@ -41,7 +41,7 @@ class _Exchange:
         self._sent = bytearray()
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """The body, which is there already, and then the end of the connection."""
+        """Return the body, which was already received, and then the end of the connection."""
         body, self._body = self._body, None
         if body is None:
             await self.call.until_gone()
@@ -49,7 +49,7 @@ class _Exchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Collect a part of the response."""
+        """Collect part of the response."""
         if message["type"] == "http.response.start":
             self._start = message
         else:
@@ -57,13 +57,13 @@ class _Exchange:
 
     @property
     def answer(self) -> BodyAnswer:
-        """Return the whole response."""
+        """Return the complete response."""
         kinds = [value.decode("latin-1") for name, value in self._start["headers"] if name.lower() == b"content-type"]
         return BodyAnswer(self._start["status"], bytes(self._sent), kinds[0] if kinds else JSON)
 
 
 class ToolServer:
-    """Answers the messages of agents. For one event loop, and until that ends."""
+    """Answers agents' messages, in one event loop and until that ends."""
 
     def __init__(self) -> None:
         server: Server[Any] = Server(
@@ -77,7 +77,7 @@ class ToolServer:
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, call: Call, message: bytes) -> BodyAnswer:
-        """Return the response to the message of a call. Raises the errors of tools."""
+        """Answer the message of a call. Raises the errors of tools."""
         if self._running is None:
             started = asyncio.Event()
 
@@ -128,7 +128,7 @@ async def _call_tool(
     try:
         answer = await run_tool(exchange.call, params.name, params.arguments)
     except Exception as error:  # noqa: BLE001 - raised again by `ToolServer.answer`
-        # The SDK would quote it to the agent; the application logs it, and answers as for every other defect.
+        # The SDK would quote it to the agent. The application logs it, and answers like for any other defect.
         exchange.failure = error
         raise MCPError(types.INTERNAL_ERROR, "the request failed") from None
     if answer is None:

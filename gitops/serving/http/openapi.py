@@ -1,6 +1,6 @@
 """The OpenAPI document of the routes: https://spec.openapis.org/oas/v3.1.0.
 
-What every route has is not written at any of them: the envelope of problems, the revision, and the id of the request.
+Parts that all routes have in common are added here: the envelope for problems, the revision, and the request id.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _EVERYWHERE, _AS_ACTOR, _ON_GRAPH, _WITH_BODY = (400, 412, 500), (401, 403, 503)
 
 
 class ApiDocument:
-    """Document of a server, generated on first use. `secured` means that requests need tokens."""
+    """OpenAPI document of a server, generated on first use. `secured` means that requests need tokens."""
 
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
         self._routes, self._secured = routes, secured
@@ -66,12 +66,12 @@ class ApiDocument:
 
     @cached_property
     def body(self) -> bytes:
-        """The document as it is sent."""
+        """The document in the form in which it is sent."""
         return json.dumps(make_document(self._routes, secured=self._secured), separators=(",", ":")).encode()
 
 
 def make_document(routes: Iterable[Route], *, secured: bool) -> dict[str, Any]:
-    """Return the document; without `secured` it has no tokens."""
+    """Return the document. Without `secured`, it does not mention tokens."""
     schemas: dict[str, Any] = {}
     _reference(ProblemBody, schemas, "serialization")
     paths: dict[str, dict[str, Any]] = {}
@@ -97,9 +97,9 @@ def make_document(routes: Iterable[Route], *, secured: bool) -> dict[str, Any]:
 def make_graph_document(
     routes: Iterable[Route], graph_id: str, queries: Iterable[StoredQuery], *, secured: bool
 ) -> dict[str, Any]:
-    """The document of one graph: beside the operations that every graph has, one for each of these stored queries.
+    """Return the document of one graph, with the operations of every graph and one for each of these stored queries.
 
-    A read has one for `GET` and one for `POST`. Parameters and rows have the types that the query declares.
+    A read has one operation for `GET` and one for `POST`. Parameters and rows have the types that the query declares.
     """
     document = make_document([each for each in routes if each.on_graph], secured=secured)
     general, schemas, paths = document["paths"], document["components"]["schemas"], dict[str, Any]()
@@ -124,7 +124,7 @@ def make_graph_document(
 def _stored_operations(
     stored: StoredQuery, invoke: Mapping[str, Mapping[str, Any]], schemas: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the operations of a stored query, each made of that for all of them.
+    """Return a stored query's operations, derived from the general ones for invoking queries.
 
     The form of its rows is added to the schemas.
     """
@@ -222,24 +222,24 @@ def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[st
     if route.cached or route.partial:
         found["304"] = {"description": "The client has it.", "headers": headers | given}
     statuses = {*_EVERYWHERE, *route.problems}
-    # Without tokens, pages of other sites are refused.
+    # Without tokens, requests from other sites are refused.
     statuses |= {403, 421} if not secured else set() if route.public else {*_AS_ACTOR}
     statuses |= {*_ON_GRAPH} if route.on_graph else set()
     statuses |= {*_WITH_BODY} if route.body is not None or route.body_type is not None else set()
     problem: dict[str, Any] = _reference(ProblemBody, schemas, "serialization")
     if route.body_type == JSON:
-        # Another protocol also reports problems in its own form.
+        # Another protocol also reports problems in its own format.
         problem = {"anyOf": [problem, {"type": "object"}]}
     for status in sorted(statuses):
         found[str(status)] = {"description": _PROBLEMS[status], "content": {JSON: {"schema": problem}}}
         if route.partial and status in _OF_THE_CONTENT:
-            # A refusal of the content says which one there is.
+            # A refusal of the content shows which one exists.
             found[str(status)]["headers"] = headers | given | ({"Content-Range": _RANGE} if status in _RANGED else {})
     return found
 
 
 def _head_of(form: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the operation that answers as this one of GET does, without a body and for the whole content."""
+    """Return the HEAD operation for a GET operation, without a body and for the complete content."""
     answers = {
         status: {name: each for name, each in answer.items() if name != "content"}
         for status, answer in form["responses"].items()
@@ -264,7 +264,7 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
 
 
 def _reference(model: type[Model], schemas: dict[str, Any], mode: Any) -> dict[str, str]:
-    """Return a reference to the schema of a model, which is added with those that it refers to."""
+    """Return a reference to a model's schema, which is added together with the schemas that it refers to."""
     if model.__name__ not in schemas:
         schema = model.model_json_schema(ref_template=_REFERENCE, mode=mode)
         schemas.update(schema.pop("$defs", {}))

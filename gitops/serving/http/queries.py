@@ -1,7 +1,7 @@
-"""Routes of queries: texts and stored ones, reads and mutations.
+"""Routes for queries: inline and stored ones, reads and mutations.
 
-A stored query that an actor may not invoke is answered for as one that does not exist. Who may invoke it still needs the
-permission for what it does.
+A stored query that an actor must not invoke looks like one that does not exist. An actor who may invoke it also needs
+the permission for the query's read or change.
 """
 
 from __future__ import annotations
@@ -50,52 +50,55 @@ _CONDITION = "omnigraph-if-graph-commit"
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The head of a branch, or a snapshot, already `opened` where the branch that it is on had to be known."""
+    """The head of a branch, or a snapshot, which is already `opened` if its branch had to be determined."""
 
     branch: str
     snapshot: str | None
     opened: Snapshot | None = None
 
     def open(self, served: ServedGraph) -> Snapshot:
-        """The version. Raises as `ServedGraph.open`."""
+        """Return the version. Raises the errors of `ServedGraph.open`."""
         if self.opened is not None:
             return self.opened
         return served.open(graph.ReadTarget(self.branch, commit=self.snapshot))
 
 
 async def run_query(call: Call) -> BodyAnswer:
-    """A read of a text."""
+    """Run a read that the request contains."""
     body: QueryBody = call.body
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, InlineQuery(body.query, body.name), body.params, target)
 
 
 async def run_former_read(call: Call) -> BodyAnswer:
-    """A read of a text in its former form; a mutation is refused by the graph itself."""
+    """Run a read in the former request format. The graph itself refuses a mutation."""
     body: ReadBody = call.body
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, InlineQuery(body.query_source, body.query_name), body.params, target, former=True)
 
 
 async def run_mutation(call: Call) -> BodyAnswer:
-    """A mutation of a text."""
+    """Run a mutation that the request contains."""
     _refuse_condition(call)
     return await _mutate(call, None)
 
 
 async def run_mutation_if(call: Call) -> BodyAnswer:
-    """A mutation of a text, if the branch is at a commit."""
+    """Run a mutation that the request contains, if the branch is at a given commit."""
     return await _mutate(call, _condition(call))
 
 
 async def list_queries(call: Call) -> BodyAnswer:
-    """The stored queries; where rules name queries, those that the actor may invoke."""
+    """Return the stored queries. If rules list queries, only those that the actor may invoke."""
     call.require(PolicyAction.READ, branch=MAIN)
     return await call.work(lambda: json_answer({"queries": [describe_query(each) for each in listed_queries(call)]}))
 
 
 def listed_queries(call: Call) -> Sequence[StoredQuery]:
-    """The stored queries that an actor sees who may list them: where rules name queries, those that it may invoke."""
+    """Return the stored queries shown to an actor who may list them.
+
+    If rules list queries, these are the ones that the actor may invoke.
+    """
     engine, queries = call.graph.engine, tuple(call.graph.queries.values())
     if engine is None or not any(rule.queries for rule in engine.bundle.rules):
         return queries
@@ -103,7 +106,7 @@ def listed_queries(call: Call) -> Sequence[StoredQuery]:
 
 
 async def describe_graph(call: Call) -> BodyAnswer:
-    """The OpenAPI document of the graph, with the stored queries that are listed to the actor."""
+    """Return the graph's OpenAPI document, with the stored queries that the actor may see."""
     call.require(PolicyAction.READ, branch=MAIN)
     document, graph_id = call.shared.document, call.graph.graph_id
     return BodyAnswer(200, await call.work(lambda: document.of_graph(graph_id, listed_queries(call))))
@@ -116,7 +119,7 @@ async def invoke_query(call: Call) -> BodyAnswer:
 
 
 async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
-    """The answer of a stored query of the graph. Raises ProblemError, GitopsError."""
+    """Return a stored query's answer. Raises ProblemError, GitopsError."""
     stored = await _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
         return await _change(call, stored.checked, body, None)
@@ -125,7 +128,7 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
 
 
 async def read_stored(call: Call) -> BodyAnswer:
-    """Run a stored query that only reads, with its parameters behind the path; they go before `branch` and `snapshot`."""
+    """Run a stored read query, with its parameters in the URL; they take precedence over `branch` and `snapshot`."""
     stored = await _permitted_query(call, call.values["name"], InvokeBody())
     query = stored.checked
     if query.kind is QueryEffect.MUTATION:
@@ -143,7 +146,7 @@ async def read_stored(call: Call) -> BodyAnswer:
 
 
 async def invoke_query_if(call: Call) -> BodyAnswer:
-    """Run a stored mutation, if the branch is at a commit."""
+    """Run a stored mutation, if the branch is at a given commit."""
     body = call.body or InvokeBody()
     stored = await _permitted_query(call, call.values["name"], body)
     expected = _condition(call)
@@ -153,11 +156,11 @@ async def invoke_query_if(call: Call) -> BodyAnswer:
 
 
 class NoSuchQueryError(ProblemError):
-    """A stored query does not exist, or the actor may not invoke it."""
+    """Raised if a stored query does not exist, or if the actor must not invoke it."""
 
 
 async def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
-    """The stored query of a name. Raises NoSuchQueryError where there is none, or the actor may not invoke it."""
+    """Return a stored query by name. Raises NoSuchQueryError if it does not exist or the actor must not invoke it."""
     stored, denial = call.graph.queries.get(name), ""
     try:
         call.require(PolicyAction.INVOKE_QUERY, query=name)
@@ -177,10 +180,9 @@ async def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQue
 
 
 def _no_such_query(call: Call, name: str, denial: str) -> str:
-    """What is said where a stored query is not run.
+    """Return the message for a stored query that is not run.
 
-    Only an actor who may list the query learns that it exists: for all others, a query that does not exist and one that they may
-    not invoke are the same.
+    Only actors who may list queries learn that it exists. For all others, missing and forbidden queries look the same.
     """
     if not call.may(PolicyAction.READ, branch=MAIN):
         return "stored query not found"
@@ -191,7 +193,10 @@ def _no_such_query(call: Call, name: str, denial: str) -> str:
 
 
 async def _permitted_target(call: Call, branch: str | None, snapshot: str | None) -> _Target:
-    """What is read. A snapshot is read as the branch is that it is on. Raises ProblemError 400, 403, 404."""
+    """Return the target of a read. A snapshot requires the permission to read its branch.
+
+    Raises ProblemError 400, 403, 404.
+    """
     if branch is not None and snapshot is not None:
         raise bad_request("give a branch or a snapshot, not both")
     target = _Target(canonical_branch(branch), snapshot)
@@ -199,7 +204,7 @@ async def _permitted_target(call: Call, branch: str | None, snapshot: str | None
         try:
             opened = await call.work(lambda: target.open(call.graph))
         except GitopsError:
-            # Who may not even read `main` does not learn which commits there are.
+            # An actor who must not read `main` must not learn which commits exist.
             call.require(PolicyAction.READ, branch=MAIN)
             raise
         target = _Target(opened.branch, snapshot, opened)
@@ -263,7 +268,7 @@ async def _change(
 
 
 def _condition(call: Call) -> str:
-    """The commit that a change is for. Raises ProblemError 400 where it is not given once."""
+    """Return the commit that a change expects. Raises ProblemError 400 unless it is given exactly once."""
     found = call.header(_CONDITION)
     if found is None:
         raise bad_request(
@@ -273,13 +278,13 @@ def _condition(call: Call) -> str:
 
 
 def _refuse_condition(call: Call) -> None:
-    """Raise ProblemError 400 for a condition that this route would not heed."""
+    """Raise ProblemError 400 for a condition, because this route does not support conditions."""
     if call.headers(_CONDITION):
         raise bad_request("this route heeds no Omnigraph-If-Graph-Commit; use the route that ends in /if-graph-commit")
 
 
 _IF = (Parameter("Omnigraph-If-Graph-Commit", "The id of the commit that the branch must be at.", required=True),)
-# Changes count in the share of an actor.
+# Changes count towards an actor's limit.
 _COUNTED = (429,)
 _BASE = "/graphs/{graph_id}"
 _SNAPSHOT = Parameter("snapshot", "The id of a commit that the graph keeps, instead of a branch.")

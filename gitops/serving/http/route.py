@@ -1,4 +1,4 @@
-"""Routes: one declaration from which requests are matched and the OpenAPI document is generated; and route lookup."""
+"""Routes, whose declarations are used for matching requests and generating the OpenAPI document; and route lookup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Handler = Callable[[Any], Awaitable["BodyAnswer | StreamAnswer"]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter or a header; `schema` is its JSON schema, `{"type": "string"}` where None. An array may be repeated."""
+    """A query parameter or a header. `schema` is its JSON schema; None means `{"type": "string"}`.
+
+    Arrays can be repeated.
+    """
 
     name: str
     description: str
@@ -32,7 +35,7 @@ class Parameter:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be given several times."""
+        """Whether the parameter can be repeated."""
         return self.schema is not None and self.schema.get("type") == "array"
 
 
@@ -40,16 +43,16 @@ class Parameter:
 class Route:
     """`method` on `path`, whose parts in braces are single segments, percent-decoded except `graph_id`.
 
-    `operation` is the id in the OpenAPI document, there prefixed with `cluster_` below a graph. `answer` is the model
-    of the body of a success, or several, or its media type where that is not a JSON document. With `body`, the
+    `operation` is the id in the OpenAPI document, where routes below a graph have the prefix `cluster_`. `answer` is
+    the model of a successful response's body, or several models, or its media type if it is not JSON. With `body`, the
     application reads and checks the body before the handler runs: a JSON document of this form, absent only if
-    `body_optional`. Without it a handler with a body reads it with `Call.read_body` or `Call.pieces`; `body_type` is
-    its media type. Bodies have at most `limit` bytes.
+    `body_optional`. Without it, a handler reads the body with `Call.read_body` or `Call.pieces`; `body_type` is its
+    media type. Bodies have at most `limit` bytes.
 
-    A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers
-    get an `ETag`. `problems` are the statuses of refusals in addition to those of every route. `partial` means that a
-    range may be requested, `free_query` that the handler reads further query parameters. `gives` are headers of a
-    success, and `line` is the form of the last of its lines.
+    A deprecated route has a `successor`, relative to its own path. `public` routes don't need a token. `cached` answers
+    get an `ETag`. `problems` are the statuses of refusals in addition to those of every route. `partial` means that
+    ranges can be requested, and `free_query` that the handler reads further query parameters. `gives` are headers of a
+    successful response, and `line` is the form of its last line.
     """
 
     method: str
@@ -75,27 +78,28 @@ class Route:
 
     @property
     def parts(self) -> Sequence[str]:
-        """The segments of the path."""
+        """The path's segments."""
         return self.path[1:].split("/")
 
     @property
     def on_graph(self) -> bool:
-        """Return whether it is about one graph."""
+        """Whether the route is for one graph."""
         return self.path.startswith("/graphs/{graph_id}/")
 
 
-# From the address of a request to its route and its parameters.
+# Finds the route and the parameters for a request path.
 #
-# The path is taken as it was sent, since servers hand on a decoded one: an encoded slash is part of a name, and the id of a graph
-# is not decoded at all. The router of Starlette matches the decoded path, and one route after the other. A part that is written
-# out in a route goes before one in braces, unless the route lacks the method: a branch called `merge` can be deleted.
+# The raw path is used, not the decoded one that servers pass on, because an encoded slash is part of a name, and graph
+# ids are not decoded at all. (Starlette's router matches the decoded path, one route after the other.) Literal segments
+# take precedence over those in braces, unless the literal route lacks the method, so a branch called `merge` can be
+# deleted.
 
 _FIELDS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Result of matching a path: a route with the raw values of the path, or none and then the methods of the path.
+    """Result of matching a path: a route with the path's raw values; or no route, and the methods of the path.
 
     `graph_id` is the text in the position of a graph's id, even if no route matches.
     """
@@ -106,7 +110,7 @@ class Match:
     graph_id: str | None
 
     def read_values(self) -> Mapping[str, str]:
-        """Return the values of the path. Raises ProblemError 400 for one that is not UTF-8."""
+        """Return the values in the path. Raises ProblemError 400 for a value that is not UTF-8."""
         found = {}
         for name, value in self.values.items():
             try:
@@ -117,11 +121,11 @@ class Match:
 
 
 class RouteTable:
-    """The routes, by their paths."""
+    """The routes by path."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """Create the table; a `GET` route also answers `HEAD`."""
-        # By length, and by which parts are in braces; then by those that are written out, and by method.
+        """Create the table. A `GET` route also handles `HEAD`."""
+        # By length and by which segments are in braces, then by literal segments, then by method.
         found: dict[int, dict[tuple[bool, ...], dict[tuple[bytes, ...], dict[str, Route]]]] = {}
         for route in routes:
             named = tuple(part.startswith("{") for part in route.parts)
@@ -149,7 +153,10 @@ class RouteTable:
 
 
 def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
-    """Return names and values after the path, in order. Raises ProblemError 400 if they are not text, or too many."""
+    """Return the query string's names and values in order.
+
+    Raises ProblemError 400 if it is not text or has too many.
+    """
     try:
         return parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     except ValueError:
@@ -157,7 +164,7 @@ def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
 
 
 def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
-    """Return the parameters after the path, the last one if a repeated parameter is permitted.
+    """Return the query parameters. If a parameter can be repeated, its last value is used.
 
     Raises ProblemError 400 for one that is undeclared, repeated, or missing.
     """

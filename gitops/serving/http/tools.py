@@ -1,8 +1,8 @@
-"""Route for agents: the stored queries of a graph as tools, by the Model Context Protocol.
+"""Route for agents: a graph's stored queries as tools in the Model Context Protocol.
 
-1. A tool is a stored query that the actor may invoke and whose read or change is permitted to it on `main`.
-2. The arguments of a tool are the parameters of its query. It runs on `main`, as the route of the stored query does.
-3. Queries that an actor may not invoke are hidden from it.
+1. A tool is a stored query that the actor may invoke, and whose read or change on `main` the actor is allowed to make.
+2. A tool's arguments are the parameters of its query. It runs on `main`, like the stored query's route.
+3. Queries that an actor must not invoke are hidden from that actor.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools.
 """
@@ -29,7 +29,7 @@ from gitops.serving.queries import describe_query, parameters_schema, stored_tex
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A stored query as agents see it; `input_schema` is the JSON schema of its arguments."""
+    """A stored query as shown to agents. `input_schema` is the JSON schema of its arguments."""
 
     name: str
     description: str | None
@@ -53,7 +53,7 @@ async def serve_tools(call: Call) -> BodyAnswer:
 
 
 def tools_of(call: Call) -> list[Tool]:
-    """Return the tools of the actor, in order of their names."""
+    """Return the actor's tools, sorted by name."""
     inner = {effect: call.may(action, branch=MAIN) for effect, action in _INNER.items()}
     found = []
     for stored in call.graph.queries.values():
@@ -69,7 +69,7 @@ _INNER = {QueryEffect.READ: PolicyAction.READ, QueryEffect.MUTATION: PolicyActio
 
 
 async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> BodyAnswer | None:
-    """Return the answer of the stored query, also if it reports a problem of the request.
+    """Return the stored query's answer, even if it reports a problem with the request.
 
     None if there is no such tool.
 

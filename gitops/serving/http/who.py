@@ -1,7 +1,8 @@
 """Authentication: the actor of a static token or of an identity provider's token.
 
-Static tokens are checked first. Most tokens of identity providers are verified at once; if the keys of an issuer have
-to be read, the request waits in a thread for only this issuer, so that an unresponsive issuer delays no other request.
+Static tokens are checked first. Most identity provider tokens can be verified immediately. If an issuer's keys must be
+read first, the request waits in a thread that only this issuer uses, so that an unresponsive issuer does not delay
+other requests.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from gitops.serving.http.work import HttpContext
 
 _RETRY_AFTER_S = "15"
 _UNAVAILABLE: Mapping[str, Any] = {"issuer_unavailable": {}}
-# Of a signed token.
+# Length of a signed token.
 _DOTS = 2
 _SHOWN = 200
 
 
 def issuers_of(context: HttpContext, generation: Generation) -> tuple[TokenIssuer, ...]:
-    """Return the currently accepted identity providers. The operator's definition of a provider has priority."""
+    """Return the currently accepted identity providers. The operator's definition of a provider takes precedence."""
     return (*context.tokens().issuers, *generation.issuers)
 
 
 class Authenticator:
-    """Identifies the caller. For one event loop. Close it after the last request."""
+    """Identifies callers, in one event loop. Close it after the last request."""
 
     def __init__(self, context: HttpContext) -> None:
         self._context = context
@@ -46,9 +47,9 @@ class Authenticator:
     async def identify(
         self, generation: Generation, authorization: Sequence[bytes], request_id: str = "", *, may_wait: bool = True
     ) -> Identity | None:
-        """Return the caller of these Authorization headers; None on an OPEN server, which reads none.
+        """Return the caller with these Authorization headers; None on an OPEN server, which ignores them.
 
-        Raises ProblemError 401, and 503 if an issuer does not respond, or has to be queried and `may_wait` is false.
+        Raises ProblemError 401, and 503 if an issuer does not respond, or must be queried and `may_wait` is False.
         """
         context, issuers = self._context, issuers_of(self._context, generation)
         if context.state is PolicyCover.OPEN and not issuers:

@@ -1,15 +1,14 @@
-"""Work on graphs, with limits on threads, writers of a branch, changes of an actor, and streamed responses.
+"""Work on graphs, with limits on threads, writers per branch, changes per actor, and streamed responses.
 
-1. A change that has begun is finished, even if its client disconnects; its resources are released when it ends. 2. On
-   one branch, one change runs at a time in this process, in the order of arrival; responses are sent after that.
-3. The two limits of an actor are checked in one step.
-4. Work begins when what began before it has ended or has proven to be long, in the thread that was at work last. Short
-   reads are mostly Python, of which one thread runs at a time: where four of them compete, each takes three times as
-   long.
-5. Work may have a time limit. A thread cannot be stopped from outside, least of all inside a call of a driver: past the
-   limit the thread is stuck until the work returns. The caller of a query gets an error. That of a change goes on
-   waiting, because nobody knows yet whether the change is carried out; if the process is replaced, its connection is
-   cut off.
+1. A change that has started is finished, even if its client disconnects. Its resources are released when it ends.
+2. On each branch, this process runs one change at a time, in the order of arrival. Responses are sent after that.
+3. An actor's two limits are checked in one step.
+4. Work starts when earlier work has ended or turned out to be long, in the thread that was active last. Short reads are
+   mostly Python code, which only one thread can run at a time: if four of them compete, each takes three times as long.
+5. Work can have a time limit. A thread cannot be stopped from outside, least of all inside a driver call, so after the
+   limit the thread is stuck until the work returns. The caller of a query gets an error. The caller of a change
+   continues to wait, because it is not known yet whether the change will succeed; if the process is replaced, the
+   connection is cut off.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
 _RETRY_AFTER_S = "60"
-# Some times what a stored query by key takes.
+# A few times the duration of a stored query by key.
 _SHORT_S = 0.005
 
 
 class Workers:
-    """The threads, and the locks of branches. For one event loop."""
+    """The threads and the branch locks, for one event loop."""
 
     def __init__(self, threads: int, short_s: float = _SHORT_S) -> None:
-        """Threads are started when they are needed. Work that takes longer than `short_s` is long."""
+        """Threads are started on demand. Work that takes more than `short_s` seconds counts as long."""
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"graph-{number}") for number in range(threads)]
         self._idle = self._threads[::-1]
         self._room = asyncio.Semaphore(threads)
@@ -64,8 +63,8 @@ class Workers:
     ) -> T:
         """Run work in a thread and return its result.
 
-        After `limit_s` seconds `exceeded` is called, even if the caller is gone. Raises GitopsError `query_timeout`
-        then, unless the caller is `patient`.
+        After `limit_s` seconds, `exceeded` is called, even if the caller has gone. Then GitopsError `query_timeout` is
+        raised, unless the caller is `patient`.
         """
         loop = asyncio.get_running_loop()
         late = loop.create_future()
@@ -91,12 +90,12 @@ class Workers:
                 self._idle.append(thread)
                 self._room.release()
                 if not ended.cancelled():
-                    # The caller may not be there to see an error.
+                    # The caller might no longer be there to see an error.
                     ended.exception()
 
             ending.add_done_callback(give_back)
             await asyncio.wait((ending,), timeout=self._short_s)
-        # Where the caller is cancelled, the thread goes on.
+        # If the caller is cancelled, the thread continues.
         if not ending.done():
             await asyncio.wait((ending, late), return_when=asyncio.FIRST_COMPLETED)
         if not ending.done():
@@ -111,7 +110,10 @@ class Workers:
         limit_s: float | None = None,
         exceeded: Callable[[], None] = lambda: None,
     ) -> T:
-        """Run work while no other exclusive work runs on the branch of the graph; `limit_s` and `exceeded` as in `run`."""
+        """Run work while no other exclusive work runs on the graph's branch.
+
+        `limit_s` and `exceeded` are as in `run`.
+        """
         key = uri, branch
         lock, waiting = self._writers.get(key, (None, 0))
         lock = lock or asyncio.Lock()
@@ -132,7 +134,7 @@ class Workers:
         def ended(task: asyncio.Task[T]) -> None:
             self._unfinished.discard(task)
             if not task.cancelled():
-                # Where the caller was cancelled, it is not there to see an error.
+                # If the caller was cancelled, it cannot see an error.
                 task.exception()
 
         task.add_done_callback(ended)
@@ -140,30 +142,30 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """Return how many wait for their turn on a branch."""
+        """The number of changes that wait for their turn on a branch."""
         return sum(waiting - 1 for _, waiting in self._writers.values())
 
     @property
     def stuck(self) -> int:
-        """Return the number of threads that run work past its limit."""
+        """The number of threads whose work has exceeded its limit."""
         return len(self._stuck)
 
     def close(self) -> None:
-        """Finish running work and start no more. Stuck work is not awaited."""
+        """Finish running work and start no more, without waiting for stuck work."""
         for thread in self._threads:
             thread.shutdown(wait=thread not in self._stuck, cancel_futures=True)
 
 
 class Admission:
-    """Number and bytes of each actor's changes in progress. For one event loop."""
+    """Limits the number and bytes of each actor's changes in progress, in one event loop."""
 
     def __init__(self, limits: HttpLimits, rejected: Callable[[str], None] | None = None) -> None:
-        """Create the counter. `rejected` is called with the reason of each refusal."""
+        """Create the counter. `rejected` is called with the reason for each refusal."""
         self._limits, self._rejected = limits, rejected
         self._held: dict[str, tuple[int, int]] = {}
 
     async def run(self, actor: str | None, nbytes: int, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a change that counts as `nbytes`. Raises ProblemError 429."""
+        """Run a change that counts as `nbytes`, and return its result. Raises ProblemError 429."""
         name = actor or ANONYMOUS
         count, held = self._held.get(name, (0, 0))
         if count >= self._limits.inflight:
@@ -185,7 +187,7 @@ class Admission:
 
     @property
     def under_way(self) -> int:
-        """Return the number of changes in progress, including those that wait for their turn."""
+        """The number of changes in progress, including those that wait for their turn."""
         return sum(count for count, _ in self._held.values())
 
     def _refuse(self, reason: str, message: str) -> ProblemError:
@@ -196,19 +198,19 @@ class Admission:
 
 
 class StreamSlots:
-    """Number of concurrent streamed responses. For one event loop."""
+    """Limits the number of concurrent streamed responses, in one event loop."""
 
     def __init__(self, count: int, rejected: Callable[[str], None] | None = None, wait_s: float = 0.25) -> None:
         """Create the slots.
 
-        A further response waits up to this long for a free slot; `rejected` is called with a reason on timeout.
+        Another response waits up to `wait_s` seconds for a free slot; on timeout, `rejected` is called with a reason.
         """
         self._count, self._rejected, self._wait = count, rejected, wait_s
         self.taken = 0
         self._free = asyncio.Semaphore(count)
 
     async def take(self) -> None:
-        """Take a slot. Raises ProblemError 413."""
+        """Take a slot. Raises ProblemError 413 if none becomes free."""
         try:
             async with asyncio.timeout(self._wait):
                 await self._free.acquire()
@@ -226,7 +228,7 @@ class StreamSlots:
         self._free.release()
 
 
-# What the application is given: generations, tokens, limits, time, ids and a log.
+# The application's inputs: generations, tokens, limits, time, ids and a log.
 
 LogRecord = Mapping[str, Any]
 _MIB = 2**20
@@ -240,34 +242,34 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 
 
 class GenerationSource(Protocol):
-    """Has the generation that new requests are answered from."""
+    """Provides the generation from which new requests are answered."""
 
     def current(self) -> Generation:
-        """Return the newest accepted generation. A request uses one generation until its last byte."""
+        """Return the newest accepted generation. A request keeps its generation until its last byte."""
         ...
 
 
 class Observer(Protocol):
-    """Counts events; safe between threads, and fast."""
+    """Counts events. Must be thread-safe and fast."""
 
     def answered(self, record: LogRecord) -> None:
-        """Count a request, by its record in the log."""
+        """Count a request, given its log record."""
         ...
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
-        """A decision about access on the server or a graph; None if the policy could not decide."""
+        """Count a decision about access to the server or a graph; None if the policy could not decide."""
         ...
 
     def stuck(self) -> None:
-        """Work that is past its time limit and still holds a thread."""
+        """Count work that has exceeded its time limit and still occupies a thread."""
         ...
 
     def refused(self, reason: str) -> None:
-        """Count a token that does not identify its holder, by the reason."""
+        """Count a token that does not identify its holder, by reason."""
         ...
 
     def rejected(self, reason: str) -> None:
-        """A request that was refused for lack of room: `changes`, `bytes` or `exports`."""
+        """Count a request that was refused for lack of capacity: `changes`, `bytes` or `exports`."""
         ...
 
 
@@ -275,13 +277,14 @@ class Observer(Protocol):
 class HttpLimits:
     """Limits of one process.
 
-    `threads` work on graphs concurrently. A query has `query_s` seconds and `query_bytes` of memory; one that still
-    occupies its thread `stuck_s` seconds later is stuck, as is any other work, changes and loads included, after
-    `work_s` seconds on a thread. An actor has at most `inflight` changes under way at once, of `inflight_bytes`
-    together. `hide_graphs` treats graphs without any permission for an actor like graphs that are not served. A
-    change of a graph in `strict` that would overwrite concurrent changes is refused, unless the request says otherwise.
-    `streams` is the number of concurrent streamed responses. A client that sends or reads nothing for `idle_s` seconds in the
-    middle of a body is disconnected. `connections` is the number of open connections.
+    Up to `threads` threads work on graphs. A query has `query_s` seconds and `query_bytes` of memory. A query that
+    still occupies its thread `stuck_s` seconds later is stuck, as is any other work, including changes and loads, after
+    `work_s` seconds on a thread. An actor can have at most `inflight` changes in progress, with at most
+    `inflight_bytes` in total. With `hide_graphs`, a graph for which an actor has no permission looks like one that is
+    not served. A change to a graph in `strict` that would overwrite concurrent changes is refused, unless the request
+    specifies otherwise. `streams` is the maximum number of concurrent streamed responses. A client that neither sends
+    nor reads for `idle_s` seconds in the middle of a body is disconnected. `connections` is the maximum number of open
+    connections.
     """
 
     threads: int = 4
@@ -301,7 +304,7 @@ class HttpLimits:
 def read_limits(
     environ: Mapping[str, str], *, hide_graphs: bool = False, strict: Iterable[str] = ()
 ) -> tuple[HttpLimits, tuple[str, ...]]:
-    """Return the limits set by variables, and the problems of variables that are replaced by defaults."""
+    """Return the limits from environment variables, and the problems of invalid variables, which get defaults."""
     found, problems = dict[str, Any](), list[str]()
     for variable, name in _VARIABLES.items():
         text = environ.get(variable, "").strip()
@@ -316,11 +319,11 @@ def read_limits(
 class HttpContext:
     """Shared context of all requests.
 
-    `reload` serves the newest revision and returns the result as JSON; None if the revision is pinned. `tokens` returns
-    the current tokens. `log` receives a record for each request and for each defect; it is called from the event loop's
-    thread. `observer` is None without metrics. `replace` replaces this process, which has a stuck thread, with a new
-    one; None if nothing would start it. `verifier` returns the verifier of identity provider tokens, always the same
-    one. `public_url` is the address at which clients reach the server, `https://HOST`.
+    `reload` switches to the newest revision and returns the result as JSON; None if the revision is pinned. `tokens`
+    returns the current tokens. `log` receives a record for each request and each defect, and is called from the event
+    loop's thread. `observer` is None without metrics. `replace` replaces this process, if it has a stuck thread, with a
+    new one; None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
+    `public_url` is the address at which clients reach the server, `https://HOST`.
     """
 
     generations: GenerationSource
