@@ -3,7 +3,7 @@
 Rules:
 
 1. The signature is checked on the raw bytes, before anything in them is read.
-2. An event is a hint. The form of each field that is used is checked, and the rest is ignored.
+2. An event is a hint. Only the fields that are used are checked; all others are ignored.
 3. A comment is an event only when it is created, so editing a comment does not give a command again.
 4. A comment belongs to a change request only if the event says so.
 
@@ -25,16 +25,16 @@ from gitops.forge.web import JsonObject, event_object, is_unicode
 from gitops.git.port import ZERO
 
 MAX_EVENT = 25 * 1024 * 1024
-"""Bytes of an event that are read: GitHub sends none that is larger, and Gitea does not document a limit.
+"""Maximum size of an event in bytes. GitHub never sends larger ones, and Gitea does not document a limit.
 
 https://docs.github.com/en/webhooks/webhook-events-and-payloads
 """
 
 MAX_BODY = 65_536
-"""Characters of a comment."""
+"""Maximum number of characters in a comment."""
 
 REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
-"""The form of a repository name on these forges: `owner/name`."""
+"""Format of a repository name on these forges: `owner/name`."""
 
 Readers = Mapping[str, Callable[[JsonObject], events.Event]]
 """The readers of events, by event name."""
@@ -58,7 +58,10 @@ _REQUEST_ACTIONS = {
 def decode_webhook(
     kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers
 ) -> events.Delivery:
-    """Decode a webhook of a kind. `delivery` is its id, which a repeated delivery shares. Raises GitopsError `event_invalid`."""
+    """Decode a webhook of a kind. `delivery` is the id that repeated deliveries share.
+
+    Raises GitopsError `event_invalid`.
+    """
     check_match(_NAME, kind, "the header of the event")
     check_match(_ID, delivery, "the header of the delivery")
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -80,7 +83,7 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> eve
         raise GitopsError(Code.EVENT_INVALID, "GITHUB_EVENT_NAME is not set, so the event is not known", fix=fix)
     kind = check_match(_NAME, environ["GITHUB_EVENT_NAME"], "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
-    # What a timer writes is not described: only its name counts.
+    # The content of timer events is not documented, so only their name counts.
     data = event_object(body if body.strip() else b"{}", MAX_EVENT)
     named = _repository_of(data)
     repository = check_match(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
@@ -135,7 +138,7 @@ def run_event(data: JsonObject) -> events.Event:
 
 
 def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Account], pusher: str) -> events.Event:
-    """Decode a ref move. The field `pusher` has the account that pushed, on the forge with this name."""
+    """Decode a ref move. The field `pusher` contains the account that pushed, on the forge with this name."""
     by = data.optional(pusher)
     return events.PushEvent(
         ref=ref_of(data, "ref"),
@@ -146,7 +149,10 @@ def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Acc
 
 
 def manual_event(data: JsonObject, field: str = "inputs") -> events.Event:
-    """Decode a manual start, with its inputs in a field as strings by name. Inputs that are not a single value are left out."""
+    """Decode a manual start, with its inputs in a field as strings by name.
+
+    Inputs that are not a single value are omitted.
+    """
     given = data.part(field).items() if data.has(field) else []
     if len(given) > _MAX_INPUTS:
         raise GitopsError(Code.EVENT_INVALID, f"there are more than {_MAX_INPUTS} inputs")
@@ -166,7 +172,7 @@ JOB_READERS: Readers = {
     "schedule": lambda _: events.TimerEvent(),
     "workflow_dispatch": manual_event,
 }
-"""The readers of events that have the same form on all of these forges."""
+"""Readers for events that have the same form on all of these forges."""
 
 
 def ref_of(data: JsonObject, name: str) -> str:
@@ -192,7 +198,7 @@ def _read(kind: str, data: JsonObject, readers: Readers) -> events.Event:
 
 
 def _repository_of(data: JsonObject) -> str:
-    """Return `owner/name` of an event's repository. It is empty for an event of an organization or an app."""
+    """Return `owner/name` of an event's repository; empty for an event of an organization or an app."""
     if not data.has("repository"):
         return ""
     return check_match(REPOSITORY, data.part("repository").text("full_name"), "repository.full_name")

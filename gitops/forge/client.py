@@ -50,9 +50,10 @@ class Service:
     """Address of a service and settings for talking to it. `headers` may contain secrets.
 
     `code` is the error code for its failures. `refused` and `limit`, if given, are the codes for a refusal and for a
-    response of more than `max_bytes`. `timeout_s` limits each silence, `longest_s` a whole response, and `budget_s` all
-    pauses of one request after failures. `writes_a_minute` is the number of writes that the service accepts, None if
-    unlimited. `plain` permits plain HTTP to any host. `moved` says what to check if the service redirects.
+    response of more than `max_bytes`. `timeout_s` limits the time without data, `longest_s` the time of a complete
+    response, and `budget_s` the sum of a request's pauses after failures. `writes_a_minute` is the number of writes
+    that the service accepts; None if unlimited. `plain` permits plain HTTP to any host. `moved` says what to check if
+    the service redirects.
     """
 
     base: str
@@ -117,7 +118,10 @@ class WebClient:
     """WebSender for one service. Only one thread at a time may use it. `traffic` counts its requests and bytes."""
 
     def __init__(self, service: Service, pause: Callable[[float], None], clock: Clock) -> None:
-        """`pause` waits for a number of seconds. Raises GitopsError (the code of the service) if rule 1 refuses the address."""
+        """`pause` waits for a number of seconds.
+
+        Raises GitopsError with the service's code if rule 1 refuses the address.
+        """
         parts = urlsplit(service.base)
         plain = parts.scheme == "http" and (service.plain or parts.hostname in _LOOPBACK)
         if (
@@ -127,7 +131,7 @@ class WebClient:
             or parts.query
             or parts.fragment
         ):
-            # What stands before the host may be a password, and what follows a question mark a token.
+            # The part before the host can contain a password, and the part after a question mark a token.
             scheme = f"{parts.scheme}://" if parts.netloc else f"{parts.scheme}:" * bool(parts.scheme)
             shown = f"{scheme}{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
             detail = f"{shown!r} is not the address of a service: use https://HOST/PATH, without a user or a query"
@@ -139,16 +143,19 @@ class WebClient:
         self._clock = clock
         self._pace = None if service.writes_a_minute is None else Pace(service.writes_a_minute)
         secrets = [value for value in service.headers.values() if isinstance(value, Secret)]
-        # A header may say `Bearer` before the secret, which the service may repeat without it.
+        # A header can contain `Bearer` before the secret, and the service can repeat the secret without it.
         bare = [Secret(secret.name, secret.reveal().rpartition(" ")[2]) for secret in secrets]
         self._redact = Redactor([*secrets, *bare])
         self._session = requests.Session()
-        # Keeps the library from taking credentials from `~/.netrc`.
+        # Prevents the library from reading credentials from `~/.netrc`.
         self._session.auth = lambda request: request
         self.traffic = Traffic()
 
     def post(self, path: str, body: Any) -> Any:
-        """Send a JSON request that may be repeated and return the JSON response. Raises as `send`, also for an empty response."""
+        """Send a JSON request that can be repeated, and return the JSON response.
+
+        Raises the errors of `send`, also for an empty response.
+        """
         answer = self.send(WebRequest("POST", path, body=body))
         if answer.body is None:
             raise self._failed("answers with something that is not JSON")
@@ -193,14 +200,14 @@ class WebClient:
 
     def _url(self, request: WebRequest) -> str:
         path = request.path.lstrip("/")
-        # The driver resolves dots, written plainly or in percent signs; what is left of them must not leave the base.
+        # The driver resolves dots, even percent-encoded ones. The result must still be below the base.
         dotted = any(part in (".", "..") for part in unquote(path).replace("\\", "/").split("/"))
         if dotted or not path.isprintable() or any(sign in path for sign in "?#\\ "):
             raise self._failed(f"has no path {path[:80]!r}", code=self._service.refused)
         return f"{self.base}/{path}"
 
     def _once(self, request: WebRequest, url: str) -> WebAnswer | _Failure:
-        """Send it once."""
+        """Send a request once."""
         service = self._service
         body = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
         headers = {"Accept": "application/json", "User-Agent": "cluster-gitops", **request.headers, **service.headers}
@@ -240,9 +247,9 @@ class WebClient:
             return _Failure(self._failed("answers with something that is not JSON", status=status))
 
     def _read(self, response: requests.Response) -> bytes | None:
-        """Return the body, at most one byte beyond the bound, or None if it did not arrive in time."""
+        """Return the body, cut one byte above the limit; None if it did not arrive in time."""
         until = self._clock.now() + timedelta(seconds=self._service.longest_s)
-        # One piece at a time as it comes: a read of a whole piece would wait for it for as long as bytes trickle in.
+        # One piece at a time as it arrives. Reading a larger piece would block for as long as bytes trickle in.
         read = getattr(response.raw, "read1", response.raw.read)
         data = bytearray()
         while len(data) <= self._service.max_bytes:
@@ -256,7 +263,7 @@ class WebClient:
         return bytes(data[: self._service.max_bytes + 1])
 
     def _refusal(self, request: WebRequest, status: int, headers: Mapping[str, str], data: bytes) -> _Failure:
-        """Return the failure that a status means, with the pause that the service names."""
+        """Return the failure for a status, with the pause that the service requests."""
         text = self._redact(data[: _SHOWN * 4].decode("utf-8", "replace"))[:_SHOWN]
         endpoint = f"{request.method} /{request.path.lstrip('/')[:200]}"
         said = f"answers {endpoint} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
@@ -269,7 +276,7 @@ class WebClient:
         # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
         limit, secondary = asked, _SECONDARY in text.lower()
         if limit is None and headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-            # One second more: the moment is given in whole ones.
+            # One second more, because the time is rounded to seconds.
             limit = max(0.0, float(reset) - self._clock.now().timestamp()) + 1.0
         elif limit is None and secondary:
             limit = _LONGEST_PAUSE_S
@@ -288,7 +295,7 @@ class WebClient:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a service does not answer: the message of the system, or else the kind of the error."""
+    """Return why a service does not respond: the system's message, otherwise the type of the error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
@@ -298,7 +305,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _address(location: str) -> str:
-    """Return a `Location` without parts that may be secret: a user, and everything after a question mark."""
+    """Return a `Location` without parts that can be secret: user information, and everything after a question mark."""
     try:
         parts = urlsplit(location)
     except ValueError:
@@ -306,10 +313,11 @@ def _address(location: str) -> str:
     return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:_SHOWN])
 
 
-# How fast a forge is written to: a burst of as many writes as it takes in a minute, then one when one of them is a minute old.
+# Limits the rate of writes to a forge: a burst of as many writes as it accepts per minute, then one more whenever one
+# of them is a minute old.
 #
-# What a forge takes is in `gitops.forge.registry`. A limit of writes costs more than waiting does: GitHub refuses everything
-# for a while, also the status that decides about a merge. So the program keeps below it by itself.
+# The limits of forges are in `gitops.forge.registry`. Exceeding a limit costs more than waiting: GitHub then refuses
+# everything for a while, including the status that decides about a merge. So the program keeps below the limit.
 
 _SPAN = timedelta(minutes=1)
 

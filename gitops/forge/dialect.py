@@ -21,7 +21,7 @@ from gitops.forge.web import JsonObject, WebAnswer, WebRequest, answer_object, l
 HEADS = "refs/heads/"
 GONE = frozenset({404})
 MAX_BODY = 1 << 20
-"""Characters of a text that are read."""
+"""Maximum number of characters of a text."""
 
 
 class Dialect(ABC):
@@ -36,21 +36,21 @@ class Dialect(ABC):
     """The prefix of all paths of the repository."""
     headers: ClassVar[Mapping[str, str]] = {}
     page: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """The query that asks for the first page of a list."""
+    """The query parameters for the first page of a list."""
     requests_path: str = "/requests"
-    """The path of change requests; issues are at `/issues`."""
+    """The path of change requests. Issues are at `/issues`."""
     change_method: str = "PATCH"
-    """The method of a request that changes something."""
+    """The HTTP method of requests that change an object."""
     text_field: str = "body"
     """The field with the text of a change request or an issue."""
     closing: ClassVar[Mapping[str, str]] = {"state": "closed"}
     """The fields that close a change request or an issue."""
     longest_title: int = 255
-    """Characters of the title of a change request or an issue."""
+    """Maximum number of characters in the title of a change request or an issue."""
     statuses_within: str | None = None
-    """The field that holds the list of statuses, where the answer is an object."""
+    """The field that contains the list of statuses, if the response is an object."""
     null_is_empty: bool = False
-    """True if the forge answers `null` for a list without entries."""
+    """True if the forge returns `null` for an empty list."""
 
     # Requests that read
 
@@ -140,7 +140,7 @@ class Dialect(ABC):
         return self._send(self.change_method, f"{self.requests_path}/{number}", self.closing)
 
     def react(self, number: int, comment: str, reaction: port.Reaction) -> WebRequest:
-        """Build the request to react to a comment. Repeating the same reaction changes nothing. Feature `reactions`."""
+        """Build the request to react to a comment. Repeating the same reaction has no effect. Feature `reactions`."""
         self._lacks("reactions", number, comment, reaction)
 
     def open_issue(self, title: str, text: str) -> WebRequest:
@@ -213,7 +213,7 @@ class Dialect(ABC):
         return linked_page(base, request, answer, read)
 
     def escape(self, text: str) -> str:
-        """Return a text in its transmitted form, with commands of the forge in it disarmed."""
+        """Return a text in the form in which it is sent, with the forge's own commands disabled."""
         return text
 
     def _get(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:
@@ -233,7 +233,7 @@ class Dialect(ABC):
     ) -> WebRequest:
         """Return a request that writes.
 
-        What creates something is not repeatable, unless `repeatable` says that it is.
+        A request that creates an object is not repeatable unless `repeatable` is True.
         """
         again = method != "POST" if repeatable is None else repeatable
         return WebRequest(method, self.root + path, body=body, headers=self.headers, repeatable=again, quiet=quiet)

@@ -123,7 +123,7 @@ class Delivery:
 
 
 Decode = Callable[[Mapping[str, str], bytes], Delivery]
-"""Headers (lower-case names) and the raw body to a delivery. Raises GitopsError `event_invalid`."""
+"""Decodes headers (lower-case names) and the raw body into a delivery. Raises GitopsError `event_invalid`."""
 
 CheckSignature = Callable[[Mapping[str, str], bytes, bytes], bool]
 """Returns True if headers and raw body have a valid signature under the secret. Compares in constant time."""

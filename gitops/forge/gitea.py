@@ -29,7 +29,7 @@ from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answe
 
 _OK = 200
 _NOT_FOUND = 404
-# An instance may give fewer entries than this (`MAX_RESPONSE_ITEMS`).
+# An instance can return fewer entries than this (`MAX_RESPONSE_ITEMS`).
 _PAGE = 50
 _API = "/api/v1"
 _HIDDEN = frozenset({403, 404})
@@ -137,18 +137,18 @@ class GiteaDialect(PullsDialect):
 
         https://docs.gitea.com/usage/actions/comparison
         """
-        # An account has a number: the second reading refuses 0.
+        # Accounts of people have positive numbers; the second read refuses 0.
         number = data.number("id", least=-_LARGEST) or data.number("id")
         return Account(str(number), data.text("login", 100), number < 0)
 
     def read_viewer(self, answer: WebAnswer, /) -> Account:
-        """Read the token's account. Gitea marks only its own accounts as bots; this one is a bot, whatever its name."""
+        """Read the token's account. Gitea marks only its own accounts as bots, but this account is always a bot."""
         return replace(super().read_viewer(answer), bot=True)
 
     def _source(self, head: JsonObject) -> str:
         """Return the branch of a request.
 
-        After it is deleted, only its label names it; a push to `refs/for` has no branch.
+        After the branch is deleted, only its label contains the name. A push to `refs/for` has no branch.
         """
         ref = head.text("ref")
         label = head.text_or("label") if ref.startswith("refs/") else ref
@@ -177,7 +177,7 @@ class GiteaForge(HostedForge):
         checks = data.values("status_check_contexts") if data.flag("enable_status_check") else []
         # A protected branch is never deleted.
         known = BranchRules(protected=True, deletion=False, required_checks=_sorted_texts(checks), queue=False)
-        # The name is empty if the token may not see it.
+        # The name is empty if the token is not allowed to see it.
         name = data.text_or("effective_branch_protection_name")
         protection = self._sender.send(self._api.protection(name)) if name else None
         if protection is None or protection.status != _OK:
@@ -204,7 +204,7 @@ class GiteaForge(HostedForge):
         if not add and not remove:
             return
         has = _numbers(self._list(self._api.labels(number), about=number))
-        # First what is wrong now: a token that may not create labels may remove them.
+        # Remove outdated labels first, because a token that cannot create labels can still remove them.
         for label in dict.fromkeys(remove):
             if label in has and label not in add:
                 self._sender.send(self._api.remove_label(number, has[label]))
@@ -218,7 +218,7 @@ class GiteaForge(HostedForge):
             self._sender.send(self._api.add_labels(number, [known[label] for label in missing]))
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
-        """Return the one request that merged a commit. For a rebased request, Gitea returns only the last commit."""
+        """Yield the request that merged a commit. For a rebased request, Gitea returns it only for the last commit."""
         answer = self._sender.send(self._api.requests_of(commit))
         if answer.status != _NOT_FOUND:
             yield answer_object(answer.body, "the request")
@@ -232,13 +232,11 @@ def _sorted_texts(values: Sequence[object]) -> tuple[str, ...]:
     return tuple(sorted(value for value in values if isinstance(value, str)))
 
 
-# Webhooks of Gitea and Forgejo and the event files of their jobs, as neutral events: functions of bytes, pure.
+# Decodes webhooks of Gitea and Forgejo, and event files of their jobs, to neutral events. Pure functions of bytes.
 #
-# The rules are those of `gitops.forge.actions`. A webhook and a job call the same event by different names; what it is about is
-# said by its body.
-# https://docs.gitea.com/usage/repository/webhooks
-# https://forgejo.org/docs/latest/user/webhooks/
-# https://docs.gitea.com/usage/actions/comparison
+# The rules are those of `gitops.forge.actions`. Webhooks and jobs use different names for the same event; the body
+# determines the meaning. https://docs.gitea.com/usage/repository/webhooks
+# https://forgejo.org/docs/latest/user/webhooks/ https://docs.gitea.com/usage/actions/comparison
 
 _HMAC = re.compile(r"[0-9a-f]{64}")
 _PREFIXED = "sha256="
@@ -261,7 +259,10 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
-    """Decode a webhook. Its id is that of the delivery, which repeated deliveries share. Raises GitopsError `event_invalid`."""
+    """Decode a webhook. Its id is the delivery's id, which repeated deliveries share.
+
+    Raises GitopsError `event_invalid`.
+    """
     # Forgejo sends Gitea's headers as well as its own.
     kind, delivery = (
         headers.get(f"x-forgejo-{name}") or headers.get(f"x-gitea-{name}", "") for name in ("event", "delivery")
@@ -284,7 +285,7 @@ def _comment(data: JsonObject) -> Event:
     """Return a comment. A review that only comments also has the name `pull_request_comment`."""
     if data.has("review"):
         return _review(data)
-    # Gitea sets no bound; a command stands at the start.
+    # Gitea does not document a limit; a command is at the start.
     body = data.part("comment").text_or("body", most=actions.MAX_EVENT)[: actions.MAX_BODY]
     on_request = data.flag("is_pull") or data.part("issue").has("pull_request")
     return actions.comment_event(data, GiteaDialect.read_account, body, on_request=on_request)

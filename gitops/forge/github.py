@@ -29,13 +29,13 @@ from gitops.forge.text import cut, cut_markdown
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object, read_list
 
 MAX_FILES = 3000
-"""Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
+"""Maximum number of files that GitHub lists: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files."""
 
 # The task of the bot's deployments, which distinguishes them from others.
 _TASK = "gitops"
 
 _HEADERS = {
-    # The second form is what GitHub's own description calls its answers; see the media types of the REST interface.
+    # GitHub's own description of its responses uses the second form; see the media types of the REST API.
     "Accept": "application/vnd.github+json, application/json",
     "X-GitHub-Api-Version": "2022-11-28",
 }
@@ -281,13 +281,13 @@ def _annotation(annotation: port.Annotation) -> dict[str, Any]:
     return form
 
 
-# Change requests on GitHub, github.com or Enterprise: what only GitHub has, over what is common to hosted forges.
+# Change requests on GitHub, either github.com or Enterprise: the parts that differ from other hosted forges.
 #
-# A plan needs whose token it is, the list of open requests, a status, the list of comments, a comment and a check, six requests
-# in all; and the moves of its branch where an approval opens a gate.
+# A plan takes six requests: the token's account, the list of open requests, a status, the list of comments, a comment
+# and a check. If an approval opens a gate, the moves of its branch are also requested.
 #
-# The REST address of Enterprise is `https://HOST/api/v3`, its GraphQL address `https://HOST/api/graphql`: a sender for it has
-# the base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the first.
+# The REST address of Enterprise is `https://HOST/api/v3`, its GraphQL address `https://HOST/api/graphql`: a sender for
+# it has the base `https://HOST/api`, which `gitops.forge.client.forge_service` derives from the REST address.
 
 _MOST_PUSHES = 3
 _MOST_ACTIVITIES = 100
@@ -313,15 +313,18 @@ class GitHubForge(HostedForge):
         """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
         self._api = GitHubDialect(project, sender.base)
         super().__init__(sender, self._api, clock)
-        # Labels as they were last read, so that labels that are right already cost no request.
+        # Labels as last read, so that correct labels need no request.
         self._labels: dict[int, frozenset[str]] = {}
 
     def me(self) -> port.Account:
-        """Return the account of the bot's token. Raises as every forge does, with GraphQL's refusal if REST refuses too."""
+        """Return the account of the bot's token.
+
+        Raises the errors of all forges, and GraphQL's refusal if REST also refuses.
+        """
         try:
             return super().me()
         except RemoteError as error:
-            # An answer of GraphQL has no status of a failure: it is offered, and what it says counts.
+            # A GraphQL response has no error status, so its content decides.
             if error.code != Code.FORGE_REFUSED or error.status is None:
                 raise
             with suppress(RemoteError):
@@ -333,7 +336,7 @@ class GitHubForge(HostedForge):
     def pushes(self, branch: str, project: str = "") -> Iterator[port.Push]:
         """Yield up to 300 moves of a branch, newest first. Yields none if the repository does not exist or is not visible."""
         for move in read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES):
-            # A merge, and any other move, is a push by the account that did it.
+            # Merges and all other moves count as pushes by the account that made them.
             actor = move.optional("actor")
             pusher = "" if actor is None else f"github:{self._api.read_account(actor).id}"
             yield port.Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
@@ -341,14 +344,15 @@ class GitHubForge(HostedForge):
     def merged_by(self, commits: Sequence[str]) -> port.MergedRequests:
         """Return the change requests that any of these commits merged.
 
-        If GitHub lists a commit as a merge but not of which request, it is asked again for 45 seconds. After that,
+        If GitHub lists a commit as a merge but without its request, the query is repeated for 45 seconds. After that,
         RemoteError `pushers_pending` is raised, because the account that merged is not the author.
         """
         for pause in (*_INDEX_PAUSES_S, None):
             found, left = self._find_merged(commits)
             if not left:
                 return found
-            # The commits to which merges of requests moved a branch, as far as the newest page of GitHub's list goes.
+            # The commits to which merges of requests moved a branch, as far as they are on the newest page of GitHub's
+            # list.
             moves = islice(self._list(self._api.newest_activities()), _MOST_ACTIVITIES)
             merges = {move.commit("after") for move in moves if move.text_or("activity_type") in _MERGES}
             pending = left & merges
@@ -360,7 +364,7 @@ class GitHubForge(HostedForge):
         raise RemoteError(Code.PUSHERS_PENDING, detail, retryable=True)
 
     def set_status(self, status: port.CheckStatus) -> None:
-        """Set the status of a commit in a context. For some seconds, GitHub does not know the new head of a fork."""
+        """Set the status of a commit in a context. GitHub may need some seconds to find the new head of a fork."""
         for pause in (*_COMMIT_PAUSES_S, None):
             try:
                 return super().set_status(status)
@@ -412,13 +416,13 @@ class GitHubForge(HostedForge):
         if number not in self._labels:
             entries = self._list(self._api.labels(number), about=number)
             self._labels[number] = frozenset(label.text("name") for label in entries)
-        # GitHub does not distinguish capitals and small letters in labels.
+        # GitHub ignores the case of labels.
         has = {label.lower() for label in self._labels[number]}
         missing = [label for label in dict.fromkeys(add) if label.lower() not in has]
         extra = [label for label in dict.fromkeys(remove) if label.lower() in has]
-        # What was read is out of date from the first of these requests on, also if one of the others fails.
+        # After the first of these requests, the labels read before are outdated, even if one of the others fails.
         self._labels.pop(number)
-        # First what is wrong now: a token that may not create labels may remove them.
+        # Remove outdated labels first, because a token that cannot create labels can still remove them.
         for label in extra:
             self._sender.send(self._api.remove_label(number, label))
         if missing:
@@ -467,9 +471,10 @@ def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAns
         force_push=False if "non_fast_forward" in by_type else old.force_push,
         deletion=False if "deletion" in by_type else old.deletion,
         required_checks=tuple(sorted(checks.union(old.required_checks or ()))) if checks else old.required_checks,
-        # A ruleset that restricts updates names no accounts: those who bypass it push, and only administrators see them.
+        # A ruleset that restricts updates lists no accounts. Those who can bypass it can push, and only administrators
+        # see them.
         pushers=() if "update" in by_type else old.pushers,
-        # The older protection has no queue.
+        # The older protection does not support queues.
         queue="merge_queue" in by_type or None,
         notes=old.notes,
     )
@@ -500,7 +505,7 @@ def _older_rules(answer: WebAnswer) -> port.BranchRules:
     )
 
 
-# Webhooks of GitHub and the event files of its jobs, as neutral events: functions of bytes, pure.
+# Decodes webhooks of GitHub, and event files of its jobs, to neutral events. Pure functions of bytes.
 #
 # The rules are those of `gitops.forge.actions`.
 # https://docs.github.com/en/webhooks/webhook-events-and-payloads
@@ -520,7 +525,10 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
-    """Decode a webhook. Its id is that of the delivery, which repeated deliveries share. Raises GitopsError `event_invalid`."""
+    """Decode a webhook. Its id is the delivery's id, which repeated deliveries share.
+
+    Raises GitopsError `event_invalid`.
+    """
     kind, delivery = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
     return actions.decode_webhook(kind, delivery, headers, body, _READERS)
 
@@ -559,7 +567,7 @@ _READERS: actions.Readers = {
     "pull_request_review": _review,
     "push": partial(actions.push_event, forge="github", account=GitHubDialect.read_account, pusher="sender"),
     "merge_group": _merge_group,
-    # A dispatch through the API: its payload comes from the holder of a token that may write.
+    # A dispatch through the API: its payload comes from someone with a write token.
     "repository_dispatch": partial(actions.manual_event, field="client_payload"),
     **actions.JOB_READERS,
 }

@@ -16,13 +16,13 @@ Rules of writing:
 2. A comment or an issue is the bot's own if the bot's account wrote it and its first line is the marker. Nothing else is
    ever changed or removed.
 3. If a race left several of them, the oldest is kept and gets the text; the others are removed.
-4. A text that is already there is not written again.
+4. An unchanged text is not written again.
 5. A request that creates something is sent once. If its response is lost, or the forge says that the object exists, the bot looks
    for it and creates it again only if it does not exist.
 6. An ended issue or request is closed first and commented on afterwards. If anything is lost and this is repeated, it is already
    closed and gets no second comment.
-7. Features that a forge lacks are not written. Its `Features` do not list them, and the status and the comment have everything
-   that matters.
+7. Features that a forge lacks are not used. Its `Features` do not list them, and the status and the comment contain
+   everything important.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ T = TypeVar("T")
 _OK = 200
 _NOT_FOUND = 404
 _BROKEN = 500
-# Conflict, and what GitHub says instead: it cannot be processed because it exists.
+# Conflict; GitHub instead reports that the request cannot be processed because the object exists.
 _EXISTS = frozenset({409, 422})
 _LARGEST_NUMBER = 2**31 - 1
 _RECENT = 50
@@ -72,7 +72,7 @@ class HostedForge:
     """Forge implementation for one repository. Only one thread at a time may use it."""
 
     def __init__(self, sender: WebSender, dialect: Dialect, clock: Clock) -> None:
-        """`sender` calls the API with the token of the bot."""
+        """`sender` calls the API with the bot's token."""
         self._sender = sender
         self._dialect = dialect
         self._clock = clock
@@ -98,7 +98,7 @@ class HostedForge:
             return ()
         branch = None if target is None else target.removeprefix(HEADS)
         listed = map(self._read_request, self._list(self._dialect.list_requests(state, branch)))
-        # A list that changes while it is read may name one twice.
+        # A list that changes while it is read can contain a request twice.
         found = sorted({request.number: request for request in listed}.items())
         return tuple(r for _, r in found if state in (None, r.state) and target in (None, r.target))
 
@@ -196,7 +196,7 @@ class HostedForge:
                 elif same_text(comment.body, text):
                     kept = True
                 else:
-                    # A person may have removed it since: then the next one stays.
+                    # If a person removed it in the meantime, the next one is kept.
                     answer = self._sender.send(self._dialect.change_comment(number, comment.id, text))
                     kept = answer.status != _NOT_FOUND or None
             return kept
@@ -241,7 +241,7 @@ class HostedForge:
         def update() -> ChangeRequest | None:
             for found in self._list(self._dialect.list_requests(RequestState.OPEN, base, head)):
                 known = self._read_request(found)
-                # The branch of a fork may have the same name.
+                # A branch in a fork can have the same name.
                 if known.fork or (known.source, known.target) != (source, target):
                     continue
                 if known.title == name and same_text(self._dialect.read_text(found), text):
@@ -327,9 +327,9 @@ class HostedForge:
         return MergedRequests(tuple(found[number] for number in sorted(found)), said), frozenset(left)
 
     def _ended(self, unread: list[str]) -> Iterator[ChangeRequest]:
-        """Return the requests that ended last. Those that the forge cannot show are left out and noted in `unread`.
+        """Yield the requests that ended last. Requests that the forge cannot show are skipped and added to `unread`.
 
-        Where the list fails because of one of them, they are read one by one. If none can be read, the forge is at fault and not
+        If one of them makes the list fail, requests are read one by one. If none can be read, the forge has failed, not
         a request. Raises RemoteError.
         """
         listed = self._dialect.list_ended()
@@ -350,7 +350,7 @@ class HostedForge:
         yield from self._readable(entries, unread)
 
     def _alone(self, row: JsonObject, unread: list[str]) -> Iterator[JsonObject]:
-        """Return the one request of a row, looked up by its number. None if the forge cannot show it."""
+        """Yield the request in a row, looked up by number. Empty if the forge cannot show it."""
         request = self._dialect.get_request(row.number("number"))
         answer = self._sender.send(replace(request, quiet=request.quiet | {_BROKEN}))
         if answer.status == _OK:
@@ -359,7 +359,7 @@ class HostedForge:
             unread.append(f"the forge answers {request.method} {request.path} with status {answer.status}")
 
     def _readable(self, entries: Iterable[JsonObject], unread: list[str]) -> Iterator[ChangeRequest]:
-        """Return the entries that can be read. The reasons for the others are added to `unread`."""
+        """Yield the entries that can be read. The reasons for skipping others are added to `unread`."""
         for entry in entries:
             try:
                 request = self._read_request(entry)
@@ -403,9 +403,9 @@ class HostedForge:
         return self._dialect.escape(text)
 
     def _create(self, request: WebRequest, find: Callable[[], T | None], read: Callable[[WebAnswer], T]) -> T:
-        """Create something that must not exist twice, by rule 5 of writing.
+        """Create an object that must not exist twice, by rule 5 of writing.
 
-        `find` looks for it; `read` reads it from the answer.
+        `find` searches for it; `read` reads it from the response.
         """
         try:
             return read(self._sender.send(request))
@@ -420,7 +420,7 @@ class HostedForge:
         return read(self._sender.send(request))
 
     def _comment_last(self, request: WebRequest) -> None:
-        """Comment on a closed request. If the answer is lost there is no second try, because the comment may exist."""
+        """Comment on a closed request. If the response is lost, there is no retry, because the comment may exist."""
         try:
             self._sender.send(request)
         except RemoteError as error:

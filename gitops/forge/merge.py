@@ -1,12 +1,12 @@
-"""Merging a change request without a forge's help: merge, squash or rebase, without a checkout.
+"""Merges, squashes or rebases a change request without a forge and without a checkout.
 
 Steps:
 
-1. The request is open, and its head is the one that was reviewed and is still the head of its branch.
+1. The request is open, and its head is the reviewed commit and still the head of its branch.
 2. The head of the target is read from the remote. It shares history with the head of the request but does not contain it.
-3. The new commits are written; a conflict lists its paths and writes nothing.
-4. The target moves to the new commit by compare-and-swap. If it has moved since step 2, that is a conflict and not a reason for
-   a retry, because the plan is then stale.
+3. The new commits are written. If there is a conflict, its paths are reported and nothing is written.
+4. The target moves to the new commit by compare-and-swap. If it has moved since step 2, there is a conflict without a
+   retry, because the plan is then stale.
 
 The caller checks whether the merge is allowed, after `check_head`, and records it on the request.
 """
@@ -58,7 +58,7 @@ def merge_request(
     target = refs.get(request.target)
     if target is None:
         raise GitopsError(Code.GIT_OBJECT_MISSING, f"{request.target} does not exist", path=request.target)
-    # Only the objects are fetched: no branch of this clone may move.
+    # Only objects are fetched, because no branch of this clone may move.
     heads = {request.target: target, head_ref(request.number): request.head}
     missing = [ref for ref, commit_id in heads.items() if store.resolve(commit_id) is None]
     if missing:
@@ -86,7 +86,7 @@ def merge_request(
 
 
 def check_head(remote: GitRemote, request: ChangeRequest, expected_head: str | None) -> Mapping[str, str]:
-    """Carry out step 1 and return the heads of the request's branch and target on the remote.
+    """Perform step 1 and return the heads of the request's branch and target on the remote.
 
     Raises GitopsError `request_closed`, ConflictError `request_head_moved`, RemoteError.
     """
@@ -109,7 +109,7 @@ def _rebase(store: GitStore, request: ChangeRequest, target: str, signing_key: s
         if len(commit.parents) > 1:
             continue
         tree = _tree(store.replay(commit.id, head), f"commit {commit.id[:12]}")
-        # What the target has already would be a commit without a change.
+        # Changes that the target already contains would become an empty commit.
         if tree != store.commit(head).tree:
             head = store.write_commit(NewCommit(tree, (head,), commit.author, commit.message), signing_key=signing_key)
     if head == target:

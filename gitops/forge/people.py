@@ -140,7 +140,7 @@ def check_pushed_comment(reader: GitReader, update: RefUpdate) -> None:
 
 
 def read_pushed_comment(reader: GitReader, update: RefUpdate) -> tuple[int, str]:
-    """Return the request number and the text of a pushed comment. Raises as `check_pushed_comment`."""
+    """Return the request number and the text of a pushed comment. Raises the errors of `check_pushed_comment`."""
     found = _COMMENT_REF.fullmatch(update.ref)
     commit = None if found is None or found[2] != update.new else reader.commit(update.new)
     if found is None or commit is None or commit.parents or reader.entries(commit.tree) or not commit.message.strip():
@@ -155,7 +155,8 @@ def take_in_comment(
 ) -> int:
     """Add a pushed comment to its request, delete the comment's ref, and return the request number.
 
-    Without an authenticated `pusher`, the author is shown as not verified. Raises as `check_pushed_comment`, RemoteError.
+    Without an authenticated `pusher`, the author is shown as not verified. Raises RemoteError, and the errors of
+    `check_pushed_comment`.
     """
     number, text = read_pushed_comment(reader, update)
     forge.add_comment(number, pusher or _claimed(reader.commit(update.new).author), text)

@@ -274,7 +274,7 @@ UNPROTECTED = BranchRules(
     deletion=True,
     required_checks=(),
 )
-"""The rules of a branch that no rule names."""
+"""Rules of a branch that has none."""
 
 
 class ForgeReader(Protocol):

@@ -1,7 +1,7 @@
 """The API that GitHub, Gitea and Forgejo share: pull requests, issues, comments, statuses and labels of a repository.
 
-Gitea follows GitHub in paths, bodies and responses. The differences are in the two dialects: pages, accounts, the token's
-account, and everything that only one of them has.
+Gitea uses the same paths, bodies and responses as GitHub. The differences are in the two dialects: pages, accounts, the
+token's account, and features that only one of them has.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28 and https://docs.gitea.com/api/
 """
@@ -23,23 +23,23 @@ from gitops.forge.web import JsonObject, WebRequest
 
 _NO_COMMIT = frozenset({400, 404, 422})
 _GHOST = port.Account("", "ghost")
-"""The author of what a deleted account wrote.
+"""Author of texts by a deleted account.
 
 https://docs.github.com/en/account-and-profile/reference/deleting-your-personal-account
 """
 _MAX_PATH = 4096
 # Gitea's are the default of its setting `REACTIONS`: https://docs.gitea.com/administration/config-cheat-sheet
 _REACTIONS = {port.Reaction.SEEN: "eyes", port.Reaction.DONE: "+1", port.Reaction.REFUSED: "-1"}
-# What GitHub and Gitea call the same; any other review that is given is a comment.
+# Names that GitHub and Gitea share. Any other submitted review is a comment.
 _REVIEWS = {
     "APPROVED": port.ReviewState.APPROVED,
     "CHANGES_REQUESTED": port.ReviewState.CHANGES_REQUESTED,
     "REQUEST_CHANGES": port.ReviewState.CHANGES_REQUESTED,
     "DISMISSED": port.ReviewState.DISMISSED,
 }
-# Reviews that are not submitted, and requests for a review.
+# Reviews that are not submitted yet, and review requests.
 _NOT_GIVEN = frozenset({"PENDING", "REQUEST_REVIEW", ""})
-# Roles of a repository; and the coarser values of `permission`, which stand for custom roles.
+# Roles in a repository, and the coarser values of `permission`, which stand for custom roles.
 _ROLES = {
     "admin": port.Permission.ADMIN,
     "maintain": port.Permission.MAINTAIN,
@@ -54,12 +54,12 @@ class PullsDialect(Dialect):
     """Common dialect of a repository on GitHub, Gitea or Forgejo."""
 
     forge: ClassVar[str]
-    """The name of the forge in the identity of an account, `<forge>:<id>`."""
+    """The forge's name in account identities, `<forge>:<id>`."""
     roles: ClassVar[Mapping[str, port.Permission]] = _ROLES
     requests_path = "/pulls"
     statuses_within = "statuses"
     longest_description: int = 255
-    """Characters of the description of a status."""
+    """Maximum number of characters in the description of a status."""
 
     def __init__(self, project: str, start: str) -> None:
         """`project` is `owner/name`, `start` the path of the API. Raises UsageError `usage_error`."""
@@ -144,10 +144,10 @@ class PullsDialect(Dialect):
         base, head = data.part("base"), data.part("head")
         number, user = data.number("number"), data.optional("user")
         author = None if user is None else self.read_account(user)
-        # The lists of GitHub have only the time.
+        # GitHub's lists contain only the time.
         merged = data.flag("merged") if data.has("merged") else data.has("merged_at")
         state = port.RequestState.OPEN if data.text("state") == "open" else port.RequestState.CLOSED
-        # The repository of a fork may have been deleted since.
+        # The fork's repository may have been deleted in the meantime.
         fork = not head.has("repo") or _repository(head.part("repo")) != _repository(base.part("repo"))
         return port.ChangeRequest(
             number=number,
@@ -175,7 +175,7 @@ class PullsDialect(Dialect):
         known = (
             port.ReviewState.DISMISSED if data.flag("dismissed") else _REVIEWS.get(state, port.ReviewState.COMMENTED)
         )
-        # Comments outside of a review are on no commit.
+        # Comments outside of a review have no commit.
         commit = data.commit("commit_id") if data.text_or("commit_id") else ""
         return port.Review(str(data.number("id")), self.read_account(user), known, commit, data.moment("submitted_at"))
 
@@ -243,7 +243,7 @@ class PullsDialect(Dialect):
 
 
 def _repository(data: JsonObject) -> tuple[int, str]:
-    """Return the identity of a repository. Some servers with GitHub's API give all of them the number 0."""
+    """Return a repository's identity. Some servers with GitHub's API use the number 0 for all repositories."""
     return data.number("id", least=0), data.text_or("full_name")
 
 

@@ -22,10 +22,10 @@ class ForgeCode(NamedTuple):
     """The code for one kind of forge."""
 
     adapter: Callable[[WebSender, str, Clock], Forge]
-    """Makes the forge of a project, over a sender that has the token of the bot."""
+    """Creates the forge of a project from a sender that has the bot's token."""
     decode_webhook: Decode
     decode_job: Decode
-    """Reads the event of a CI job from its variables and its event file."""
+    """Decodes the event of a CI job from its variables and its event file."""
     check_signature: CheckSignature
 
 
@@ -36,29 +36,32 @@ class ForgeRow:
     load: Callable[[], ForgeCode]
     """Imports the code."""
     tokens: tuple[str, ...]
-    """Variables with the token, the first that is set counts; GITOPS_TOKEN comes before all of them."""
+    """Variables that can contain the token; the first one that is set is used.
+
+    GITOPS_TOKEN takes precedence over all of them.
+    """
     job_marks: tuple[str, ...]
     """Variables, one of which is true in a CI job of this forge."""
     job_prefixes: tuple[str, ...]
-    """The prefix of variables that exist only in a CI job."""
+    """Prefix of variables that exist only in a CI job."""
     public: str | None = None
-    """The address of the API of the public instance, if there is one."""
+    """Address of the public instance's API, if there is one."""
     scheme: str = "Bearer "
-    """The text before the token in the header Authorization."""
+    """Text before the token in the Authorization header."""
     address: str = "GITHUB_API_URL"
-    """The variable of a job with the address of the API."""
+    """The job variable with the address of the API."""
     address_by_hand: bool = False
     """True if people also set that variable outside of jobs."""
     project: tuple[str, ...] = ("GITHUB_REPOSITORY",)
-    """Variables of a job with the name of the project, the first that is set counts."""
+    """Job variables with the name of the project; the first one that is set is used."""
     event_file: str = "GITHUB_EVENT_PATH"
-    """The variable of a job with the path of its event file."""
+    """The job variable with the path of its event file."""
     target: str = "GITHUB_BASE_REF"
-    """The variable of a job with the target branch of its change request."""
+    """The job variable with the target branch of its change request."""
     head_ref: str = "refs/pull/{}/head"
-    """The ref with the head of a change request, by its number."""
+    """The ref with the head of a change request, given its number."""
     writes_a_minute: int = 60
-    """The number of writes per minute that the forge accepts from one account."""
+    """Maximum number of writes per minute that the forge accepts from one account."""
     body_identifies: bool = True
     """True if the signature of a webhook covers only the body, so that the body also identifies a delivery."""
 
@@ -108,17 +111,17 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             # Comments on gitlab.com; the default of a server is 300.
             # https://docs.gitlab.com/user/gitlab_com/#rate-limits-on-gitlabcom
             writes_a_minute=60,
-            # A plain token covers nothing; a signature covers the id as well.
+            # A plain token does not cover anything. A signature also covers the id.
             body_identifies=False,
         ),
-        # Its jobs also set the variables of GitHub's: of several forges that a job could be of, the last one counts.
+        # Its jobs also set GitHub's variables. If a job matches several forges, the last one is used.
         "gitea": ForgeRow(
             load=_gitea,
             tokens=("GITEA_TOKEN", "GITHUB_TOKEN"),
             job_marks=("GITEA_ACTIONS", "FORGEJO_ACTIONS"),
             job_prefixes=("GITEA_", "FORGEJO_"),
             scheme="token ",
-            # Neither has its own limit; this spares small servers and their protection.
+            # Neither has a limit of its own. This spares small servers and their protection.
             writes_a_minute=120,
         ),
     }

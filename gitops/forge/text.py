@@ -8,7 +8,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
 MAX_TEXT = 65_536
-"""Characters of a comment, an issue or the text of a change request, on every forge.
+"""Maximum number of characters in a comment, an issue or the text of a change request, on all forges.
 
 https://docs.github.com/en/rest/issues/comments
 """

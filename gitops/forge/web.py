@@ -1,4 +1,6 @@
-"""Requests to a web service as values. Adapters build them and read responses with pure functions; one client sends them.
+"""Requests to a web service as values.
+
+Adapters build requests and read responses with pure functions, and one client sends them.
 
 A request has a path below the address of the service, never another host. Paginated lists are read to the end, within
 limits. A response may link its next page in a `Link` header. Following it blindly could send the token to another host, so
@@ -24,9 +26,10 @@ from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.git.port import or_zero
 
-# Reading JSON from a forge: strict about the fields that are used, silent about the others.
+# Reads JSON from a forge, strict about the fields that are used and tolerant of others.
 #
-# Every method says what it expects. A field that is missing, of another type or out of bounds is refused with its path.
+# Each method checks what it reads. A field that is missing, has the wrong type or is out of bounds is refused with its
+# path.
 
 _HALF = re.compile("[\ud800-\udfff]")
 _LINE = 1024
@@ -126,7 +129,7 @@ class JsonObject:
         return timestamp(found)
 
     def same_moment(self, name: str, other: str) -> bool:
-        """Return True if two times exist and are equal in all digits."""
+        """Return True if both times exist and are exactly equal."""
         first, second = (
             parse_timestamp(text) if isinstance(text, str) else None for text in map(self._value.get, (name, other))
         )
@@ -173,7 +176,7 @@ def _answer_invalid(detail: str) -> GitopsError:
 
 
 MOST_PAGES = 100
-"""Pages of one list that are read, of 100 entries each."""
+"""Maximum number of pages of a list, with 100 entries each."""
 
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;[^,<]*)*)")
 _NEXT = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;]+))", re.IGNORECASE)
@@ -227,7 +230,7 @@ class WebSender(Protocol):
 
 
 NextPage = Callable[[str, WebRequest, WebAnswer, int], "WebRequest | None"]
-"""Address of the service, the request of a page, its answer, and how many entries were read so far, to the next request."""
+"""Returns the next request, given the service's address, a page's request, its response, and the number of entries so far."""
 
 
 def linked_page(base: str, request: WebRequest, answer: WebAnswer, read: int = 0) -> WebRequest | None:  # noqa: ARG001 - a NextPage
@@ -285,7 +288,7 @@ def _below(base: str, request: WebRequest, target: str) -> WebRequest:
         same = _origin(here) == _origin(there)
         query = parse_qsl(there.query, keep_blank_values=True, max_num_fields=20)
     except ValueError:
-        # A port that is none, or brackets that do not close.
+        # An invalid port, or brackets that are not closed.
         raise _elsewhere(target) from None
     prefix = here.path.rstrip("/") + "/"
     if not same or "@" in there.netloc or not there.path.startswith(prefix):

@@ -1,9 +1,11 @@
-"""Decoding of GitLab webhooks, their signatures, and CI job variables to neutral events. Pure functions of bytes.
+"""Checks GitLab webhook signatures, and decodes webhooks and CI job variables to neutral events.
+
+Pure functions of bytes.
 
 Webhooks: https://docs.gitlab.com/user/project/integrations/webhooks/, their payloads:
 https://docs.gitlab.com/user/project/integrations/webhook_events/. Variables of jobs:
-https://docs.gitlab.com/ci/variables/predefined_variables/ with the section "Predefined variables for merge request pipelines". A
-person who may start a pipeline by hand can override variables: like every event they are only a hint.
+https://docs.gitlab.com/ci/variables/predefined_variables/ with the section "Predefined variables for merge request
+pipelines". Anyone who can start a pipeline manually can override variables, so like every event they are only a hint.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ from gitops.forge.web import JsonObject, event_object
 from gitops.git.port import ZERO, or_zero
 
 INPUT_PREFIX = "GITOPS_INPUT_"
-"""Variables of a pipeline started by hand that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
+"""Prefix of pipeline variables that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` means `cluster=library`.
+
+People set them when they start a pipeline manually.
+"""
 
 MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a webhook: eight times the longest description that GitLab keeps."""
+"""Maximum size of a webhook in bytes: eight times the longest description that GitLab stores."""
 
 _SIGNING_PREFIX = b"whsec_"
 _ID_HEADERS = ("idempotency-key", "webhook-id", "x-gitlab-event-uuid")
@@ -82,14 +87,14 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
     elif source == "schedule":
         event = events.TimerEvent()
     elif source == "merge_request_event":
-        # In the pipeline of a fork CI_PROJECT_PATH is the fork; the request belongs to the target project.
+        # In the pipeline of a fork, CI_PROJECT_PATH is the fork, but the request belongs to the target project.
         project, event = _text(environ, "CI_MERGE_REQUEST_PROJECT_PATH"), _requested(environ)
     elif source in {"web", "api", "chat", "trigger"}:
         names = sorted(name for name in environ if name.startswith(INPUT_PREFIX) and name != INPUT_PREFIX)
         inputs = ((n.removeprefix(INPUT_PREFIX).lower(), _text(environ, n)) for n in names if environ[n])
         event = events.ManualEvent(tuple(inputs))
     if source == "trigger" and body.strip():
-        # A pipeline that a webhook triggered gets the webhook's body; see https://docs.gitlab.com/ci/triggers/
+        # A pipeline triggered by a webhook gets the webhook's body; see https://docs.gitlab.com/ci/triggers/
         sent = decode({}, body)
         event = sent.event
         if sent.repository not in ("", project):
@@ -119,7 +124,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
     signed = b".".join((_bytes(name), _bytes(moment), body))
     good = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
     given = headers.get("webhook-signature", "").split(" ")
-    # All are compared, so that the time does not show which one matched.
+    # All are compared, so that the response time does not reveal which one matched.
     return sum([hmac.compare_digest(_bytes(one), good) for one in given]) > 0
 
 
@@ -137,7 +142,7 @@ def _request(payload: JsonObject) -> events.Event:
         return events.RequestEvent(number, _REQUEST_ACTIONS[action], _last_commit(request))
     if action != "update":
         return events.IgnoredEvent(f"the action {action[:40]!r} on a merge request is ignored")
-    # Only an update of commits has `oldrev`; a new target changes the plan, too.
+    # Only an update of commits has `oldrev`. A new target also changes the plan.
     if request.has("oldrev") or (payload.has("changes") and payload.part("changes").has("target_branch")):
         return events.RequestEvent(number, events.RequestAction.UPDATED, _last_commit(request))
     return events.IgnoredEvent("neither the commits nor the target of the merge request moved")
@@ -154,7 +159,7 @@ def _note(payload: JsonObject) -> events.Event:
         return events.IgnoredEvent("the comment is not on a merge request")
     if note.flag("system"):
         return events.IgnoredEvent("GitLab wrote this comment itself")
-    # Releases before 16.11 have no action, and send new comments only.
+    # Releases before 16.11 don't set an action, and send only new comments.
     if note.text_or("action", "create") != "create":
         return events.IgnoredEvent("an edited comment is not a command")
     text, author = note.text("note", _LONGEST_NOTE), str(note.number("author_id"))
@@ -182,7 +187,10 @@ def _push(payload: JsonObject) -> events.Event:
 
 
 def _time(note: JsonObject) -> str:
-    """Return when a comment was written. Webhooks write `2015-05-17 18:21:36 UTC`, while the API uses RFC 3339."""
+    """Return the time when a comment was written.
+
+    Webhooks use `2015-05-17 18:21:36 UTC`, while the API uses RFC 3339.
+    """
     given = note.text("created_at")
     plain = _TIME.fullmatch(given)
     moment = parse_timestamp(f"{plain[1]}T{plain[2]}Z" if plain else given)
@@ -203,7 +211,7 @@ def _requested(environ: Mapping[str, str]) -> events.Event:
     if environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train":
         target = _text(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
         return events.QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
-    # The head is another commit than the one that was built only if GitLab built a merge, and then it has this variable.
+    # The head differs from the built commit only if GitLab built a merge, and then this variable is set.
     source = "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"
     merged = environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merged_result" or environ.get(source)
     head = _commit(environ, source) if merged else built
@@ -216,7 +224,7 @@ def _pushed(environ: Mapping[str, str]) -> events.Event:
     else:
         ref = f"refs/heads/{_text(environ, 'CI_COMMIT_BRANCH')}"
     old = _commit(environ, "CI_COMMIT_BEFORE_SHA") if environ.get("CI_COMMIT_BEFORE_SHA") else ZERO
-    # A person who starts a pipeline by hand can set GITLAB_USER_ID: it does not name the author of a push.
+    # A person who starts a pipeline manually can set GITLAB_USER_ID, so it does not identify the author of a push.
     return events.PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"))
 
 

@@ -41,17 +41,18 @@ from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answe
 from gitops.git.port import ZERO
 
 _PER_PAGE = 100
-"""Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""
+"""Rows per page, the maximum that GitLab supports: https://docs.gitlab.com/api/rest/#pagination."""
 
 _LONGEST_STATUS = 255
-"""Characters of the name of a status, and of its description."""
+"""Maximum number of characters in the name of a status, and in its description."""
 
 _STATES = {RequestState.OPEN: "opened", RequestState.MERGED: "merged", RequestState.CLOSED: "closed"}
 _CHECKS = {
     CheckState.PENDING: "pending",
     CheckState.SUCCESS: "success",
     CheckState.FAILURE: "failed",
-    # GitLab has no "error". A canceled status stops a merge as a failed one does, and says that there is no result.
+    # GitLab has no "error" state. A canceled status blocks a merge like a failed one, and shows that there is no
+    # result.
     CheckState.ERROR: "canceled",
 }
 DEPLOYMENTS = {
@@ -73,7 +74,7 @@ _MAX_TITLE = 1_024
 _MAX_BODY = 2_000_000
 _EMOJI = {Reaction.SEEN: "eyes", Reaction.DONE: "thumbsup", Reaction.REFUSED: "thumbsdown"}
 UNSEEN = frozenset({401, 403, 404})
-"""The statuses of GitLab's answers about settings that the token cannot see."""
+"""Statuses of GitLab's responses about settings that the token cannot see."""
 # https://docs.gitlab.com/user/reserved_names/
 _SEGMENT = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -299,10 +300,10 @@ class GitLabDialect(Dialect):
             raise RemoteError(Code.FORGE_UNAVAILABLE, detail)
         author, merged_as = self.read_account(data.part("author")), None
         if state is RequestState.MERGED:
-            # The merge commit, else the squashed one, else, after a fast-forward, the head.
+            # The merge commit, otherwise the squashed commit, otherwise, after a fast-forward, the head.
             named = map(data.commit_or, ("merge_commit_sha", "squash_commit_sha", "sha"))
             merged_as = next(filter(None, named), None)
-        # The branch's project is null once a fork is gone.
+        # The branch's project is null after a fork is deleted.
         fork = not data.has("source_project_id") or data.number("source_project_id") != data.number("target_project_id")
         return ChangeRequest(
             number=number,
@@ -385,13 +386,13 @@ class GitLabDialect(Dialect):
         return _QUICK_ACTION.sub(r"\1\\/", text)
 
 
-# Merge requests on GitLab, gitlab.com or self-managed: what only GitLab has, over what is common to hosted forges.
+# Merge requests on GitLab, either gitlab.com or self-managed: the parts that differ from other hosted forges.
 #
-# The address of the API is `https://HOST/api/v4`.
-# No text of the bot can hold a quick action, which GitLab would carry out with the bot's rights: see `GitLabDialect.escape`.
+# The address of the API is `https://HOST/api/v4`. The bot's texts must never contain a quick action, because GitLab
+# would run it with the bot's rights: see `GitLabDialect.escape`.
 
 ANY_CHECK = "*"
-"""In `BranchRules.required_checks`: every status of a head must have succeeded, whatever its name."""
+"""In `BranchRules.required_checks`: every status of a head must be successful, whatever its name."""
 
 _REVIEWS = {"requested_changes": ReviewState.CHANGES_REQUESTED, "reviewed": ReviewState.COMMENTED}
 _FINISHED = frozenset({"success", "failed", "canceled"})
@@ -427,7 +428,7 @@ class GitLabForge(HostedForge):
         except RemoteError as error:
             if error.status not in {401, 403}:
                 raise
-            # See https://docs.gitlab.com/ci/jobs/ci_job_token/ for what a job's token may do.
+            # See https://docs.gitlab.com/ci/jobs/ci_job_token/ for the permissions of a job token.
             detail = (
                 "GitLab does not say whose token this is. CI_JOB_TOKEN can neither comment nor set a status: give the "
                 "job a project access token with the scope api as GITOPS_TOKEN"
@@ -468,7 +469,7 @@ class GitLabForge(HostedForge):
             if error.status not in UNSEEN:
                 raise
             return BranchRules(notes=("the token cannot see protected branches, which requires the Maintainer role",))
-        # null says that the edition has push rules and the project none.
+        # null means that this edition supports push rules but the project has none.
         return branch_rules(branch, protections, self._settings())
 
     def set_status(self, status: CheckStatus) -> None:
@@ -506,7 +507,8 @@ class GitLabForge(HostedForge):
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
         """Open or update the single open request of branch `source` into `target` (full ref names), and return it.
 
-        Raises as every forge does, and RemoteError `forge_unavailable` if GitLab has a request that it does not list.
+        Raises the errors of all forges, and RemoteError `forge_unavailable` if GitLab has a request that it does not
+        list.
         """
         try:
             return super().propose(source, target, title, body)
@@ -589,7 +591,7 @@ def files_of(data: JsonObject) -> int | None:
 
 
 def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tuple[Review, ...]:
-    """Return reviewers' comments, then the approvals by time, then the objections.
+    """Return the reviewers' comments, then the approvals by time, then the objections.
 
     GitLab does not report the approved commit, so `commit` is empty and such a review never belongs to a given commit. It
     does not report the time of an objection either, so `at` is empty there, and an objection comes after any approval of the
@@ -613,7 +615,7 @@ def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tu
 def review_decision(
     request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]
 ) -> ReviewDecision:
-    """Return the decision of GitLab's rules, the stricter of its two answers.
+    """Return the decision of GitLab's rules: the stricter of its two results.
 
     `detailed_merge_status` contains only the first reason that prevents a merge, and the approvals cover only the rules of
     editions that have them. Without `approvals_required`, or if it is 0, there are no rules. Source:
@@ -641,7 +643,7 @@ def branch_rules(branch: str, protections: Sequence[JsonObject], project: JsonOb
     `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
     https://docs.gitlab.com/user/project/repository/branches/protected/ and https://docs.gitlab.com/api/protected_branches/.
     """
-    # In the name of a protection, `*` stands for anything.
+    # In the name of a protection, `*` matches any text.
     patterns = (".*".join(map(re.escape, row.text("name").split("*"))) for row in protections)
     matching = [
         row for row, pattern in zip(protections, patterns, strict=True) if re.fullmatch(pattern, branch, re.DOTALL)

@@ -51,16 +51,16 @@ from gitops.forge.refs.records import (
 from gitops.forge.text import MAX_TEXT, cut, cut_markdown, text_bytes
 from gitops.git.port import ZERO, EntryType, GitRemote, GitStore, NewCommit, Person, RefUpdate, TreeEntry
 
-# A forge whose change requests are documents behind refs: what it does with them, whatever keeps the refs.
+# A forge whose change requests are documents at refs. This part does not depend on how refs are stored.
 #
-# It has no accounts, no reviews, and no branch rules but those of its hook. Rules:
+# It supports neither accounts nor reviews, and its only branch rules are those of its hook. Rules:
 #
-# 1. Who may give commands is set by the operator of the repository, in a place that no push reaches. All others have no
+# 1. The repository's operator sets who can give commands, in a place that pushes cannot change. Everyone else has no
 #    permission.
-# 2. Approvals are signed commits here and nothing else: there are no reviews and no review decision.
-# 3. Branch rules are those that the hook enforces where it is installed, and unknown where it is not.
+# 2. Approvals are always signed commits here: there are no reviews and no review decision.
+# 3. Branch rules are the ones that the hook enforces if it is installed; otherwise they are unknown.
 
-# What a forge of documents says about commits and deployments, and its issues; nothing but a status decides anything.
+# Documents about commits, deployments and issues. Only statuses are used for decisions.
 #
 # refs/gitops/statuses/<2 hex>            <commit>/<context>.json
 # refs/gitops/checks/<2 hex>              <commit>/<name>.json with the summary beside it as .md
@@ -68,13 +68,13 @@ from gitops.git.port import ZERO, EntryType, GitRemote, GitStore, NewCommit, Per
 # refs/gitops/issues/<marker>             issues/<n>.json with the text beside it as .md, and a last comment as .remark.md
 
 Amend = Callable[[DocumentFolder], Mapping[str, bytes]]
-"""The files of a folder to those that change: path to content."""
+"""Returns the changes to the files in a folder: path to content."""
 
 MAX_ANNOTATIONS = 1000
-"""Annotations of a check that are kept."""
+"""Maximum number of annotations that are stored for a check."""
 
 MAX_NOTE = 640
-"""Characters of a message."""
+"""Maximum number of characters in a message."""
 
 _DEPLOYMENT = "deployment.json"
 _ISSUES = "refs/gitops/issues"
@@ -86,21 +86,21 @@ class DocumentReports(ABC):
     """Statuses, checks, deployments and issues, stored in refs that a subclass manages."""
 
     def __init__(self, bot: Person, clock: Clock) -> None:
-        """`bot` is the account that writes comments and issues; it finds its own by this name."""
+        """`bot` is the account that writes comments and issues. It recognises its own by this name."""
         self._bot = bot
         self._clock = clock
 
     @abstractmethod
     def _folder(self, ref: str) -> DocumentFolder | None:
-        """Return the files behind a ref, None for a ref that does not exist."""
+        """Return the files at a ref; None for a ref that does not exist."""
 
     @abstractmethod
     def _folders(self, prefix: str) -> Mapping[str, DocumentFolder]:
-        """Return the files behind each ref below a prefix."""
+        """Return the files at each ref below a prefix."""
 
     @abstractmethod
     def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
-        """Change files behind a ref without losing another writer's change. Return the files that `change` received.
+        """Change files at a ref without losing another writer's change. Returns the files that `change` received.
 
         Raises `missing`, if given, for a ref that does not exist; otherwise such a ref starts without files.
         """
@@ -171,7 +171,7 @@ class DocumentReports(ABC):
         return _read_deployment(self._folder(_deployment_ref(environment)) or EMPTY)
 
     def record_deployment(self, deployment: port.Deployment) -> None:
-        """Record a deployment's state. Earlier ones stay in the ref's history; an unchanged one keeps its time."""
+        """Record a deployment's state. Earlier ones remain in the ref's history; an unchanged one keeps its time."""
         new, at = deployment, self._now()
         dated = DatedDeployment(new.commit, new.environment, new.state, new.description, new.url, at)
         files = {_DEPLOYMENT: DEPLOYMENT.write(dated)}
@@ -223,7 +223,8 @@ class DocumentReports(ABC):
         """
         ref = _issues_ref(marker, self.identity)
         issue = RecordedIssue(marker, self.identity, title, body, self._now())
-        # People name an issue by its number, whatever its marker is. A number near the last one is not the bot's.
+        # People refer to an issue by its number, whatever its marker. A number close to the last one may belong to
+        # someone else.
         names = [name for folder in self._folders(_ISSUES).values() for name in folder.names("issues")]
         taken = max(
             (int(name[:-5]) for name in names if _ISSUE_NAME.fullmatch(name) and len(name) < _LONGEST_NAME), default=0
@@ -261,7 +262,7 @@ def _shard(kind: str, commit: str) -> str:
 
 
 def _identity(account: port.Account) -> str:
-    """Return an account as it is the author of comments and issues."""
+    """Return an account in the form used for authors of comments and issues."""
     return f"{account.login} <{account.id}>"
 
 
@@ -276,7 +277,7 @@ def _file_name(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Join an external name into one line, so that an odd name does not prevent a check from being written."""
+    """Join an external name into one line, so that an unusual name does not prevent a check from being written."""
     return cut("".join(c if c.isprintable() else "?" for c in text).strip(), MAX_NOTE)
 
 
@@ -334,10 +335,10 @@ class OperatorSettings:
 
 
 class DocumentForge(DocumentReports):
-    """Forge implementation that also does what hosted forges do by themselves: open, merge and close requests, store comments."""
+    """Forge implementation that also opens, merges and closes requests and stores comments, like hosted forges do themselves."""
 
     def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
-        """`bot` is the account that writes comments and issues; it finds its own by this name."""
+        """`bot` is the account that writes comments and issues. It recognises its own by this name."""
         super().__init__(bot, clock)
         self._settings = settings
 
@@ -361,7 +362,7 @@ class DocumentForge(DocumentReports):
 
     @abstractmethod
     def _push(self, push: PushedBranch, text: str | None) -> tuple[port.ChangeRequest, bool]:
-        """Return the open request after a push, with a text if one is given, and True if it was opened now."""
+        """Return the open request after a push, with a text if one is given, and True if the push opened it."""
 
     def _request_folder(self, number: int) -> DocumentFolder:
         ref = records.meta_ref(number)
@@ -518,7 +519,10 @@ class DocumentForge(DocumentReports):
         self._comment(number, self.identity, marker, body)
 
     def add_comment(self, number: int, author: str, body: str) -> None:
-        """Add a person's comment. Raises as `upsert_comment`, and IntegrityError `request_invalid` for its author."""
+        """Add a person's comment.
+
+        Raises the errors of `upsert_comment`, and IntegrityError `request_invalid` for an invalid author.
+        """
         self._comment(number, author, None, body)
 
     def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
@@ -552,7 +556,7 @@ def _read_reactions(folder: DocumentFolder, comment: str) -> tuple[port.Reaction
     return () if data is None else REACTIONS.read(data).reactions
 
 
-# Each round of a race has a winner: with eight writers, losing all of these happens once in a million.
+# Each round of a race has a winner. With eight writers, losing all of these rounds happens once in a million times.
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -590,7 +594,7 @@ class LocalForge(DocumentForge):
     def base(self, number: int) -> str | None:
         """Return the commit where a request left its target, or None if unrelated. Raises GitopsError `request_not_found`."""
         request = self.request(number)
-        # The objects of the target are needed also if the request is merged.
+        # The target's objects are needed even if the request is merged.
         tip = self._branch(request.target)
         if request.merged_as is not None:
             tip = next(iter(self._store.commit(request.merged_as).parents), None)
@@ -661,7 +665,7 @@ class LocalForge(DocumentForge):
     # Inside
 
     def _commit(self, ref: str, old: str | None, files: Mapping[str, bytes], message: str, now: datetime) -> RefUpdate:
-        """Make a commit that changes `files` of commit `old`, and the move of `ref` to it."""
+        """Create a commit that changes `files` of the commit `old`, and the move of `ref` to it."""
         base = None if old is None else self._store.commit(old).tree
         author = replace(self._bot, time=int(now.timestamp()))
         parents = () if old is None else (old,)
@@ -677,16 +681,16 @@ class LocalForge(DocumentForge):
         return records.EMPTY if commit_id is None else _GitFolder(self._store, self._store.commit(commit_id).tree)
 
     def _refs(self, prefix: str) -> Mapping[str, str]:
-        """Refs on the remote, now, with their objects here."""
+        """Return the current refs on the remote, and fetch their objects."""
         refs = self._remote.refs(prefix)
         missing = self._missing(refs)
         if missing:
-            # One pattern for many: a command line has a limit.
+            # One pattern for many refs, because the length of a command line is limited.
             name = missing[0] if len(missing) == 1 else f"{prefix}/*"
             try:
                 self._remote.fetch([f"+{name}:{name}"])
             except GitopsError:
-                # Another process of this clone may hold the refs because it fetches the same objects.
+                # Another process of this clone may have locked the refs while it fetches the same objects.
                 if self._missing(refs):
                     raise
         return refs
@@ -704,16 +708,19 @@ class _GitFolder:
     listed: dict[str, Mapping[str, TreeEntry]] = field(default_factory=dict)
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """Names of the entries in a folder."""
+        """Return the names of the entries in a folder."""
         return tuple(sorted(self._entries(folder)))
 
     def read(self, path: str) -> bytes | None:
-        """Content of a file of at most MAX_DOCUMENT bytes. Raises IntegrityError `request_invalid` for a larger one."""
+        """Return the content of a file of at most MAX_DOCUMENT bytes.
+
+        Raises IntegrityError `request_invalid` for a larger one.
+        """
         folder, _, name = path.rpartition("/")
         entry = self._entries(folder or ".").get(name)
         if entry is None or entry.type is not EntryType.FILE:
             return None
-        # The size is checked first: a push may have put anything here.
+        # The size is checked first, because a push can contain anything here.
         if self.store.size(entry.id) > MAX_DOCUMENT:
             raise IntegrityError(Code.REQUEST_INVALID, f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
         return self.store.read(self.tree, path)

@@ -1,8 +1,9 @@
 """Stored documents of the bare-repository forge: one document per request, comment, status, check and so on.
 
-The types are those of the port; fields that a document does not have are empty when reading and writing. Longer texts
-are stored next to their document as Markdown, so that `git show` is readable. Every name, title and time in a document
-is one plain line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
+The types are those of the port; fields that are missing from a document are empty when reading and writing. Longer
+texts are stored next to their document as Markdown, so that `git show` is readable. Every name, title and time in a
+document is one plain line, because all of them are shown. Checks, deployments, issues and reactions are never used for
+decisions.
 
 All documents have version 1, except that a request with an author or labels has version 2.
 """
@@ -69,7 +70,7 @@ def _document(*versions: Form[D], version_of: Callable[[D], int] | None = None) 
     )
 
 
-# Git itself checks the rest of a ref's form.
+# Git itself checks the rest of the ref's format.
 _REF = text_form(lambda name: is_line(name) and name.startswith("refs/"), "a full ref name")
 
 
@@ -92,7 +93,7 @@ _REQUEST: Members = {
     "pushers": list_of(LINE),
     "merged_as": nullable(OBJECT_ID),
 }
-# An account here is a name.
+# An account is identified by its name here.
 _AUTHOR: Form[Account] = Form(lambda value: Account(LINE.read(value), value), lambda account: account.id)
 REQUEST = _document(
     record(ChangeRequest, _REQUEST, check=_check_request),
@@ -166,7 +167,7 @@ DEPLOYMENT = _document(
 
 @dataclass(frozen=True, slots=True)
 class RecordedIssue:
-    """An issue of the bot as it is stored. `last_comment` was written when it was closed. `path` is its file at its ref."""
+    """A stored issue of the bot. `last_comment` was written when it was closed. `path` is its file at its ref."""
 
     marker: str
     author: str
@@ -179,7 +180,7 @@ class RecordedIssue:
 
     @property
     def number(self) -> int:
-        """The number in its file name. It has none before it is stored."""
+        """The number in its file name, which it gets when it is stored."""
         return int(self.path.removeprefix("issues/").removesuffix(".md") or 0)
 
 
@@ -193,15 +194,15 @@ ISSUE = _document(
 )
 
 
-# How a bare repository's forge keeps change requests: documents in folders, and the rules by which they change. Pure.
+# How a bare repository's forge stores change requests: documents in folders, and the rules for changing them. Pure.
 #
 # Rules:
 #
 # 1. A request's folder holds `request.json`, perhaps its text as `request.md`, and `comments/<seq>-<slug>.json` with the text
 #    beside it as `.md`, and `reactions/<comment>.json`.
-# 2. One request is open per source and target. Merged and closed are final: a later push opens a new number.
-# 3. The bot's comment is found by its marker and its author. A marker in a comment of another author is only text.
-# 4. A change is a map of path to bytes; an empty map says that nothing changes, so repeating a call writes nothing.
+# 2. Only one request is open per source and target. Merged and closed are final, so a later push opens a new number.
+# 3. The bot's comment is recognised by its marker and its author. A marker in a comment by another author is only text.
+# 4. A change is a map of path to bytes. An empty map means no change, so repeating a call doesn't write anything.
 
 REQUESTS = "refs/gitops/requests"
 
@@ -348,7 +349,7 @@ def comment_files(
     """
     text = text_bytes(body)
     stems = _stems(folder)
-    # A person's comment is always new: the comments before it are not read.
+    # A person's comment is always new, so earlier comments are not read.
     for stem in stems if marker is not None else ():
         found = COMMENT.read(read_required(folder, f"{stem}.json"))
         if (found.author, found.marker) == (author, marker):
@@ -359,7 +360,7 @@ def comment_files(
 
 
 def _stems(folder: DocumentFolder) -> list[str]:
-    """Paths of the comments without their suffix, in the order of their numbers."""
+    """Return the paths of comments without their suffix, in the order of their numbers."""
     stems = [f"{_COMMENTS}/{name[:-5]}" for name in folder.names(_COMMENTS) if _COMMENT_NAME.fullmatch(name)]
     return sorted(stems, key=_sequence)
 
