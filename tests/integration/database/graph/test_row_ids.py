@@ -14,8 +14,9 @@ from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tab
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.port import RestoreOrder
 from gitops.database.graph.query import ReadCache
-from gitops.database.graph.query.cache import adjacency_name
+from gitops.database.graph.query.cache import WantedAdjacency
 from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.overlay import EndTables
 from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
@@ -50,7 +51,8 @@ def update(graph: WrittenGraph, key: str, age: int, **options: Any) -> None:
 
 
 def adjacency(snapshot: Snapshot) -> str:
-    return adjacency_name(snapshot, "edge:E", "node:P", "node:P")
+    edges, nodes = (ReadCache().table(snapshot, key) for key in ("edge:E", "node:P"))
+    return WantedAdjacency.of(snapshot, EndTables(edges, nodes, nodes)).name
 
 
 def entry(graph: WrittenGraph, **which: Any) -> Any:
