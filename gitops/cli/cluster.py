@@ -11,7 +11,7 @@ from gitops.cli.finding import cluster_folder, repository_of, selecting_words
 from gitops.cli.shared import FAILED, OK, actor_of, checkout, in_ci, say, say_report, show, show_document, show_form
 from gitops.cluster.session.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 
 _CHANGES = 2
@@ -86,6 +86,7 @@ def plan(options: argparse.Namespace) -> int:
     workspace, committed = _planned(options)
     workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
+    outcome = replace(outcome, diagnostics=(*_files_left_out(options), *outcome.diagnostics))
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
     if outcome.strategies is not None:
@@ -283,6 +284,22 @@ def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
     workspace = local.workspace(local.rule(options.cluster, options.config), None, options.request)
     atomic = options.request is not None and local.config().apply.atomicity == "atomic"
     return replace(workspace, atomic=atomic), True
+
+
+def _files_left_out(options: argparse.Namespace) -> tuple[Diagnostic, ...]:
+    """Return a warning if the target branch is planned, and the files of the work tree differ from it."""
+    local = repository_of(options)
+    if local is None or local.git.work_tree is None or options.request is not None or options.config is not None:
+        return ()
+    rule = local.rule(options.cluster)
+    head = local.head_of(rule.ref)
+    if head is None or not local.git.has_changes(local.git.commit(head).tree, rule.path):
+        return ()
+    folder = os.path.relpath(os.path.join(local.git.work_tree, rule.path))  # noqa: PTH118
+    detail = f"this is the plan of branch {rule.branch} at {head[:12]}, and your files differ from it"
+    found = Diagnostics()
+    found.add(Code.PLAN_NOT_OF_FILES, rule.path, f"{detail}; to plan them: gitops plan --config {folder}", fix="")
+    return tuple(found)
 
 
 def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _SAID = 300
+_OPTIONS_OF_FILES = {".gq": "--file", ".yaml": "--file", ".jsonl": "--output", ".ndjson": "--output"}
 _INTERRUPTED = 130  # like a shell: 128 plus the signal number
 
 
@@ -228,22 +229,39 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     except _WholeNeededError:
         parser = build_parser(words)
         options, rest = parser.parse_known_args(arguments)
-    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "query", rest) is None:
-        # Older releases of argparse ignore an optional positional argument if options precede it.
-        options.query, rest = rest[0], []
+    chosen: Command | None = options.command
+    if chosen is not None and not any(word.startswith("-") for word in rest):
+        rest = _filled(options, chosen, rest)
     if rest:
-        chosen: Command | None = options.command
         mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
         known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
         wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
         extra = f"unexpected argument: {' '.join(rest)}"
-        option = next((each for each in ("--file", "--config") if each in mine), None)
-        if option is not None:
+        option = next((name for end, name in _OPTIONS_OF_FILES.items() if rest[0].endswith(end)), "--config")
+        if option in mine:
             extra += f"; did you mean `{option} {rest[0]}`?"
         problem = f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else extra
         sys.stderr.write(getattr(options, "usage", parser.format_usage()))
         parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
     return options
+
+
+def _filled(options: argparse.Namespace, command: Command, words: list[str]) -> list[str]:
+    """Give words to the optional positional arguments of a command that have no value yet, and return those left over.
+
+    argparse considers an optional positional argument absent if an option stands between it and the one before.
+    """
+    for each in command.arguments:
+        many = each.settings.get("nargs") == "*"
+        if each.name.startswith("-") or not words or not (many or each.settings.get("nargs") == "?"):
+            continue
+        if many:
+            setattr(options, each.name, [*getattr(options, each.name), *words])
+            return []
+        if getattr(options, each.name) == each.settings.get("default"):
+            setattr(options, each.name, words[0])
+            words = words[1:]
+    return words
 
 
 def _meant(word: str, known: Sequence[str]) -> str:

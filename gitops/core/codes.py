@@ -103,6 +103,7 @@ class Code(StrEnum):
     STATE_CAS_MISMATCH = "state_cas_mismatch"
     STATE_WRITE_ERROR = "state_write_error"
     SCHEMA_PREVIEW_UNAVAILABLE = "schema_preview_unavailable"
+    PLAN_NOT_OF_FILES = "plan_not_of_files"
     APPLY_APPROVAL_INVARIANT_VIOLATION = "apply_approval_invariant_violation"
     APPLY_UNSUPPORTED_CHANGE = "apply_unsupported_change"
     APPLY_DEPENDENCY_BLOCKED = "apply_dependency_blocked"

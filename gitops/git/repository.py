@@ -280,6 +280,15 @@ class GitRepository:
         entry = self._levels.find(tree_id, path)
         return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
+    def has_changes(self, tree_id: str, path: str) -> bool:
+        """Return True if a folder of the work tree differs from that of a tree, in files that git does not ignore."""
+        head = self.resolve("HEAD")
+        if head is None or self.subtree(self.commit(head).tree, path) != self.subtree(tree_id, path):
+            return True
+        words = (f"--work-tree={self.work_tree}", "status", "--porcelain", "--untracked-files=all", "--", path)
+        found = self._git.run(*words, folder=self.work_tree)
+        return not found.ok or bool(found.stdout)
+
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
         """Return the entries of one tree level."""
         recent: RecentTrees[tuple[TreeEntry, ...]] | None = getattr(self._local, "entries", None)

@@ -115,6 +115,22 @@ def test_rows_that_were_loaded_since_the_plan_are_not_signed_as_those_of_now() -
         there.good("carol", "gitops", "request", "merge", "1")
 
 
+def test_a_plan_says_that_it_is_not_of_the_files_here_and_its_remedy_plans_them() -> None:
+    with place("hooks") as there:
+        folder = there.clone("alice") / "cluster"
+        there.run("alice", "git", "switch", "--quiet", "--create", "topic")
+        assert "plan_not_of_files" not in there.good("alice", "gitops", "plan")
+        schema = folder / "notes.pg"
+        files = {"cluster/notes.pg": f"{schema.read_text('utf-8')}node Draft {{\n    title: String @key\n}}\n"}
+        there.write("alice", files)
+        for _ in ("changed", "committed"):
+            shown = there.good("alice", "gitops", "plan", at=folder)
+            assert "Plan: no changes" in shown
+            (remedy,) = re.findall(r"plan_not_of_files .*; to plan them: (gitops plan .*)", shown)
+            assert "Update schema.notes" in there.good("alice", *remedy.split(), at=folder)
+            there.run("alice", "git", "commit", "--quiet", "--all", "--message", "draft")
+
+
 def test_a_merged_move_waits_in_the_status_of_a_clone() -> None:
     with place("hooks") as there:
         rules = (there.clone("alice") / "gitops.yaml").read_text("utf-8")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import get_args, get_type_hints
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from gitops.cli.cluster import as_chosen
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.arguments import HOSTED
+from gitops.cli.commands.arguments import HOSTED, Command
 from gitops.cli.finding import complete
 from gitops.cli.main import Parser, main, parse_options
 from gitops.cli.served import WatchedForge
@@ -87,6 +89,29 @@ def test_a_printed_command_is_about_the_cluster_of_the_command_line(
     words: list[str], text: str, shown: str | None
 ) -> None:
     assert complete(parse_options(words), text) == (shown or text)
+
+
+def _commands(above: tuple[str, ...], commands: Iterable[Command]) -> Iterator[tuple[tuple[str, ...], Command]]:
+    for each in commands:
+        yield (*above, each.name), each
+        yield from _commands((*above, each.name), each.commands)
+
+
+def test_an_option_may_stand_between_any_two_positional_arguments() -> None:
+    seen = 0
+    for words, command in _commands((), COMMANDS):
+        places = [each for each in command.arguments if not each.name.startswith("-")]
+        if not any("nargs" in each.settings for each in places):
+            continue
+        for more in range(len(places) + 2 * (places[-1].settings.get("nargs") == "*")):
+            values = [f"v{number}" for number in range(more + 1)]
+            options = parse_options([*words, *values])
+            seen += 1
+            for at in range(len(values) + 1):
+                assert parse_options([*words, *values[:at], "--as", "ann", *values[at:]]) == argparse.Namespace(
+                    **vars(options) | {"actor": "ann"}
+                )
+    assert seen > len(COMMANDS) / 2
 
 
 def test_the_lists_of_names_are_those_of_the_table() -> None:
