@@ -146,6 +146,8 @@ def repository_of(options: argparse.Namespace) -> LocalRepository | None:
 
 def _governing(options: argparse.Namespace) -> LocalRepository | None:
     selected = options.repo or options.cluster or options.remote or getattr(options, "request", None)
+    if options.config is not None:
+        _require_folder(options.config)
     if not selected and checkout(options.config or ".") is None and not (options.config is None and is_bare(".")):
         return None
     try:
@@ -217,11 +219,9 @@ def cluster_folder(options: argparse.Namespace) -> str:
     read from branches, or a clone.
     """
     folder: str = _chosen_folder(options) or "."
-    # A SARIF log contains this problem as a result.
-    if not os.path.isdir(folder) and getattr(options, "format", None) != "sarif":  # noqa: PTH112
-        why = "is a file" if os.path.lexists(folder) else "does not exist"
-        detail = f"the folder {folder} {why}"
-        raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, detail, path=folder, fix=_near(folder))
+    # A log of SARIF has this problem as a result.
+    if getattr(options, "format", None) != "sarif":
+        _require_folder(folder)
     if Path(folder, _CLUSTER).exists() or not is_bare(folder):
         return folder
     from gitops.repository.wiring.local import LocalRepository
@@ -242,6 +242,13 @@ def cluster_folder(options: argparse.Namespace) -> str:
         fix = f"name the cluster: add --cluster{known}{request}"
     detail = "this is a bare repository, which has no folder with a cluster.yaml"
     raise GitopsError(Code.CLUSTER_CONFIG_READ_ERROR, detail, path=folder, fix=fix)
+
+
+def _require_folder(folder: str) -> None:
+    if not os.path.isdir(folder):  # noqa: PTH112
+        why = "is a file" if os.path.lexists(folder) else "does not exist"
+        detail = f"the folder {folder} {why}"
+        raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, detail, path=folder, fix=_near(folder))
 
 
 def _near(folder: str) -> str | None:

@@ -302,7 +302,9 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     path = os.path.realpath(os.path.expanduser(options.new_bot_key))  # noqa: PTH111
     parents = Path(path).parents
     if Path(checkout.root) in parents or any((folder / ".git").exists() for folder in parents):
-        raise GitopsError(Code.INIT_KEY_REFUSED, f"{path} is inside a repository: a private key must not be", path=path)
+        detail = f"{path} is inside a repository, where a private key must not be"
+        fix = "choose a file outside every repository: gitops init --new-bot-key FILE"
+        raise GitopsError(Code.INIT_KEY_REFUSED, detail, path=path, fix=fix)
     options.new_bot_key = path
     if options.dry_run:
         return False

@@ -223,6 +223,9 @@ def explain(options: argparse.Namespace) -> int:
         return _show([], {}, problems, options)
     enforced = bind(bound)[0]
     if options.scope is None and len(enforced) != 1:
+        if not (enforced or options.desired):
+            detail = "no policy is applied; to explain the declared ones, add --desired"
+            raise UsageError(Code.USAGE_ERROR, detail, fix="")
         detail = f"{len(enforced)} scopes have a policy, but only one can be explained"
         raise UsageError(Code.USAGE_ERROR, detail, fix=f"select it: --scope SCOPE, one of {', '.join(enforced)}")
     place = next(iter(enforced.values())) if options.scope is None else enforced.get(options.scope)

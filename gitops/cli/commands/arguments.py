@@ -140,7 +140,7 @@ STRICT = flag("--strict", "also exit 1 if there are warnings")
 def count(text: str) -> int:
     """Parse a whole number of at least 1."""
     if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or int(text) < 1:
-        raise ArgumentTypeError(f"'{text[:40]}' is not a number: use a whole number of at least 1")
+        raise ArgumentTypeError(f"'{text[:40]}' is not a whole number of at least 1")
     return int(text)
 
 

@@ -355,7 +355,7 @@ def served_root(folder: str, graph: str) -> str | None:
     if not Path(url).is_dir():
         place = f"--root ROOT/{scope.home}/graphs/{graph}.omni"
         detail = f"the rows of cluster {rule.name} are on the machine of {url}; there, with its gitops.root as ROOT, add {place}"
-        raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
+        raise GitopsError(Code.GRAPH_MISSING, detail, path=graph, fix="")
     base = LocalRepository(url).storage_base(rule, scope.storage, scope.home)
     if base is None:
         detail = f"the rows of cluster {rule.name} have no storage yet: {url} has no git config gitops.root"

@@ -205,7 +205,9 @@ def _find_approval(
     """
     if view.state is not None and approval_id in view.state.approval_records:
         raise GitopsError(
-            Code.APPROVAL_SPENT, f"approval {approval_id} was consumed by an applied change, so it cannot be revoked"
+            Code.APPROVAL_SPENT,
+            f"approval {approval_id} was consumed by an applied change, so it cannot be revoked",
+            fix="find the entry that applied it: gitops log; then undo it: gitops revert ENTRY",
         )
     listing = context.ledger.approvals().complete()
     named = [

@@ -24,6 +24,8 @@ _OTHER_NAMES = {
     "Blob": "bytes binary",
 }
 _OTHER_TYPES = {name: known for known, names in _OTHER_NAMES.items() for name in names.split()}
+# What other query languages write, by the words of this one.
+_OTHER_WORDS = {"select": "match", "find": "match", "create": "insert", "merge": "insert", "remove": "delete"}
 _COMPARED = 4
 _LISTED = 20
 
@@ -82,8 +84,10 @@ def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
 
 
 def nearest_expected(name: str, expected: str) -> Suggestion | None:
-    """Return the word in backquotes in the text `expected` that is nearest to `name`."""
-    return did_you_mean(name, re.findall("`([a-z]+)`", expected))
+    """Return the word in backquotes in the text `expected` that is nearest to `name`, or that means the same."""
+    known = re.findall("`([a-z]+)`", expected)
+    other = _OTHER_WORDS.get(name.lower(), "")
+    return Suggestion(name, other) if other in known else did_you_mean(name, known)
 
 
 def choices(name: str, candidates: Collection[str]) -> str:

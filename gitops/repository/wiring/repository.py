@@ -61,7 +61,12 @@ def open_checkout(folder: str) -> Checkout:
 
     `name` is the repository's path on its host, otherwise its folder name, without `.git`.
     """
-    repository = GitRepository.discover(folder)
+    try:
+        repository = GitRepository.discover(folder)
+    except UsageError as error:
+        if error.code is Code.NOT_A_REPOSITORY:
+            error.fix = "change to the root of the repository; to create a new one here: git init"
+        raise
     root = os.path.realpath(folder)
     if repository.work_tree is None:
         raise UsageError(Code.USAGE_ERROR, f"{folder} is a bare repository: run this in a clone of it")

@@ -108,7 +108,7 @@ class _Coercion:
         what = "expected integer" if low else "expected unsigned integer"
         if isinstance(value, str):
             if (_SIGNED if low else _UNSIGNED).fullmatch(value) is None:
-                raise self._wrong(f"{what} string", value)
+                raise self._error(ParameterCode.WRONG_TYPE, f"{what} string, got other text")
             number = int(value)
         elif isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self._wrong(what, value)
