@@ -16,7 +16,7 @@ from gitops.database.language import yaml
 from gitops.database.language.format import format_queries, format_schema, format_yaml
 from gitops.database.language.lint import LintLevel, lint_grammar, lint_queries, schema_warnings
 from gitops.database.language.schema import compile_schema
-from gitops.database.language.suggest import MAX_CANDIDATES, MAX_NAME, Suggestion, did_you_mean
+from gitops.database.language.suggest import MAX_CANDIDATES, MAX_NAME, Suggestion, did_you_mean, nearest_expected
 from gitops.database.language.text import LanguageError
 from gitops.database.language.yaml import (
     ScalarType,
@@ -418,6 +418,14 @@ MANY = [
 def test_of_a_few_names_the_nearest_is_meant(name, known):
     near = [] if name in known else get_close_matches(name, sorted(known), n=1)
     assert did_you_mean(name, known) == (f"did you mean `{near[0]}`?" if near else None)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("SELECT", "match"), ("create", "insert"), ("matc", "match"), ("while", None)]
+)
+def test_words_of_other_query_languages_are_understood(word, meant):
+    found = nearest_expected(word, "`match`, `insert`, `update` or `delete`")
+    assert (None if found is None else found.name) == meant
 
 
 @pytest.mark.parametrize("meant", MANY)
