@@ -55,7 +55,7 @@ def audit_text(report: AuditReport) -> str:
         lines.append(f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}")
         if (fix := REGISTRY[finding.code].fix) is not None and fix not in fixes:
             fixes.add(fix)
-            lines.append(f"      fix: {fix}")
+            lines.append(f"      fix: {completed(fix)}")
     lines += [f"NOTE  {note}" for note in report.notes]
     return "".join(visible(line) + "\n" for line in lines)
 

@@ -39,7 +39,7 @@ class LedgerPosition:
     a later run. `begun` is False until the cluster has converged once: until then, commits count from the start of history.
     `tree` is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first
     entry; `debts` are the open debts. `scope` is the recorded location of the cluster. `graphs` are its checked graphs.
-    `drifted` means that a refresh recorded drift that no apply has settled since.
+    `drifted` means that a refresh recorded drift of applied resources that no apply has settled since.
     """
 
     head: str | None = None

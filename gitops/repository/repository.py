@@ -228,7 +228,8 @@ class Repository(ABC):
             debts=() if view.state is None else view.state.debts,
             scope=scope,
             graphs=LedgerGraphs(view.sound, {} if view.state is None else view.state.digests()),
-            drifted=view.state is not None and bool(view.state.drifted),
+            # An import records new graphs as missing, but they are not applied yet.
+            drifted=view.state is not None and not view.state.drifted.isdisjoint(view.state.resources),
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
