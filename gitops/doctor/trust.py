@@ -318,7 +318,8 @@ def _chain(reader: GitReader, name: str, head: str, pins: Sequence[str], trust: 
     yield good("ledger.chain", f"{found.entry.number} entries form a chain, and each is signed", name)
     if found.after.digest != trust:
         detail = "keys or rules of the branch differ from those in force, and wait for an approval"
-        yield warning("trust.pending", detail, f"gitops approve trust.{name} --cluster {name}", name)
+        fix = f"ask an approver who is not an author to run: gitops approve trust.{name} --cluster {name}"
+        yield warning("trust.pending", detail, fix, name)
 
 
 def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[DoctorFinding]:
