@@ -169,7 +169,19 @@ def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budg
         to_parts.append(_narrow(targets.positions(far.ids[end[whole]]), targets.count))
         edge_parts.append(rows.ids[whole])
         budget.check()
-    starts, ends, rows_of = _whole(from_parts), _whole(to_parts), _whole(edge_parts)
+    return arrange_edges(sources, targets, _whole(from_parts), _whole(to_parts), _whole(edge_parts), budget)
+
+
+def arrange_edges(
+    sources: NodeNumbering,
+    targets: NodeNumbering,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    rows_of: np.ndarray,
+    budget: Budget,
+) -> Adjacency:
+    """Return the adjacency of edges: the positions of their starts and ends, and their row ids. Raises as `Budget.check`."""
+    starts, ends = _narrow(starts, sources.count), _narrow(ends, targets.count)
     rows_of = _narrow(rows_of, int(rows_of.max()) + 1 if len(rows_of) else 0)
     out = _half(starts, ends, rows_of, sources.count)
     budget.check()

@@ -105,7 +105,7 @@ class ReadCache:
             self._add(("newest adjacency", wanted.line), wanted, 3 * _TABLE_BYTES)
         return made
 
-    def _brought(self, wanted: WantedAdjacency, budget: Budget) -> OverlaidAdjacency | None:
+    def _brought(self, wanted: WantedAdjacency, budget: Budget) -> Adjacency | OverlaidAdjacency | None:
         """Return the adjacency that was used last, brought to the wanted version, in whose place it is cached."""
         newest = self._find(("newest adjacency", wanted.line))
         held = None if newest is None else self._find(("adjacency", newest[0].name))
@@ -114,7 +114,7 @@ class ReadCache:
         made = bring(held[0], newest[0].tables, wanted.tables, budget)
         self._drop(("newest adjacency", wanted.line))
         if made is not None:
-            # Both have the same first adjacency.
+            # Both have the same arrays, mostly.
             self._drop(("adjacency", newest[0].name))
         return made
 
