@@ -537,7 +537,7 @@ class LoadIntake:
             ids = rows.column("id") if given.all() else rows.column("id").filter(pa.array(given))
             table.ids.add(key_batch(ids, records[given], ordinals[given]))
         for column, ends in table.ends.items():
-            ends.add(key_batch(rows.column(column), records, np.ones(rows.num_rows, np.int64)))
+            ends.add(key_batch(rows.column(column), records, 1))
         for group, keys in table.groups.items():
             keys.add(key_batch(group_keys([rows.column(name) for name in group]), records))
         held = [keys for each in self.tables.values() for keys in each.all_keys()]

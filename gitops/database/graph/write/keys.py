@@ -108,16 +108,16 @@ class KeyBatch(NamedTuple):
         return order, np.concatenate([np.ones(min(1, order.size), np.bool_), ~same])
 
 
-def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | None = None) -> KeyBatch:
-    """Return keys as a batch without those that are null; `others` are 0 where they are left out."""
+def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | int = 0) -> KeyBatch:
+    """Return keys as a batch without those that are null; one number as `others` stands for all of them."""
+    numbers = np.broadcast_to(others, records.shape).astype(np.int64, copy=False)
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if texts.null_count:
         valid = texts.is_valid().to_numpy(zero_copy_only=False)
-        texts, records, others = texts.drop_null(), records[valid], None if others is None else others[valid]
+        texts, records, numbers = texts.drop_null(), records[valid], numbers[valid]
     texts = texts.cast(pa.large_string())
-    others = np.zeros(len(texts), np.int64) if others is None else others.astype(np.int64)
-    return KeyBatch(hash_texts(texts), texts, records.astype(np.int64), others)
+    return KeyBatch(hash_texts(texts), texts, records.astype(np.int64, copy=False), numbers)
 
 
 def joined(batches: Iterable[KeyBatch]) -> KeyBatch:
@@ -188,7 +188,7 @@ class Keys:
         if batch.hashes.size:
             self._batches.append(batch)
             self.rows += batch.hashes.size
-            self.nbytes += batch.texts.nbytes + 24 * batch.hashes.size
+            self.nbytes += batch.texts.nbytes + (24 if batch.others.strides[0] else 16) * batch.hashes.size
 
     def spill(self) -> None:
         """Write the keys to the file, in parts by hash. Not after the first call of `part`, unless this was called before it."""
