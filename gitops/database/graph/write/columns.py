@@ -200,15 +200,15 @@ def key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array
 
 def _cells(column: pa.Array, kind: PropType, lines: bytes) -> pa.Array:
     """Return the cells of a column as it was parsed. Raises OddError."""
-    scalar = kind.scalar
+    scalar, (_, make) = kind.scalar, _PARSED[kind.scalar]
     if not kind.is_list and scalar is not Scalar.VECTOR:
-        return _PARSED[scalar][1](column, scalar, lines)
+        return make(column, scalar, lines)
     items, lengths = column.flatten(), pc.list_value_length(column)
     _require(not items.null_count)
     if kind.is_list:
-        return list_column(_PARSED[scalar][1](items, scalar, lines), lengths, kind)
+        return list_column(make(items, scalar, lines), lengths, kind)
     _require(_all(pc.equal(lengths, kind.dimension)))
-    return vector_column(_PARSED[scalar][1](items, scalar, lines), lengths, kind)
+    return vector_column(make(items, scalar, lines), lengths, kind)
 
 
 def list_column(items: pa.Array, lengths: pa.Array, kind: PropType) -> pa.Array:
