@@ -294,6 +294,19 @@ def test_of_repeated_edge_ids_the_last_wins_in_a_merge(uri: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("piece", "least"), [(1 << 22, 1), (200, 1), (1 << 22, 1 << 14)])
+@pytest.mark.parametrize("group", [1 << 23, 300])
+def test_the_last_wins_whatever_is_read_at_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch, piece: int, least: int, group: int
+) -> None:
+    for name, value in (("_PIECE_BYTES", piece), ("_LEAST_BYTES", least), ("GROUP_BYTES", group)):
+        monkeypatch.setattr(intake, name, value)
+    # Lines that begin with a space are read one by one.
+    lines = [(b" " * (n % 7 == 0)) + json.dumps(edge("a", "a", id=str(n % 2), w=n)).encode() for n in range(100)]
+    assert load(uri, node(), *lines) == {"edge:E": 2, "node:P": 1}
+    assert {row["id"]: row["w"] for row in read.read_rows(uri, "E", 9)} == {"0": 98, "1": 99}
+
+
 def test_racing_loads_take_turns_and_lose_nothing(uri: str) -> None:
     failures: list[Exception] = []
 
