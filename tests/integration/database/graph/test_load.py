@@ -299,10 +299,11 @@ def test_of_repeated_edge_ids_the_last_wins_in_a_merge(uri: str) -> None:
 def test_the_last_wins_whatever_is_read_at_once(
     uri: str, monkeypatch: pytest.MonkeyPatch, piece: int, least: int, group: int
 ) -> None:
-    for name, value in (("_PIECE_BYTES", piece), ("_LEAST_BYTES", least), ("GROUP_BYTES", group)):
+    sizes = {"_PIECE_BYTES": piece, "_LEAST_BYTES": least, "GROUP_BYTES": group, "FILE_BYTES": group}
+    for name, value in sizes.items():
         monkeypatch.setattr(intake, name, value)
     # Lines that begin with a space are read one by one.
-    lines = [(b" " * (n % 7 == 0)) + json.dumps(edge("a", "a", id=str(n % 2), w=n)).encode() for n in range(100)]
+    lines = [(b" " * (n % 7 == 3)) + json.dumps(edge("a", "a", id=str(n % 2), w=n)).encode() for n in range(100)]
     assert load(uri, node(), *lines) == {"edge:E": 2, "node:P": 1}
     assert {row["id"]: row["w"] for row in read.read_rows(uri, "E", 9)} == {"0": 98, "1": 99}
 
