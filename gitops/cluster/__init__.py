@@ -2,7 +2,7 @@
 
 It imports the database and git packages.
 
-Its packages form the order `config -> desired -> plan -> execution graph -> changeset -> ledger`. A verb takes a
+Its packages follow the order `config -> desired -> plan -> execution graph -> changeset -> ledger`. A verb takes a
 `Workspace` (`session.workspace`) and returns an outcome (`model.outcome`). It does not import forges, the bot or other
 clusters.
 """

@@ -1,4 +1,4 @@
-"""Imports over an earlier ledger. They discard its records, so people have to approve them.
+"""Imports over an earlier ledger. They discard its records, so people must approve them.
 
 1. An anchor next to the graphs identifies a ledger: its first and its newest entry, and the rules in force.
 2. Otherwise, this clone saw an entry, or a signed approval or decision refers to one.
@@ -40,11 +40,11 @@ def _find_former(current: Session) -> FormerLedger | None:
 
 
 def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
-    """Return the traces of an earlier ledger that an import follows; None for a fresh start.
+    """Return the traces of the earlier ledger that an import replaces; None if there was none.
 
     Without `adopt`, an earlier ledger prevents the import. With `adopt`, the keys and rules of the target branch must
-    be those of the earlier ledger, so that its people approve. Raises GitopsError `ledger_adopt_required`, and as the
-    ledger does.
+    be those of the earlier ledger, so that its people approve. Raises GitopsError `ledger_adopt_required`, and the
+    errors of the ledger.
     """
     governance = current.workspace.governance
     former = None if governance is None else _find_former(current)
@@ -64,8 +64,8 @@ def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
 def adopt_former(current: Session) -> tuple[Change, ...]:
     """Record the approval of an import over an earlier ledger, before anything else is applied.
 
-    Returns the change, and reports it, while it waits for approval. Returns nothing if the newest entry is of another kind
-    or the approval is recorded.
+    While the change waits for approval, it is reported and returned. Returns an empty tuple if the newest entry is of
+    another kind or the approval is recorded.
     """
     if pending_adoption(current.view) is None or current.workspace.governance is None:
         return ()
@@ -76,7 +76,7 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
 
 
 def waiting_adoption(current: Session) -> tuple[Change, ...]:
-    """Return the change that an apply must record first after an import over an earlier ledger, and report its wait."""
+    """Return the change that an apply must record first after an import over an earlier ledger, and report that it waits."""
     if pending_adoption(current.view) is None or current.workspace.governance is None:
         return ()
     plan, _, need = _plan_adoption(current)
@@ -88,7 +88,7 @@ def waiting_adoption(current: Session) -> tuple[Change, ...]:
 
 
 def _plan_adoption(current: Session) -> tuple[Plan, AcceptedApprovals, ApprovalRequirement]:
-    """Return the plan of an adoption, and the approval that it needs; that one is missing is reported."""
+    """Return the plan of an adoption and the approval that it needs. A missing approval is reported."""
     plan, accepted = plan_session(current, current.state)
     current.problems.extend(plan.diagnostics)
     (change,), (need,) = plan.changes, plan.approvals_required

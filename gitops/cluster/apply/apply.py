@@ -1,7 +1,10 @@
 """`apply`: plans again under the lock, runs the execution graph, settles and publishes.
 
-1. Load the folder; stop if there is any error. 2. Take the lock. 3. Read the ledger, and record countersignatures that settle
-debts. 4. Settle or resume the work of an interrupted run. 5. Plan with the approvals that count; stop if there is an open debt.
+1. Load the folder; stop if there is any error.
+2. Take the lock.
+3. Read the ledger, and record countersignatures that settle debts.
+4. Settle or resume the work of an interrupted run.
+5. Plan with the approvals that count; stop if there is an open debt.
 6. Create the changeset, and announce intents. 7. Run the graph. 8. Settle and write; in an atomic run this is a barrier of the
 graph, otherwise its end. 9. Roll back the staged changes of a failed atomic run. 10. Report. 11. Bring the rows of strategies on
 their targets in line with the ledger.
@@ -46,7 +49,7 @@ from gitops.core.errors import GitopsError
 
 
 def apply(workspace: Workspace) -> ApplyOutcome:
-    """Apply the folder, as far as approvals, dependencies and the live graphs allow."""
+    """Apply as much of the folder as approvals, dependencies and the live graphs allow."""
     return writing(workspace, "apply", StateNeed.REQUIRED, lambda current: project(current, _apply(current)))
 
 
@@ -62,7 +65,8 @@ def _apply(current: Session) -> ApplyOutcome:
         if prepared is None:
             return joined(current, earlier, report(current))
         run, part = prepared
-        # From here on no signal breaks the run off: an interrupt starts nothing more, and what is done is recorded.
+        # From here on, signals don't abort the run: after an interrupt, nothing more starts, and completed work is
+        # recorded.
         with current.workspace.cancel.work():
             outcome, landed = _carry_out_part(run, part)
         earlier = joined(current, earlier, outcome)
@@ -72,7 +76,7 @@ def _apply(current: Session) -> ApplyOutcome:
 
 
 def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
-    """Do steps 6 to 10. Also returns True if the next part may follow."""
+    """Perform steps 6 to 10. Also returns True if the next part may follow."""
     current, cancel = run.session, run.session.workspace.cancel
     if cancel.requested or not announce(run, part.label):
         report_interrupt(cancel, (), current.problems)
@@ -96,12 +100,12 @@ def may_apply(current: Session) -> bool:
     return problem is None
 
 
-# -- From the ledger and the folder to a run: settle what was interrupted, plan again, and choose what is carried out
+# -- From the ledger and the folder to a run: settle interrupted work, plan again, and choose the part to apply -----
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Number of the part of a plan that this run applies, and the total `of` parts (0 while unknown)."""
+    """Number of the part of a plan that this run applies, and the total number `of` parts (0 while unknown)."""
 
     number: int = 1
     of: int = 0
@@ -113,7 +117,7 @@ class Part:
 
 
 def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
-    """Return the run for a part of the declaration; None if an error, which is reported, ends it."""
+    """Return the run for a part of the declaration; None if an error ends it, which is reported."""
     try:
         fence = next_fence(current.view, current.opened.ledger.intents().intents)
         resumed, closing = settle_interrupted(current, fence)
@@ -165,7 +169,7 @@ def make_run(
     resumed: Interrupted | None,
     closing: tuple[EventDraft, ...] = (),
 ) -> tuple[Run, Part]:
-    """Return the run for a part of a plan, or for the part of a changeset that is resumed. Writes nothing."""
+    """Return the run for a part of a plan, or for the part of a changeset that is resumed, without writing anything."""
     whole, accepted, swept = planned.whole, planned.accepted, planned.swept
     workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
     plan, part = _choose(whole, part, resumed, atomic=atomic)
@@ -190,14 +194,15 @@ def make_run(
 
 
 def may_begin(current: Session, planned: Planned, moving: Collection[str] | None) -> bool:
-    """Report the reasons why a run of a plan cannot start. Return False if there are errors after the earlier problems.
+    """Report the reasons why a run of a plan cannot start. Returns False if there are new errors.
 
-    `moving` are the ids of graphs whose drift is ignored; None if all drift is, because the run has already begun.
+    `moving` are the ids of graphs whose drift is ignored; None if all drift is ignored, because the run has already
+    begun.
     """
     whole, swept = planned.whole, planned.swept
     current.problems.extend(whole.diagnostics)
     warn_of_lost_graphs(current, whole, swept.state, swept.pending)
-    # A gated change that is to be applied without its approvals: the planner is at fault.
+    # A gated change would be applied without its approvals, which is a defect of the planner.
     satisfied = {need.resource: need.satisfied for need in whole.approvals_required}
     for change in whole.changes:
         if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
@@ -205,7 +210,7 @@ def may_begin(current: Session, planned: Planned, moving: Collection[str] | None
             current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
     check_debts(current, whole, planned.accepted)
     if moving is not None and current.blocks_on_drift:
-        # Imported late: few rules ask for it.
+        # Imported late, because few rules need it.
         from gitops.cluster.plan.drift import open_drift
 
         current.problems.extend(open_drift(current, whole, swept.state, moving, live=True))
@@ -225,7 +230,7 @@ def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: boo
 
 
 def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
-    """Return the graph of a plan with the classes in its changeset: a completed migration has no steps left."""
+    """Return a plan's graph with the classes recorded in its changeset, because a completed migration has no steps left."""
     members: Mapping[Address, Member] = {member.address: member for member in resumed.record.members}
     classed = {
         node.id: replace(node, effect=members[node.address].effect, expanded=members[node.address].expanded)
@@ -235,7 +240,7 @@ def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
     return replace(plan.graph, nodes=tuple(classed.get(node.id, node) for node in plan.graph.nodes))
 
 
-# -- What an apply reports: of a run that wrote nothing, of a part that was carried out, and of several parts together
+# -- Reports of an apply: of a run that wrote nothing, of an applied part, and of several parts together -------------
 
 
 def report(
@@ -290,7 +295,7 @@ def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> Appl
 
 
 def _left(run: Run) -> tuple[Change, ...]:
-    """Return the changes of a run of which nothing landed; while its changeset is open, the next run decides."""
+    """Return the changes of a run that landed nothing. While its changeset is open, the next run decides."""
     waits = run.journal.recorded and run.journal.record.state is not ChangesetState.FAILED
     reason = Reason.RECOVERY_PENDING if waits else Reason.CHANGESET_FAILED
     return tuple(

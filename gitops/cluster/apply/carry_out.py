@@ -68,9 +68,9 @@ def carry_out(
 ) -> tuple[NodeResult, ...]:
     """Run the graph of a run and return one result per node, in plan order.
 
-    `act` carries out a node, by default with the provider. `results` gets the result of each node when it has ended,
-    `at_barrier` is what `run_graph` does with barriers, `armed` are operations whose intents are already durable, and
-    `sound` is the outcome that a target check returns if it finds no problem.
+    `act` executes a node, by default with the provider. `results` receives the result of each node when it has ended.
+    `at_barrier` handles barriers for `run_graph`. `armed` are operations whose intents are already durable, and `sound`
+    is the outcome of a target check that finds no problem.
     """
     current, workspace = run.session, run.session.workspace
     act = act or ClusterProvider(current, run.intents, armed).apply
@@ -113,11 +113,10 @@ def carry_out(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The settlement of a run, None if there is none, and the results of its nodes.
+    """The settlement of a run (None if there is none) and the results of its nodes.
 
     `settles` means that the settlement counts, because the run reached its write. `written` means that the state was
-    written, `reached` that the whole run was carried out, and `converged` that the applied state then matches the declared
-    one.
+    written, `reached` that the run was completed, and `converged` that the applied state then matches the declared one.
     """
 
     settled: Settlement | None
@@ -128,23 +127,26 @@ class Ended:
     converged: bool = False
 
 
-# -- A run that lands whole or not at all ------------------------------------------------------------------------------
+# -- Atomic runs -------------------------------------------------------------------------------------------------------
 #
-# Its barriers are the writes of the ledger:
+# The barriers of an atomic run are the writes to the ledger:
 #
-# 1. `prepared`: everything staged is done. The gates are verified again, and the boundary is recorded before a pivot.
-# 2. `committed`: one compare-and-swap moves the applied state. What is deleted leaves it here, and its data stay.
-# 3. `drained`: nothing reads what left the applied state.
-# 4. `finalized`: the data of what left it are deleted.
+# 1. `prepared`: all staged changes are done. The gates are verified again, and the boundary is recorded before a pivot.
+# 2. `committed`: one compare-and-swap moves the applied state. Deleted resources leave it, but their data is kept.
+# 3. `drained`: no server reads the resources that left the applied state.
+# 4. `finalized`: the data of these resources is deleted.
 #
-# Before the commit a failure takes back what is staged. A pivot cannot be taken back: once one is done, or may be, the run only
-# goes forward, if need be the next one. After the commit nothing is taken back either; what is left to finish is tried again by
-# every later run.
+# A failure before the commit rolls back the staged changes. A pivot cannot be rolled back: once it is done, or may be
+# done, the run can only go forward, if necessary in the next run. After the commit, there is no rollback either, and
+# every later run retries the remaining work.
 
 
 _ATTEMPTS = 5
 _LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
-"""Another one wrote first; in a folder, where a person gave the changeset up, its events no longer follow each other."""
+"""Another writer was first.
+
+In a folder, if a person abandoned the changeset, its events no longer follow each other.
+"""
 
 
 def run_atomic(run: Run) -> Ended:
@@ -176,7 +178,7 @@ def _work(run: Run) -> list[ExecNode]:
 
 
 class _Barriers:
-    """The work of the four barriers. It runs in the coordinating thread while no node runs."""
+    """Performs the four barriers, in the coordinating thread while no node runs."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -186,7 +188,7 @@ class _Barriers:
         self.unsure = False
 
     def reach(self, node: ExecNode) -> NodeResult:
-        """Pass one barrier. Whatever prevents this is the failure of the barrier."""
+        """Pass one barrier. Any obstacle is a failure of the barrier."""
         work: Mapping[str, Callable[[], None]] = {
             PREPARED: self._prepare,
             COMMITTED: self._commit,
@@ -237,16 +239,17 @@ class _Barriers:
                 if attempt + 1 == _ATTEMPTS or not self._may_repeat(error):
                     raise
             except RemoteError:
-                # Whether the ledger has it is not known: the next run finds out, and takes nothing back until then.
+                # It is unknown whether the ledger contains the write. The next run determines that; until then, nothing
+                # is rolled back.
                 self.unsure = True
                 raise
         current.workspace.faults.reach("changeset.commit.after_write")
 
     def _write_commit(self) -> None:
-        """Settle on top of the ledger as it is, and write. Raises GitopsError; the journal is as before then."""
+        """Settle on top of the current ledger, and write. After a GitopsError, the journal is unchanged."""
         run, current = self._run, self._run.session
         journal, finishing = run.journal, self._by_phase[Effect.FINISH]
-        # With the commit everything is as declared, also what finishes after it.
+        # With the commit, everything is as declared, including the work that finishes after it.
         results = (*self.results.values(), *(NodeResult(node.id, NodeOutcome.DONE) for node in finishing))
         self.settled = settled = settle_run(run, results)
         write = prepare_write(run, settled)
@@ -262,7 +265,7 @@ class _Barriers:
         if not finishing:
             self._add_finalized(write.state.revision, converged=settled.converged)
         try:
-            # What finishes after the commit keeps its intents.
+            # Work that finishes after the commit keeps its intents.
             write.write(run, settled_intents(run, self.results.values()))
         except GitopsError:
             journal.back_to(before)
@@ -293,7 +296,7 @@ class _Barriers:
             raise ConflictError(Code.STATE_CONFLICT, detail, path=mine.key)
         if untouched:
             run.swept = replace(run.swept, state=view.state)
-        # What recovery changed in the state would have to be found again: the next run does that.
+        # The state changes of recovery would have to be determined again. The next run does that.
         return untouched
 
     def _drain(self) -> None:
@@ -302,7 +305,7 @@ class _Barriers:
             self._add_drained(drain(self._run.session, record, destroys=bool(self._by_phase[Effect.FINISH])))
 
     def _add_drained(self, drain: Drain) -> None:
-        """Record resources without their own data as removed as soon as nothing reads them."""
+        """Record resources without their own data as removed once no server reads them."""
         journal = self._run.journal
         journal.add(Drained(drain.waited_ms, drain.evidence))
         deletes = {node.id for node in self._by_phase[Effect.FINISH] if node.action is Action.DELETE}
@@ -376,7 +379,7 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
         first = first_failure(results)
         error = INTERRUPTED if first is None else failure_text(first)
         by_node = {result.node_id: result for result in results}
-        # Where a person gave it up, it is taken back.
+        # If a person abandoned the changeset, it is rolled back.
         keeps = current.workspace.keeps_staged and journal.record.state is not ChangesetState.ROLLING_BACK
         if journal.record.state is not ChangesetState.ROLLING_BACK:
             journal.add(
@@ -400,7 +403,7 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
 
 
 def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
-    """Return True if a pivot was or may have been carried out. Raises GitopsError if its graph cannot be read."""
+    """Return True if a pivot was or may have been applied. Raises GitopsError if its graph cannot be read."""
     members = {m.address: m for m in run.journal.record.members if m.effect is Effect.PIVOT}
     for result in results:
         member = members.get(Address(result.node_id))
@@ -443,17 +446,17 @@ def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
         run.session.problems.add_error(problem)
 
 
-# -- A run that lands what it can: what fails stays as it was, with what needs it, and everything else is recorded -----
+# -- Best-effort runs: failed changes, and changes that need them, are not applied; everything else is recorded --------
 #
-# Its changeset costs no separate write. It is created with the intents, or with the result, and passes all its boundaries in
-# the write that records the result. If nothing landed, it failed.
+# The changeset of a best-effort run needs no separate write. It is created with the intents, or with the result, and
+# passes all its boundaries in the write that records the result. If nothing landed, it failed.
 
 
 _NO_WAIT = "not waited for: the run lands what it can"
 
 
 def run_best_effort(run: Run) -> Ended:
-    """Run the graph, settle and write. An injected fault may end the run as if the process had crashed."""
+    """Run the graph, settle and write. An injected fault can end the run as if the process had crashed."""
     current, workspace = run.session, run.session.workspace
     results = carry_out(run)
     settled = settle_run(run, results)
@@ -505,7 +508,7 @@ def _record(run: Run, results: Sequence[NodeResult], settled: Settlement, revisi
 def _as_settled(result: NodeResult, landed: Mapping[Address, object]) -> NodeResult:
     """Return the settled result of a node.
 
-    It is not applied if the node was carried out but something else that belongs to it failed.
+    It is not applied if the node succeeded but another part of its change failed.
     """
     done = result.outcome.succeeded
     return replace(result, outcome=NodeOutcome.SKIPPED) if done and Address(result.node_id) not in landed else result

@@ -16,26 +16,26 @@ from gitops.core.diagnostics import Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftOutcome(VerbOutcome):
-    """The detected drift. An error among the diagnostics means that not everything could be compared."""
+    """The detected drift. If there is an error among the diagnostics, not everything could be compared."""
 
     observations: StateObservations
     items: tuple[DriftItem, ...] = ()
 
     @property
     def adoptable(self) -> bool:
-        """True if a change to files can declare all of it."""
+        """Whether changes to files can declare all of the drift."""
         return bool(self.items) and all(item.adoptable for item in self.items)
 
 
 def drift(workspace: Workspace) -> DriftOutcome:
-    """Compare every recorded graph, and every text in the catalog."""
+    """Compare all recorded graphs, and all texts in the catalog."""
     return reading(workspace, "drift", StateNeed.REQUIRED, _drift)
 
 
 def _drift(current: Session) -> DriftOutcome:
     items: list[DriftItem] = []
     if current.ready:
-        # What an interrupted operation has done so far is not drift.
+        # The partial work of an interrupted operation is not drift.
         listing = current.opened.ledger.intents()
         if listing.problem is None and not listing.intents and not listing.unreadable:
             items = [*find_drift(current, current.state, current.problems, files=True)]

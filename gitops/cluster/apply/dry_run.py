@@ -1,14 +1,17 @@
 """`apply --dry-run`: shows what an apply would do now, in its order and with its events, without any effect.
 
-1. Load the folder, and check that the lock is free, without taking it. 2. Read the ledger. 3. Predict the settlement of an
-interrupted run. 4. Plan as an apply does; stop if there is an open debt. 5. Run the execution graph with the scheduler of an
-apply. A node asks its graph for refusals and does nothing; a barrier is passed. 6. Settle the results as an apply does, and
-report.
+1. Load the folder, and check that the lock is free, without taking it.
+2. Read the ledger.
+3. Predict the settlement of an interrupted run.
+4. Plan as an apply does; stop if there is an open debt.
+5. Run the execution graph with the scheduler of an apply. A node only asks its graph whether it would refuse; a barrier
+   is passed.
+6. Settle the results as an apply does, and report.
 
 A plan that is applied in parts is planned again after each part, from the state that the part would write.
 
-Conditions that only show during an apply are left out: a faster writer, a storage failure, a source that changes during the
-run, an approval that is revoked between the plan and the change.
+Conditions that only occur during an apply are not predicted: a faster writer, a storage failure, a source that changes
+during the run, an approval that is revoked between the plan and the change.
 """
 
 from __future__ import annotations
@@ -49,7 +52,10 @@ from gitops.core.errors import GitopsError
 
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
-    """Return what `apply` would do on this workspace, by the steps of this module. Writes nothing."""
+    """Return the effects that `apply` would have on this workspace, following the steps in this module.
+
+    Writes nothing.
+    """
     return replace(looking(workspace, StateNeed.REQUIRED, _dry_run), entry_id=None)
 
 
@@ -58,12 +64,12 @@ def _dry_run(current: Session) -> ApplyOutcome:
         return replace(report(current), dry_run=())
     if waits := waiting_adoption(current):
         return replace(report(current, waits), dry_run=())
-    # An apply reads its graphs, wherever they are.
+    # An apply reads its graphs, wherever they are stored.
     current.stores = replace(current.opened, data_at_hand=True)
     foreseen, planned = _foresee(current)
     part, resumed = Part(), foreseen.resumed
     earlier: ApplyOutcome | None = None
-    # Later parts are planned from what the earlier ones would have changed.
+    # Later parts are planned from the state that earlier ones would produce.
     while planned is not None and may_begin(
         current, planned, foreseen.moving if resumed is None and part.number == 1 else None
     ):
@@ -81,7 +87,10 @@ def _dry_run(current: Session) -> ApplyOutcome:
 
 
 def _foresee(current: Session) -> tuple[Foreseen, Planned | None]:
-    """Step 3, and the plan of step 4: None if an apply ends before it plans. What is foreseen is reported."""
+    """Perform step 3, and return the plan of step 4; None if an apply would end before it plans.
+
+    Reports the predictions.
+    """
     ledger, problems = current.opened.ledger, current.problems
     listing, interrupted = ledger.changesets(), ledger.intents()
 
@@ -102,7 +111,7 @@ def _foresee(current: Session) -> tuple[Foreseen, Planned | None]:
 
 
 def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
-    """Steps 5 and 6 for a part of a plan; `started` gets its nodes in the order of their starts."""
+    """Perform steps 5 and 6 for a part of a plan. `started` receives its nodes in the order of their starts."""
     nodes = {node.id: node for node in run.graph.nodes}
 
     def note(event: RunEvent) -> None:
@@ -124,7 +133,7 @@ def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
 
 
 def _look(node: ExecNode, change: Change, refusal: GitopsError | None) -> NodeResult:
-    """Return the predicted result of a node, without any effect. It fails if its graph would refuse it."""
+    """Return the predicted result of a node, without any effect. It fails if its graph would refuse the change."""
     if refusal is None:
         return NodeResult(node.id, NodeOutcome.DRY_RUN)
     problems = Diagnostics()
@@ -136,7 +145,7 @@ def _look(node: ExecNode, change: Change, refusal: GitopsError | None) -> NodeRe
 
 
 def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:
-    """Return how the apply would end with these results, by the rules of `best_effort` or `atomic`."""
+    """Return how the apply would end with these results, by the rules of best-effort or atomic runs."""
     current = run.session
     whole = run.atomic and any(change.disposition is Disposition.APPLIED for change in run.plan.changes)
     by_node, counted = {result.node_id: result for result in results}, results
@@ -147,7 +156,7 @@ def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:
                 current.problems.extend(result.diagnostics)
         if not by_node[COMMITTED].outcome.succeeded:
             return Ended(None, results)
-        # With the commit everything is as declared, also what finishes after it.
+        # With the commit, everything is as declared, including the work that finishes after it.
         counted = tuple(
             NodeResult(name, NodeOutcome.DRY_RUN) if name in finishing else result for name, result in by_node.items()
         )

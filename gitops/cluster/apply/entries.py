@@ -48,9 +48,9 @@ _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKin
 class Facts:
     """Content of an entry besides its place in the ledger.
 
-    `operation` is the id of the run, None for writes outside of one. `origins` are those of `changes`; an entry that does
-    not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled.
-    `trust_applied` means that new keys and rules take effect with this entry; `scope` is the location of the cluster from
+    `operation` is the id of the run; None for writes outside of a run. `origins` are the origins of `changes`; an entry
+    that does not list all changes repeats earlier ones. `recovered` are the operations that recovery settled.
+    `trust_applied` means that new keys and rules take effect with this entry. `scope` is the cluster's location from
     then on.
     """
 
@@ -139,7 +139,7 @@ def _listed(change: Change) -> EntryChange:
 
 
 def origins_of(governance: Governance, changes: Iterable[Change], gated: Container[Address]) -> tuple[Origin, ...]:
-    """Return the origins for an entry: of gated changes, and of unapplied ones that may be gated later."""
+    """Return the origins for an entry: of gated changes, and of unapplied ones that might be gated later."""
     resources: dict[Origin, list[Address]] = {}
     for change in changes:
         if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
@@ -169,7 +169,10 @@ def record_approved(
     origins: tuple[Origin, ...] = (),
     scope: ClusterScope | None = None,
 ) -> bool:
-    """Write the entry of a planned change that applies no resource, and consume its approvals. Return True if written."""
+    """Write the entry of a planned change that applies no resource, and consume its approvals.
+
+    Returns True if written.
+    """
     draft = StateDraft(current.state)
     used = {"consumed_at": current.workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in need.approvals), used)
@@ -187,7 +190,7 @@ def record_approved(
 
 
 def settle_debts(current: Session) -> bool:
-    """Carry out rule 1. Return False if the entry could not be written. Without open debts, nothing is read."""
+    """Apply rule 1. Returns False if the entry could not be written. Without open debts, nothing is read."""
     governance = current.workspace.governance
     if governance is None or not current.state.debts:
         return True
@@ -202,13 +205,16 @@ def settle_debts(current: Session) -> bool:
 
 
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
-    """Carry out rule 2: report every open debt, as an error if it stops the run."""
+    """Apply rule 2: report every open debt, as an error if it stops the run."""
     severity = Severity.ERROR if debts_stop(plan, approvals) else Severity.WARNING
     report_debts(approvals.earlier.open, current.workspace.governance, current.problems, severity)
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:
-    """Carry out rule 3 for interrupted runs: return the debts of announced approvals that recovery found used."""
+    """Carry out rule 3 for interrupted runs.
+
+    Returns the debts of announced approvals that were found to be used during recovery.
+    """
     used = set(completed)
     debts = (debt_of(evidence) for evidence in announced)
     return tuple(debt for debt in debts if debt is not None and debt.approval_id in used)

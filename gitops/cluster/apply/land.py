@@ -29,7 +29,7 @@ class StateWrite:
     recovered: tuple[Approval, ...]
 
     def write(self, run: Run, retire: Iterable[str]) -> None:
-        """Write it with the events of the journal. Raises GitopsError."""
+        """Write the result with the journal's events. Raises GitopsError."""
         current, settled, ledger = run.session, self.settled, run.session.opened.ledger
         workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
         facts = replace(
@@ -48,7 +48,7 @@ class StateWrite:
             enters_force = governance is not None and (current.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
             consumed = (*settled.consumed, *self.recovered)
-            # Of the graphs that later runs need not read again; None where the compiler of this program is not known.
+            # The graphs that later runs need not read again; None if this program's compiler is not known.
             vouched, loaded, digests = workspace.vouched, current.loaded, self.state.digests()
             sound = None if vouched is None else sound_record(vouched, loaded.sound, loaded.digests(), digests)
             write = LedgerWrite(self.state, entry, retired, consumed, trust, sound, drafts)
@@ -69,12 +69,12 @@ def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
 
 
 def prepare_write(run: Run, settled: Settlement) -> StateWrite:
-    """Return the write for a settlement on top of the ledger that the run knows. Raises GitopsError."""
+    """Return the write for a settlement on top of the run's view of the ledger. Raises GitopsError."""
     current, governance = run.session, run.session.workspace.governance
     origins = run.origins(settled.changes)
     changed = settled.state != current.state or settled.trust_applied
     changed |= governance is not None and _moves_on(governance, current.view.entry, settled, origins)
-    # Recovery found these to be used by an interrupted delete. In a folder their documents may not be marked yet.
+    # Recovery found that an interrupted delete used these. In a folder, their documents might not be marked yet.
     swept = () if not run.swept.consumed else current.opened.ledger.approvals().documents
     recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
     changed |= any(a.consumed_at is None for a in recovered)
@@ -83,7 +83,7 @@ def prepare_write(run: Run, settled: Settlement) -> StateWrite:
 
 
 def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
-    """Return the operations that are done, never started, or provably without effect; recovery settles the others."""
+    """Return the operations that are done, never started, or certainly without effect. Recovery settles the others."""
     retire = list(run.swept.retire)
     for result in results:
         if not result.outcome.failed or result.facts.get(DISARMED):
@@ -97,10 +97,11 @@ def _moves_on(
     """Return True if an entry without a state change records something: origins of waiting changes, or a new source."""
     if last is None or last.source is None:
         return True
-    # Only entries keep origins, even of changes that are not in the state: those that wait, and that none wait any longer.
+    # Only entries contain origins, even for changes that are not in the state: changes that wait, and the fact that
+    # none wait any longer.
     if (settled.rules_wait or governance.carried) and origins != last.origins:
         return True
-    # What was changed and taken back must not count for the authors of a later change, and a sweep must not find a file that
-    # declares nothing again and again.
+    # A change that was made and undone must not affect the authors of a later change, and a sweep must not repeatedly
+    # find a file without declarations.
     source, earlier = governance.source, last.source
     return source.commit != earlier.commit and (source.tree != earlier.tree or governance.touched())

@@ -33,7 +33,7 @@ from gitops.core.faults import around
 
 
 def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
-    """Bring the rows of all targets in line after an apply, and return the outcome with a warning for each failure."""
+    """Update the rows on all targets after an apply, and return the outcome with a warning for each failure."""
     if not current.ready:
         return outcome
     before, seen = current.view, len(current.problems)
@@ -52,7 +52,7 @@ def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
 
 
 def _project(current: Session, target: ComputeTarget, rules: Sequence[ComputeRules]) -> None:
-    """Bring one target in line. Where nothing is pending, a target that is not set up here is left to the ticks."""
+    """Update the rows on one target. If nothing is pending, a target that is not set up here is left to the ticks."""
     waiting = pending_rows(current.state).get(target.name, ())
     try:
         with _opened(current, target) as opened:
@@ -83,10 +83,10 @@ def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
 
 
 def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
-    """Carry out steps 2 and 3 on one open and locked target. `rules` are all strategies that are applied to it.
+    """Perform steps 2 and 3 on an open and locked target. `rules` are all strategies applied to it.
 
-    Returns the changes that were made. Rows that do not belong to this folder are reported. Raises GitopsError of the target
-    or of the ledger.
+    Returns the changes that were made. Rows that belong to a different folder are reported. Raises GitopsError of the
+    target or the ledger.
     """
     owned = [row for row in owned_rows(current.state.observations) if row.target.name == name]
     digests = {address: each.digest for address, each in current.state.resources.items()}
@@ -129,22 +129,25 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
     last = current.view.entry
     entry = make_entry(current, EntryKind.CHANGESET, Facts(config_digest=state.config_digest), state)
     if entry is not None and last is not None:
-        # What waits still waits for the same people.
+        # Waiting changes still wait for the same people.
         entry = replace(entry, origins=last.origins, authors=last.authors)
     current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))
 
 
-# -- Checks of strategies on a target before they are applied: a staged node, which changes nothing --------------------
+# -- Checks of strategies on a target before they are applied, in a staged node without effects ------------------------
 #
-# | what is found | the look |
+# | finding | result |
 # | --- | --- |
-# | a size that no applied strategy of the target has, and that the target does not list | refuses that compute cluster: its |
-# | | strategies stay as they are, and an atomic run fails |
-# | a compute cluster that has its first strategies and is managed | warns: its owner may change that |
-# | a target that is not known here, does not answer, or denies a read | says nothing: no merge waits for a target |
+# | a size that no applied strategy of the target uses, and that the target does not list | refuses that compute
+#   cluster: its |
+# | | strategies don't change, and an atomic run fails |
+# | a compute cluster that gets its first strategies and is managed | warns, because its owner may change that |
+# | a target that is not known here, does not respond, or denies a read | no result, because merges don't wait for
+#   targets |
 #
-# A compute cluster that the target does not have is reported by the projection, behind the commit: it may be made later. A size
-# that a target does not offer is refused at every tick, and a compute cluster that was suspended before would not come back.
+# A compute cluster that is missing on the target is reported by the projection, after the commit, because it can be
+# created later. A size that a target does not offer would be refused at every tick, and a suspended compute cluster
+# would not resume.
 
 
 def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome, atomic: bool) -> NodeResult:
@@ -152,7 +155,10 @@ def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome, atomic
 
     `sound` is the outcome to return if there is no problem.
     """
-    from gitops.cluster.plan.strategies import applied_rules, declared_rules  # late, since few runs change strategies
+    from gitops.cluster.plan.strategies import (
+        applied_rules,
+        declared_rules,
+    )  # Imported late, because few runs change strategies.
 
     problems, refused = Diagnostics(), list[str]()
     with suppress(GitopsError):

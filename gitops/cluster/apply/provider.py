@@ -28,7 +28,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.database.graph.port import DeleteOrder, MigrationPreview, PreparedVersion
 
-# A fact that stays in this module.
+# This fact is used only in this module.
 _UNSEEN = "unseen"
 
 
@@ -120,7 +120,7 @@ class ClusterProvider:
             now = None
             with suppress(GitopsError):
                 now = stores.engine.read(uri)
-            # Nothing happened if the graph is as it was.
+            # Nothing happened if the graph has not changed.
             if now is not None and (now.manifest_version, now.schema_source) == (
                 before.manifest_version,
                 before.schema_source,
@@ -138,7 +138,7 @@ class ClusterProvider:
         order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids, seen)
         uri, armed = stores.graph_uri(graph), intent.operation_id in self._armed
         self._arm(intent, facts)
-        # It is armed by the commit: before that, the delete is still planned after a refusal.
+        # It is armed by the commit, because before that, the delete is still planned after a refusal.
         with _failing_as(Code.GRAPH_DELETE_FAILED, node), out_of_cluster(uri) if armed else nullcontext():
             workspace.faults.reach("cluster_apply.before_graph_delete")
             with _acting(facts):
@@ -155,7 +155,7 @@ class ClusterProvider:
             raise
 
     def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
-        """Restore a graph atomically: after an error nothing has happened, unless the storage did not answer."""
+        """Restore a graph atomically. After an error, nothing has happened, unless the storage did not respond."""
         workspace, stores = self._workspace, self._stores
         intent, graph = self._intents[node.id], change.address.name
         order = restore_order(self._resources[change.address])
@@ -201,7 +201,7 @@ class ClusterProvider:
 
     def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
         self._record_seen(intent.graph_id, version, facts)
-        # Best effort: the version is only a record, recovery does not need it.
+        # Best effort, because the version is only a record that recovery does not need.
         try:
             self._stores.ledger.amend(replace(intent, expected_manifest_version=version))
         except GitopsError as error:
@@ -209,7 +209,7 @@ class ClusterProvider:
 
     def _record_seen(self, graph: str, version: int, facts: dict[str, object]) -> None:
         facts["manifest_version"] = version
-        # Best effort, too: without it an approver has to refresh first.
+        # Also best effort: without it, an approver must refresh first.
         with suppress(GitopsError):
             uri = self._stores.graph_uri(graph)
             reading = self._stores.engine.read(uri)
@@ -255,6 +255,6 @@ def _failing_as(code: Code, node: ExecNode) -> Iterator[None]:
     try:
         yield
     except GitopsError as error:
-        # The cause knows what helps; the code of the failure is only where it was noticed.
+        # The cause contains the remedy; the failure's code only shows where it was noticed.
         fix = error.fix or remedy(error.code, node.address)
         raise GitopsError(code, error.detail, path=node.address, fix=fix) from error

@@ -2,8 +2,9 @@
 
 The intents are read, their graphs are checked, and `recovery_rules` settles them:
 
-1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may only be slow, with its
-   lock broken. After this it can neither delete nor migrate the graph. A graph that cannot be fenced remains pending.
+1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may still be
+   running slowly, with its lock broken. After this, it can neither delete nor migrate the graph. A graph that cannot be
+   fenced remains pending.
 2. The graphs are checked, and the intents are settled.
 3. If a permitted delete is past the point of no return, the rest of its data is removed. The intent is kept until that is done.
 """
@@ -62,16 +63,16 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence
 
 _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DELETED})
-"""Of a graph that does not open: no run can change it."""
+"""Reasons why a graph cannot be opened that also prevent any run from changing it."""
 
 
 def recover(
     stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str, resumed: frozenset[str] = frozenset()
 ) -> Sweep:
-    """Settle interrupted operations in the state value. Unreadable intents are reported and left alone.
+    """Settle interrupted operations in the state value. Unreadable intents are reported but not changed.
 
-    The graphs of an open atomic changeset are unchanged and pending, because the next apply continues it. Those of the
-    changeset that this run continues are `resumed`.
+    The graphs of an open atomic changeset are left pending, because the next apply continues it. `resumed` are the
+    graphs of the changeset that this run continues.
     """
     listing = stores.ledger.intents()
     if listing.problem is not None:
@@ -92,7 +93,7 @@ def recover(
             continue
         uri = stores.graph_uri(intent.graph_id)
         try:
-            if intent.incarnation is None:  # Intents of the first release do not name the graph.
+            if intent.incarnation is None:  # Intents of the first release don't contain the graph.
                 stores.engine.delete_tree(uri)
             else:
                 stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))
@@ -104,7 +105,7 @@ def recover(
 
 
 def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
-    """Return the next operation number: that of the announcing entry, above all operations that may still be running.
+    """Return the next operation number, which is that of the announcing entry and above all running operations.
 
     A ledger folder has no entries and counts its states.
     """
@@ -113,7 +114,7 @@ def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
 
 
 def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnostics) -> GraphProbe:
-    """Fence a graph, then look at it. If it cannot be fenced, its existence is unknown."""
+    """Fence a graph, then check it. If it cannot be fenced, it is unknown whether it exists."""
     graph, uri = intent.graph_id, stores.graph_uri(intent.graph_id)
     try:
         if stores.data_problem is None:
@@ -131,11 +132,12 @@ def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnost
 
 # -- Changesets that an interrupted run left open, settled at the start of the next one, under its lock ----------------
 #
-# What becomes of each is decided in `gitops.cluster.plan.leftovers`, which a plan reads, too. Here it is carried out.
+# `gitops.cluster.plan.leftovers`, which plans also read, decides what happens to each changeset. This module executes
+# it.
 
 
 INTERRUPTED = "the run was interrupted"
-"""The error of a changeset whose run was stopped or died, and not that of any of its changes."""
+"""The error of a changeset whose run was stopped or crashed, without an error in any of its changes."""
 
 
 def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
@@ -152,7 +154,7 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
     for record in listing.open:
         match course_of(current, record):
             case Course.CLOSED:
-                # It lands what it can, and died before it recorded anything.
+                # It was a best-effort run, and crashed before it recorded anything.
                 journal = Journal(current.workspace.stamp, record)
                 if record.state is not ChangesetState.ROLLING_BACK:
                     journal.add(RollingBack(INTERRUPTED, None))
@@ -168,7 +170,10 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
 
 
 def abandon(current: Session, found: Interrupted, fence: int) -> None:
-    """Roll back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
+    """Roll back an interrupted changeset and end it.
+
+    Raises GitopsError, for example `cluster_recovery_pending` after its pivot.
+    """
     record, journal = found.record, Journal(current.workspace.stamp, found.record)
     found.require_way_back()
     if record.state is not ChangesetState.ROLLING_BACK:
@@ -179,11 +184,11 @@ def abandon(current: Session, found: Interrupted, fence: int) -> None:
     write_events(current, journal, found.operations)
 
 
-# -- What a changeset that failed takes back: graphs that it created, and migrations that only added something ---------
+# -- Rollback of a failed changeset: graphs that it created, and migrations that only added something ------------------
 #
-# Nothing is taken back by memory alone: each graph is looked at first, and only what this changeset made, and nothing has used
-# since, is removed. The rest stays as it is, and is listed as orphaned with the reason. A text that was published is found by
-# its digest alone; nothing refers to it.
+# A rollback never relies on records alone. Each graph is checked first, and only data that this changeset created, and
+# that has not been used since, is removed. The rest is kept, and listed as orphaned with the reason. A published text
+# is only found by its digest, and nothing refers to it.
 
 
 _KEPT = "kept for inspection (on_failure: keep)"
@@ -219,7 +224,7 @@ def take_back(
 
     workspace = current.workspace
     workers = workspace.workers or current.opened.workers
-    # One that has to stay keeps no other one from being taken back, unless that needs it.
+    # A change that must be kept does not prevent others from being rolled back, unless they depend on each other.
     alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
     results = run_graph(transposed(alone), execute, clock=workspace.clock, limits=RunLimits(workers))
     return tuple(
@@ -230,7 +235,7 @@ def take_back(
 def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[Orphan, ...]:
     """Leave the staged changes of a changeset in place for people to inspect, and return all of them as orphans.
 
-    `begun` are the nodes that were carried out, even if they failed.
+    `begun` are the nodes that started, even if they failed.
     """
     kept = [m.address for m in found.record.members if m.runtime.state is RuntimeState.READY]
     unknown = frozenset(steps_left(found.record)).intersection(map(Address, begun)).difference(kept)
@@ -269,7 +274,7 @@ def _carry_out(current: Session, found: Interrupted, address: Address, fence: in
                 else:
                     engine.delete(uri, replace(order, fence=max(fence, order.fence)))
         case MigrateGraph(reading, None):
-            # The run that announced it may be alive, only slow: it must not begin now.
+            # The run that announced it may still be running slowly, and must not begin now.
             engine.fence(uri, max(fence, reading.fence))
         case MigrateGraph(reading, bytes() as text):
             fence, born = max(fence, reading.fence), reading.incarnation
@@ -296,10 +301,10 @@ def end_rolled_back(
         current.problems.add(Code.CHANGESET_ORPHANED, orphan.address, detail, severity=severity)
 
 
-# -- What is left of a changeset after its commit, in a later run: the data of what left the cluster, and drops of schemas
+# -- Remaining work of a committed changeset in a later run: deleting data of removed resources, and schema drops --------
 #
-# The applied state has moved, so none of this is taken back. What fails is recorded, reported, and tried again by the next run;
-# until then nothing else changes these graphs.
+# The applied state has moved, so none of this is rolled back. Failures are recorded, reported and retried by the next
+# run. Until then, nothing else changes these graphs.
 
 
 def finish(current: Session, found: Interrupted, fence: int) -> None:
@@ -320,7 +325,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
             continue
         if address in members:
             uri = current.opened.graph_uri(address.name)
-            # The drop is done: a graph that cannot be read now keeps its record until a refresh.
+            # The drop is done. A graph that cannot be read now keeps its record until a refresh.
             with suppress(GitopsError):
                 seen[address] = seen_facts(uri, current.opened.engine.read(uri))
             journal.add(RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at)))

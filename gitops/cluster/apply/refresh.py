@@ -1,7 +1,7 @@
 """`refresh` and `import`: record observations. They open graphs read-only and write only the state.
 
-Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that recomputed composites leave out dropped
-queries.
+Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that recomputed composites don't
+include dropped queries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def refresh(workspace: Workspace) -> RefreshOutcome:
 def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutcome:
     """Start a ledger from observations. Nothing is written if anything cannot be observed.
 
-    `adopt` also allows this over an earlier ledger; then a quorum has to approve that before anything is applied.
+    `adopt` also allows this over an earlier ledger; then a quorum must approve before anything is applied.
     """
 
     def body(current: Session) -> RefreshOutcome:
@@ -139,7 +139,7 @@ def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, gr
     status = StatusRecord(Status.DRIFTED, (Code.GRAPH_VANISHED,), why)
     draft.mark(address, status)
     draft.mark(schema_address(graph), status)
-    # Rows that were loaded since are not known.
+    # Rows that were loaded since then are not known.
     lost = "" if last is None else f"; it had {last.held} in version {last.version} when it was last recorded"
     current.problems.add(Code.GRAPH_VANISHED, address, f"{why}{lost}")
 
@@ -153,7 +153,7 @@ def _record_undeclared(current: Session, draft: StateDraft, graph: str, reading:
 
 
 def _record_graph(current: Session, draft: StateDraft, graph: str, observed: GraphProbe, error: str | None) -> None:
-    """Record one observation of a declared graph. `error` is the reason why it did not open."""
+    """Record one observation of a declared graph. `error` is the reason why it could not be opened."""
     address, schema = graph_address(graph), schema_address(graph)
     desired, live = current.desired.resources[schema].digest, observed.live
     matches: bool | None = None if live is None else live == desired

@@ -1,4 +1,4 @@
-"""One run of a plan between planning and reporting, and its ledger writes."""
+"""One run of a plan, from planning to reporting, and its ledger writes."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 class Run:
     """The work of one apply.
 
-    `plan` is the plan of this run, which may be a part of `whole`. `graph` is carried out, with `intents` by node id.
-    `journal` is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same changeset has
-    completed, `earlier` the intents that it announced.
+    `plan` is the plan of this run, which can be a part of `whole`. `graph` is the execution graph, with `intents` by
+    node id. `journal` is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same
+    changeset completed, and `earlier` are the intents that it announced.
     """
 
     session: Session
@@ -114,14 +114,14 @@ class Run:
     def _waiting_origins(self) -> tuple[Origin, ...]:
         """Return the origins of the unapplied changes.
 
-        They are recorded so that later entries only have to name authors of later commits. A change of this run may
-        fail, so none counts as applied until an entry records it.
+        They are recorded so that later entries need to contain only the authors of later commits. A change of this run
+        may fail, so none counts as applied until an entry records it.
         """
         return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 
     @property
     def facts(self) -> Facts:
-        """Return the content of each of its entries."""
+        """Return the content that all its entries have in common."""
         return Facts(self.operation, self.plan.digest, self.plan.config_digest)
 
 
@@ -134,7 +134,7 @@ def write_events(
 ) -> None:
     """Write a changeset's events, remove sidecars, and record a `state` with observed graphs. Raises GitopsError.
 
-    `facts` are those of the current run; without them, the changeset is that of an earlier one.
+    `facts` are the facts of the current run; without them, the changeset belongs to an earlier run.
     """
     ledger, facts = current.opened.ledger, facts or Facts(config_digest=journal.record.desired_digest)
     entry = make_entry(current, EntryKind.CHANGESET, facts, state)
@@ -145,11 +145,11 @@ def write_events(
     journal.written()
 
 
-# -- The changeset of a run: which one it is, what it will change, and its announcement before the first side effect ---
+# -- The changeset of a run: its identity, its changes, and its announcement before the first side effect --------------
 #
-# The key of a changeset follows from the merge that it brings in, so that a run that is repeated finds the changeset that it has
-# made. After one that failed, the next attempt has a separate key; what is left of a merge that landed, and a run without a
-# merge, are repairs, whose key follows from what the ledger holds and from the plan.
+# A changeset's key is derived from the merge that it applies, so that a repeated run finds its changeset. After a
+# failed changeset, the next attempt has a different key. The rest of a landed merge, and a run without a merge, are
+# repairs, whose key is derived from the ledger and the plan.
 
 
 def announce(run: Run, part: str) -> bool:
@@ -185,7 +185,7 @@ def _create(run: Run, part: str) -> None:
 
 
 def begins_at(current: Session) -> tuple[str, ChangesetBase]:
-    """Return where a new changeset starts: the name of its cluster, and the applied state."""
+    """Return the starting point of a new changeset: the name of its cluster and the applied state."""
     state, governance = current.state, current.workspace.governance
     cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
     return cluster, ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
@@ -212,7 +212,7 @@ def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> Chang
             kind, retry_of = ChangesetKind.RETRY, key
 
 
-# -- The intents of a run: one for each node that moves a graph, announced before its first side effect ----------------
+# -- The intents of a run: one for each node that changes a graph, announced before its first side effect --------------
 
 
 def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
@@ -234,14 +234,14 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
         wanted = "" if leaves_schema or schema is None else schema.digest
         restores = restore_order(current.desired.resources[node.address]) if kind is IntentKind.GRAPH_RESTORE else None
         first = node.expanded if atomic else None
-        # What is approved is the whole of a change, which is done with its rest.
+        # An approval covers a complete change, which is done only when its rest is done.
         approvals = () if first else granted.get(node.address, ())
         used = [a.approval_id for a in approvals]
         rows = growth.covered(a.seen for a in approvals) if kind is IntentKind.GRAPH_DELETE else None
-        # What the plan saw under the lock; the node itself reports a graph that does not open.
+        # The state that the plan saw under the lock. If a graph cannot be opened, the node itself reports it.
         seen, last = change.seen, 0
         if kind is not IntentKind.GRAPH_CREATE:
-            # After the loss of a ledger its numbers begin again, and those of the graphs do not.
+            # After a ledger is lost, its numbers start again, but the numbers of the graphs don't.
             with suppress(GitopsError):
                 last = stores.engine.read(stores.graph_uri(name)).fence
         found[node.id] = Intent(

@@ -1,23 +1,23 @@
 """Runs an execution graph on worker threads.
 
-Only the caller's thread coordinates: it asks the schedule, reads the clock, carries out barriers and emits events. Workers
+Only the caller's thread coordinates: it asks the schedule, reads the clock, passes barriers and emits events. Workers
 get a node and put one result on a queue; they share nothing else. The system time is read once, at the start. All times
 of a run are that time plus the elapsed time, so changing the system clock causes no timeouts and no negative durations.
 
 1. While a worker is free and no stop is requested, start the node that the schedule returns.
 2. Wait for one result, record it, and repeat until every node has its result.
-3. After a stop request (`Cancellation`), nothing more starts, except for the nodes from a begun pivot to the commit. Work that
-   can stop by itself does. Interruptible work is given up after a grace period, and other work is waited for. After a second
-   request, all running work is given up.
-4. An interruptible node is given up at its time limit. A thread cannot be killed: the effect of abandoned work is
-   unknown, it keeps its locks, and a late result is ignored. Recovery finds out what happened.
-5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash injected by a test),
-   and any exception in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
-   the caller. There are no results then; recovery finds out what happened.
+3. After a stop request (`Cancellation`), nothing more starts, except for the nodes from a begun pivot to the commit.
+   Work that supports cancellation stops. Interruptible work is abandoned after a grace period, and other work is waited
+   for. After a second request, all running work is abandoned.
+4. An interruptible node is abandoned at its time limit. A thread cannot be killed: the effect of abandoned work is
+   unknown, it keeps its locks, and a late result is ignored. Recovery determines what happened.
+5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash injected by a
+   test), and any exception in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
+   the caller. There are no results then; recovery determines what happened.
 
-Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed`,
-`node_cancelled`, `node_indeterminate` and `node_skipped`. A skipped node may have been ready but never started.
-`apply_finished` is the last event.
+Events per node: `node_ready`, possibly `node_lock_wait`, `node_started`, then exactly one of `node_finished`,
+`node_failed`, `node_cancelled`, `node_indeterminate` and `node_skipped`. A skipped node may have been ready but never
+started. `apply_finished` is the last event.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 
 GRACE = timedelta(seconds=10)
-"""The time that a run which was asked to stop waits for interruptible work."""
+"""How long a run that was asked to stop waits for interruptible work."""
 
 _ENDED = {
     NodeOutcome.DONE: "node_finished",
@@ -70,11 +70,11 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Limits of a run: the number of concurrent nodes, and what ends it early.
+    """Limits of a run: the number of concurrent nodes, and the conditions that end it early.
 
-    One worker gives the serial run. With `fail_fast`, nothing more starts after a failure. With `keep_going`, everything that
-    does not depend on the failure starts, if the storage and the ledger have not failed. `stop` is called before each start,
-    only in the coordinating thread, and returns whether to start nothing more.
+    With one worker, the run is serial. With `fail_fast`, nothing more starts after a failure. With `keep_going`,
+    everything that does not depend on the failure starts, if the storage and the ledger have not failed. `stop` is
+    called before each start, only in the coordinating thread, and returns whether to start nothing more.
     """
 
     workers: int = 1
@@ -100,13 +100,14 @@ def run_graph(
     """Run every node that its dependencies, locks and the failure policy allow.
 
     `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError when it
-    obeys the cancellation. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs;
-    without it they end immediately. `on_event` gets the events, only in the coordinating thread. `recoveries` has, by node,
-    the operation that its intent announced, for the event of a node with an unknown effect, and `facts` are added to the
-    first event.
+    obeys the cancellation. `at_barrier` handles barriers in the coordinating thread, after everything before them has
+    ended; without it, barriers end immediately. `on_event` receives the events, only in the coordinating thread.
+    `recoveries` maps nodes to the operation that their intent announced, for events of nodes with an unknown effect.
+    `facts` are added to the first event.
 
-    Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
-    anything starts, and what ended the scheduling as described above, after running nodes finished.
+    Returns one result per node, in plan order. Before anything starts, raises the errors of `Schedule` for an invalid
+    graph or worker count. After running nodes have finished, raises the exception that ended the scheduling, as
+    described above.
     """
     limits = RunLimits() if limits is None else limits
     schedule = Schedule(graph, workers=limits.workers, fail_fast=limits.fail_fast, keep_going=limits.keep_going)
@@ -126,7 +127,7 @@ def run_graph(
 
 
 class _Work(NamedTuple):
-    """A running node: its worker with the worker's number in events, its start time, and its time limit."""
+    """A running node: its worker and the worker's number in events, its start time, and its time limit."""
 
     node: ExecNode
     worker: Worker | None
@@ -162,7 +163,7 @@ class _Coordinator:
         self._answers: SimpleQueue[WorkResult | None] = SimpleQueue()
         self._running: dict[str, _Work] = {}
         self._idle: list[Worker] = []
-        # The numbers of workers that were at work before and are not now, as a heap.
+        # The numbers of idle workers that were active before, as a heap.
         self._slots: list[int] = []
         self._ready: dict[str, datetime] = {}
         self._began, self._origin = clock.now(), clock.monotonic()
@@ -172,7 +173,7 @@ class _Coordinator:
         self._seq = 0
 
     def wake(self) -> None:
-        """Check for a request to stop now. May be called from a signal handler and from any thread."""
+        """Check for a stop request now. Can be called from a signal handler and from any thread."""
         self._answers.put(None)
 
     def begin(self, **facts: Any) -> None:
@@ -207,7 +208,7 @@ class _Coordinator:
         while not schedule.finished:
             self._heed_requests()
             node = schedule.next_ready()
-            # Finding out which node waits for which is slow: only for an observer.
+            # Determining which node waits for which is slow, so this is done only for an observer.
             for wait in () if self._on_event is None else schedule.fresh_waits():
                 self.emit("node_lock_wait", wait.node_id, locks=wait.keys, holders=wait.holders)
             if node is not None:
@@ -218,7 +219,7 @@ class _Coordinator:
                 raise BugError("nothing runs and nothing may start, yet nodes are left")
 
     def break_off(self) -> None:
-        """Apply rule 5: let running nodes finish, and emit their results and those of the others."""
+        """Apply rule 5: let running nodes finish, and emit the results of all nodes."""
         self._report(self._schedule.stop())
         for work in self._running.values():
             if work.worker is not None:
@@ -230,7 +231,7 @@ class _Coordinator:
                 answer = self._answers.get_nowait()
                 if answer is not None and answer.result.node_id in self._running:
                     self._end(answer.result, self._schedule.finish)
-        # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
+        # If passing a node to a worker was itself interrupted, the node has no answer, so its effect is unknown.
         for name in tuple(self._running):
             self._end(NodeResult(name, NodeOutcome.INDETERMINATE), self._schedule.give_up)
 
@@ -281,8 +282,8 @@ class _Coordinator:
             worker.give(node)
 
     def _wait(self) -> None:
-        """Wait for one result or a wake-up, or give up a node that has run too long."""
-        # They stand in the order of their starts, so the first that is ever given up is given up first.
+        """Wait for one result or a wake-up, or abandon a node that has run too long."""
+        # They are in the order of their starts, so the first one is always abandoned first.
         end = next(filter(None, map(self._end_of, self._running.values())), None)
         wait = None if end is None else max(0.0, (end - self._now()).total_seconds())
         try:
@@ -302,7 +303,7 @@ class _Coordinator:
             raise answer.crash
 
     def _end_of(self, work: _Work) -> datetime | None:
-        """Return the time at which a running node is given up, or None for never."""
+        """Return the time at which a running node is abandoned, or None for never."""
         if self._limits.cancel.abandoned:
             return work.began
         if self._asked is None or not work.node.interruptible:
@@ -311,7 +312,7 @@ class _Coordinator:
         return until if work.limit is None else min(until, work.limit)
 
     def _give_up_overdue(self) -> None:
-        """Give up overdue nodes by rules 3 and 4."""
+        """Abandon overdue nodes by rules 3 and 4."""
         now = self._now()
         for work in tuple(self._running.values()):
             end = self._end_of(work)
@@ -341,7 +342,7 @@ class _Coordinator:
         self._outcomes[outcome] += 1
         facts: dict[str, Any] = {"worker": work.slot, "outcome": outcome, "duration_ms": _milliseconds(now - started)}
         if outcome.succeeded:
-            # A text may hold anything, also a secret.
+            # The text can contain anything, even a secret.
             facts["outputs"] = {key: value for key, value in result.facts.items() if type(value) in (bool, int)}
         else:
             if outcome is not NodeOutcome.CANCELLED:
@@ -378,7 +379,7 @@ def _milliseconds(span: timedelta) -> int:
     return int(span.total_seconds() * 1000)
 
 
-# -- The threads of a run. For each node that they carry out there is one answer, whatever its work raises -------------
+# -- The threads of a run. Each executed node gets one answer, whatever its work raises --------------------------------
 
 
 class WorkResult(NamedTuple):
@@ -395,7 +396,7 @@ class Worker:
         """`answer` is called in the thread, once for each node."""
         self._execute, self._answer = execute, answer
         self._inbox: SimpleQueue[ExecNode | None] = SimpleQueue()
-        # What a run does not wait for must not keep the process alive.
+        # Work that a run does not wait for must not keep the process alive.
         self.thread = threading.Thread(target=self._work, name="apply", daemon=True)
         self.thread.start()
 
@@ -413,7 +414,7 @@ class Worker:
 
 
 def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> WorkResult:
-    """Carry out a node and return its result, whatever it raised."""
+    """Run a node and return its result, even if it raised an exception."""
     try:
         try:
             return WorkResult(_checked(node, execute(node)))

@@ -1,10 +1,10 @@
 """Records an approved change of a cluster's location in a separate entry, before anything else is applied.
 
-1. The change of the cluster is approved, under the keys and rules in force and for its old place.
-2. No operation is interrupted, and no debt is open. Countersignatures are recorded first, because the new place would not
-   find them.
-3. If the storage changes, every graph that the ledger records is at the new place: the same one, with its recorded schema, and
-   as new as at the old place. Nothing is copied, and nothing is created there instead.
+1. The change of the cluster is approved, under the keys and rules in force and for its old location.
+2. No operation is interrupted, and no debt is open. Countersignatures are recorded first, because they would not be
+   found at the new location.
+3. If the storage changes, every recorded graph must already be at the new location: the same graph, with its recorded
+   schema, and as new as at the old location. The apply neither copies nor creates graphs there.
 4. One entry records the new scope and changes nothing else. Under a new name, the ledger continues as another branch, which
    starts with this entry; the old branch ends with it.
 """
@@ -91,10 +91,10 @@ def _may_move(current: Session, plan: Plan, accepted: AcceptedApprovals, scope: 
 
 
 def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: Change, scope: ScopeChange) -> bool:
-    """Step 4; whether the entry was written."""
+    """Perform step 4. Returns whether the entry was written."""
     governance, none = current.workspace.governance, ApprovalRequirement(change.address, "", "")
     need = next((each for each in plan.approvals_required if each.resource == change.address), none)
     gated = {change.address, *(requirement.resource for requirement in plan.approvals_required)}
-    # The commits of every other change are behind this entry, too, and their authors are asked for after it.
+    # The commits of all other changes also precede this entry, and their authors are needed after it.
     origins = () if governance is None else origins_of(governance, plan.changes, gated)
     return record_approved(current, EntryKind.SCOPE, plan, accepted, need, origins=origins, scope=scope.recorded)

@@ -22,9 +22,9 @@ _LOOK_S = 1.0
 def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) -> ApplyOutcome:
     """Return the outcome of an apply once every live following server serves its revision or a newer one.
 
-    A server that refuses it ends the wait with the error `serving_refused`, the time limit with `serving_not_reached`. A
-    server of a selected revision is not waited for. Without any report there is a warning, `serving_unreported`. After an
-    apply with errors, there is no wait.
+    A server that refuses it ends the wait with the error `serving_refused`, the time limit with `serving_not_reached`.
+    Servers of a selected revision are not waited for. If no server reports, there is a warning, `serving_unreported`.
+    After an apply with errors, there is no wait.
     """
     applied = revision_of(outcome.observations.state_cas, outcome.observations.state_revision)
     cluster, _ = read_cluster(workspace.tree)
@@ -32,7 +32,7 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
         return outcome
     reports, clock = workspace.open_stores(declared_storage(cluster)).reports, workspace.clock
     begun, cancel = clock.monotonic(), workspace.cancel
-    # A signal ends the wait, and what was applied is reported.
+    # A signal ends the wait, and the applied changes are reported.
     with cancel.work():
         while True:
             problems = Diagnostics()
@@ -71,7 +71,7 @@ def _number(revision: RevisionIdentity) -> str:
     return f"{revision.state_revision} ({revision.digest[:12]})"
 
 
-# -- How it is known that nothing reads what left the applied state, before its data are deleted -----------------------
+# -- Ensures that removed resources are no longer read before their data is deleted ------------------------------------
 
 
 NO_OBSERVER = "no server is known to serve the cluster"
@@ -90,7 +90,7 @@ def drain(current: Session, record: Changeset, *, destroys: bool) -> Drain:
     if not grace or not destroys:
         return Drain(0, NO_OBSERVER)
     committed = parse_timestamp(record.barriers.committed or "")
-    # A clock that was set back makes no run wait longer than the whole time.
+    # If the clock was set back, a run still waits no longer than the full time.
     passed = 0.0 if committed is None else max(0.0, (clock.now() - committed).total_seconds())
     begun = clock.monotonic() - passed
     while True:
@@ -111,5 +111,5 @@ def _servers(current: Session) -> tuple[Replica, ...]:
     reports, applied = current.opened.reports, revision_of(current.view.cas, current.state.revision)
     if reports is None or applied is None:
         return ()
-    # Without reports all of the time passes; `gitops status` shows why they cannot be read.
+    # Without reports, the full time passes. `gitops status` shows why they cannot be read.
     return servers(reports, applied, current.workspace.clock.now(), Diagnostics())

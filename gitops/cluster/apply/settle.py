@@ -25,9 +25,9 @@ class Settlement:
     """The settled result of a run.
 
     `state` has the revision of the state it started from; writing it increments it. `publishable` is False if catalog
-    payloads are missing: then nothing may be written. `trust_applied` means that new keys and rules take effect,
-    `rules_wait` that they, or the location of the cluster, do not yet: then the run has not converged, although the state
-    may match the declaration.
+    payloads are missing: then nothing may be written. `trust_applied` means that new keys and rules take effect.
+    `rules_wait` means that they, or the cluster's location, do not take effect yet; then the run has not converged,
+    although the state can match the declaration.
     """
 
     state: LedgerState
@@ -94,7 +94,7 @@ def _demote(
     desired: DesiredState,
     state: LedgerState,
 ) -> tuple[Change, ...]:
-    """Mark changes as blocked if they, or a graph operation that they depend on, were not carried out."""
+    """Mark changes as blocked if they, or a graph operation that they depend on, were not applied."""
     graphs = {address.graph for address in failures if address.graph is not None}
     near = edges_near(desired.dependencies, graphs)
     bound = {edge.source for edge in near if edge.source.kind is Kind.POLICY and edge.target.graph in graphs}
@@ -144,7 +144,7 @@ def _torn(
 
 
 def _reason(result: NodeResult | None, failed: Reason) -> Reason:
-    """Return why the change of a node with this outcome is not applied: `failed` if the change itself was tried."""
+    """Return why the change of a node with this outcome is not applied: `failed` if the change itself was attempted."""
     if result is None or result.outcome is NodeOutcome.FAILED or result.outcome.succeeded:
         return failed
     if result.stopped:
@@ -159,8 +159,8 @@ def with_seen(
 ) -> LedgerState:
     """Return the state after a write that also records observed graphs, by the addresses of their changes, at time `at`.
 
-    The applied revision is unchanged. Without observations, so is the state. Any decision about a graph recorded as vanished
-    needs an approval, so its record is kept too.
+    The applied revision does not change. Without observations, the state does not change either. Any decision about a
+    graph recorded as lost needs an approval, so its record is also kept.
     """
     draft = StateDraft(state)
     for address, seen in facts.items():
@@ -214,7 +214,7 @@ def _next_state(
                 approvals = granted[address].approvals if address in granted else ()
                 removed.append((address.name, approvals[0].approval_id if approvals else None))
         elif (
-            # Recovery keeps its own status; they are not in the state document, which others read, too.
+            # Recovery has its own status. These are not in the state document, which other programs also read.
             change.disposition is Disposition.BLOCKED
             and change.reason not in (None, Reason.RECOVERY_PENDING)
             and address.kind not in PENDING

@@ -33,7 +33,10 @@ _MOST_MERGED = 15
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Differences between two trees. `scope` covers everything but resources, keys and rules, such as a cluster's storage."""
+    """Differences between two trees.
+
+    `scope` covers everything except resources, keys and rules, such as a cluster's storage.
+    """
 
     addresses: frozenset[Address] = frozenset()
     rules: bool = False
@@ -51,10 +54,10 @@ class Touched:
         return self.rules or (self.scope and address.kind is not Kind.TRUST)
 
     def overlaps(self, other: Touched) -> bool:
-        """Return True if both may differ at one address."""
+        """Return True if both might differ at one address."""
         if self.everything or other.everything:
             return bool(self) and bool(other)
-        # Where a cluster is, is declared by both.
+        # Both declare the location of a cluster.
         both = (self.rules or self.scope) and (other.rules or other.scope)
         return both or not self.addresses.isdisjoint(other.addresses)
 
@@ -79,7 +82,7 @@ class _MergeTouched:
         one, other = self.ours.counts(address), self.theirs.counts(address)
         if one and other:
             return self.merged.counts(address)
-        # It took the other side: that is what merging gives where this side did not change anything.
+        # It took the other side, like any merge if this side has no changes.
         return (one and self.before[0].counts(address)) or (other and self.before[1].counts(address))
 
 
@@ -98,10 +101,10 @@ class CountedCommits:
     ) -> None:
         """`paths` are the folder of the cluster and the folder that declares it, which are usually the same.
 
-        `rule_files` are the files of keys and rules at the head. `open_tree` reads a folder, given the id of its tree
-        and its path. With `any_base` a merge is compared with one of several best common ancestors, as for entries
-        before version 4. With `later_decides` the later of two commits that change the same lines decides, as for
-        entries before version 5.
+        `rule_files` are the key and rule files at the head. `open_tree` reads a folder, given its tree id and its path.
+        With `any_base`, a merge is compared with one of several best common ancestors, as for entries before version 4.
+        With `later_decides`, the later of two commits that change the same lines takes precedence, as for entries
+        before version 5.
         """
         self.reader = reader
         self._later_decides = later_decides
@@ -201,7 +204,7 @@ class CountedCommits:
         return merged
 
     def touches(self, commit: Commit) -> bool:
-        """Return True if a commit may count for anything."""
+        """Return True if a commit might count for any address."""
         return self._touched(commit) is not _NOTHING
 
     def _touched(self, commit: Commit) -> Touched | _MergeTouched:
@@ -212,7 +215,7 @@ class CountedCommits:
     def _compared(self, commit: Commit) -> Touched | _MergeTouched:
         sides = [self._between(self.reader.commit(parent).tree, commit.tree) for parent in commit.parents]
         if not sides:
-            # A separate history: there is nothing to compare it with.
+            # A separate history cannot be compared with anything.
             found = any(self.reader.subtree(commit.tree, path) is not None for path in self._paths)
             return _EVERYTHING if found else _NOTHING
         if not any(sides):
@@ -241,7 +244,7 @@ class CountedCommits:
         if old == new:
             return _NOTHING
         before, after = self._rules_at(old), self._rules_at(new)
-        # They may differ where either cannot be read.
+        # If either cannot be read, they might differ.
         rules = Touched(rules=before is None or before != after)
         return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
 
@@ -301,13 +304,14 @@ def _union(sides: list[Touched]) -> Touched:
     )
 
 
-# What merging a request put on a branch: the commits of rule 2 (e) of `gitops.cluster.approvals.origins`.
+# Finds the commits that merging a request put on a branch: rule 2 (e) of `gitops.cluster.approvals.origins`.
 #
-# A merge or a squash is one commit: what merging the head of the request into its first parent gives. A rebase is one commit for
-# each commit of the request, each what applying that commit to the one before gives.
+# A merge or a squash is one commit, which equals the result of merging the request's head into its first parent. A
+# rebase is one commit per commit of the request, each of which equals the result of applying that commit to the
+# previous one.
 
 
-# Commits of one request that was rebased; what merged more is not looked for.
+# Maximum number of commits of a rebased request. Longer ones are not recognised.
 _MOST_REBASED = 50
 
 
@@ -320,7 +324,7 @@ def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: st
     commit = line[last]
     if not commit.parents or reader.is_ancestor(commit.id, head):
         return ()
-    # The last of several that were rebased also looks like a squash.
+    # The last of several rebased commits also looks like a squash.
     series = _rebased(reader, line[last : last + _MOST_REBASED], head)
     return series or ((commit,) if merging_gives(reader, commit.parents[0], head, commit.id) else ())
 
@@ -345,14 +349,14 @@ def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:
     try:
         return reader.merge(base, head).tree == reader.commit(commit).tree
     except GitopsError:
-        # Anybody can push a branch that cannot be merged at all; that must not stop the other requests.
+        # Anyone can push a branch that cannot be merged at all, which must not affect the other requests.
         return False
 
 
 def _rebased(reader: GitReader, line: Sequence[Commit], head: str) -> tuple[Commit, ...]:
     """Return the newest commits of the branch if each one results from applying the next commit of a request.
 
-    Otherwise return nothing.
+    Otherwise return an empty tuple.
     """
     try:
         fork = reader.merge_base(line[-1].id, head)

@@ -48,7 +48,7 @@ from gitops.core.dataclass import dataclass
 class DecisionNeed:
     """Requirements for a decision: an approval for `target`, given by `principal` in `commit`.
 
-    `at` is the ledger's time; `version` is that of the entry that takes the decision into account.
+    `at` is the ledger's time; `version` is the version of the entry that uses the decision.
     """
 
     target: ClusterTarget
@@ -248,15 +248,16 @@ def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str)
     return replace(state, approval_records=records) if records != state.approval_records else state
 
 
-# Revocations that the ledger keeps: an entry takes each one in, so that deleting its branch does not undo it.
+# Revocations recorded in the ledger: an entry records each one, so that deleting its branch does not undo it.
 #
-# 1. A revocation is taken in once it passes the steps of `cluster.approvals.decisions`, under the keys and rules in force. Where
-#    the approval is not at hand, because its branch was deleted first, only the signatures of approvers and of the bot revoke it:
-#    then by its id alone.
-# 2. The entry has the commit of the revocation as a further parent, and the state a record under the id of that commit. The id of
-#    the approval would not do: anyone who can revoke their own approval could give it the id of another one.
-# 3. A recorded revocation counts permanently, under whatever rules come later. What it names by id and approver never opens a
-#    gate.
+# 1. A revocation is recorded once it passes the steps of `cluster.approvals.decisions`, under the keys and rules in
+#    force. If the approval is not available, because its branch was deleted first, only signatures by approvers and by
+#    the bot can revoke it, and then only by its id.
+# 2. The revocation's commit is an additional parent of the entry, and the state has a record under the id of that
+#    commit. The approval's id would not be safe, because anyone who can revoke their own approval could give it the id
+#    of another one.
+# 3. A recorded revocation counts permanently, whatever the later rules are. An approval with its id and approver never
+#    opens a gate.
 
 
 MOST_RECORDED = 100
@@ -278,7 +279,7 @@ def find_revocations(
         decision = evidence.decision
         if decision is None or decision.kind is not DecisionKind.REVOKE or evidence.commit in state.approval_records:
             continue
-        # It has to match an approval of its id at hand, else the commit that it names itself.
+        # It must match an available approval with its id, otherwise the commit that it contains.
         named = [
             (each.commit, each.approval.approved_by)
             for each in approvals

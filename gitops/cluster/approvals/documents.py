@@ -47,7 +47,7 @@ from gitops.core.documents.json_bytes import MalformedError
 
 _MESSAGE_LIMIT = 64 * 1024
 
-# -- a graph as it was seen, a member of several documents --------------------------------------------------------------
+# -- an observed graph, which is a member of several documents ----------------------------------------------------------
 
 SEEN: Form[Seen] = record(Seen, {"incarnation": LINE, "rows": integer(), "version": integer(1)})
 
@@ -69,7 +69,7 @@ APPROVAL = Document(
                 "created_at": TEXT,
                 "consumed_at": optional(nullable(TEXT)),
                 "consumed_by_operation": optional(nullable(TEXT)),
-                # Written only where it is known: few readers know the member.
+                # Written only if known, because few readers know this member.
                 "seen": optional(nullable(SEEN), written=False),
             },
         )
@@ -112,7 +112,7 @@ _GRANT: Form[ForgeGrant] = record(
         "reference": LINE,
         "commit": OBJECT_ID,
         "at": TIME,
-        # No address is stored as null, and held as an empty text.
+        # A missing address is stored as null and represented as an empty string.
         "url": Form(lambda url: "" if url is None else LINE.read(url), lambda url: url or None),
         "tree": OBJECT_ID,
     },
@@ -120,7 +120,7 @@ _GRANT: Form[ForgeGrant] = record(
 
 
 def _check_via(statement: ApprovalStatement) -> None:
-    """Check that a review has a grant, an emergency has its reason, and version 2 has one of them."""
+    """Check that a review has a grant, that an emergency has its reason, and that version 2 is one of these."""
     belongs = {Via.FORGE: (True, False), Via.BREAK_GLASS: (False, True), Via.SIGNATURE: (False, False)}[statement.via]
     if (statement.grant is not None, statement.emergency is not None) != belongs:
         raise MalformedError(f"an approval via {statement.via} does not have this form", "via")

@@ -13,7 +13,8 @@
    not count.
 3. Everything else only adds people: author, committer and co-authors, the accounts in forge e-mail addresses, all names of a
    signing key, trusted or not, the pusher, and the person who opened the request.
-4. If a commit has no origin, the author of its changes is unknown. The same holds for a history that is too long to read.
+4. If a commit has no origin, the author of its changes is unknown. The same applies to a history that is too long to
+   read.
 5. (On a hosted forge, an approver needs an account there: `gitops.cluster.approvals.verify`.)
 6. While a forge does not respond, or does not report yet which request a commit merged, the authors of a change are pending:
    they are unknown, and a run that would record that for a gated change ends instead.
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
     from gitops.cluster.approvals.counting import CountedCommits
 
 MOST_COMMITS = 20_000
-"""The number of commits that may wait to be applied before their authors count as unknown."""
+"""Maximum number of unapplied commits. With more, their authors count as unknown."""
 
 MOST_UNKNOWN = 20
-"""The maximum number of commits without an origin that are searched for one change."""
+"""Maximum number of commits without an origin that are listed for one change."""
 
 _MOST_REPLAYED = 200
 _MOST_SHOWN = 3
 _MOST_NAMES = 500
-# What forges write for the authors of commits that they squash into one.
+# The way in which forges record the authors of squashed commits.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
 # https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email
@@ -65,7 +66,9 @@ _FORGES = {"+": "github", "-": "gitlab"}
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The push that brought a commit: `by` as the server knows the pusher, and the `person` in the rules, None if unknown.
+    """The push that brought a commit.
+
+    `by` is the server's name for the pusher; `person` is the person in the rules, or None.
 
     `people` are all names that count as authors because of it; `problem` explains why the person is unknown.
     """
@@ -157,7 +160,7 @@ class Origins:
             found.append(self._origin(commit))
             missing += found[-1].how is How.UNKNOWN
             if missing >= MOST_UNKNOWN:
-                # More would say nothing new.
+                # More of them would not add information.
                 break
         if not earlier and not found:
             why = "no commit since the newest ledger entry made this change: revert it, then propose it again"
@@ -165,7 +168,7 @@ class Origins:
         return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
 
     def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
-        """Count commits by rule 1."""
+        """Return the commits that count for an address by rule 1."""
         strict = self._explained(address)
         counting: list[Commit] = []
         unknown = 0
@@ -176,9 +179,9 @@ class Origins:
                 counting.append(commit)
                 unknown += self._origin(commit).how is How.UNKNOWN
             if unknown >= MOST_UNKNOWN:
-                # More would say nothing new.
+                # More of them would not add information.
                 return counting
-        # A commit of rule 2 (e) stands for those of its request, which count themselves where they are here.
+        # A commit of rule 2 (e) stands for the request's commits, which count themselves if they are available.
         own = [c for c in counting if c.id not in self._merged or self._reader.resolve(self._merged[c.id]) is None]
         explained = bool(own) or carried
         if strict and explained:
@@ -253,7 +256,7 @@ class Origins:
 
     @cached_property
     def _commits(self) -> tuple[Commit, ...]:
-        # An auditor may not have the commits of a request that was squashed.
+        # An auditor might not have the commits of a squashed request.
         merged = (head for head in self._merged.values() if self._reader.resolve(head) is not None)
         heads = dict.fromkeys((*self._heads, *merged))
         found: dict[str, Commit] = {}
@@ -268,7 +271,7 @@ class Origins:
         return self._found[commit.id]
 
     def _judged(self, commit: Commit) -> Origin:
-        """Judge one commit by rules 2 and 3."""
+        """Determine the origin of one commit by rules 2 and 3."""
         if commit.id in self._merged:
             return Origin(commit.id, How.MERGE, self._merged[commit.id])
         trust, pushed = self._unapplied.trust, self._known.pushed(commit.id)
@@ -283,7 +286,7 @@ class Origins:
         listed = tuple(sorted(people))
         unsaid = self._known.unsaid.get(commit.id) or self._known.pending
         if unsaid:
-            # Also of one that is signed: the authors of the request are not known.
+            # This includes signed commits, because the authors of the request are not known.
             return Origin(commit.id, How.UNKNOWN, unsaid, listed)
         if signer is not None:
             return Origin(commit.id, How.SIGNATURE, signer, listed)
@@ -312,7 +315,9 @@ def names_of_authors(origins: Sequence[Origin]) -> tuple[str, ...]:
 
 
 def made_by_no_commit(change: Change, vanished: Container[Address] | None = None) -> bool:
-    """Return True by rule 7. The planner gives a creation a digest before it only if the ledger records a vanished graph.
+    """Return True if the change was not made by a commit (rule 7).
+
+    The planner gives a creation a digest before it only if the ledger records a vanished graph.
 
     `vanished` are the graphs that the ledger records as such, if the change comes from an entry and not from the planner.
     """
@@ -346,15 +351,15 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
         people = tuple(name for name in entry.authors if name != UNKNOWN_AUTHOR)
         return (Origin(source, How.UNKNOWN, why, people),)
     applied = {change.resource for change in entry.changes if change.disposition == "applied"}
-    # An intent only announces what it lists.
+    # An intent only announces the changes that it lists.
     done = applied if entry.kind is not EntryKind.INTENT else set[Address]()
     return tuple(origin for origin in entry.origins if not origin.resources or not done.issuperset(origin.resources))
 
 
 def people_named_in(commit: Commit) -> frozenset[str]:
-    """Return the addresses of author, committer and co-authors, with accounts (`github:583231`) in these addresses."""
+    """Return the e-mail addresses of the author, committer and co-authors, with accounts (`github:583231`) in them."""
     lines = (commit.author.email, commit.committer.email, *_CO_AUTHOR.findall(commit.message))
-    # The rules hold no name that is not one line, and an entry could not record it.
+    # Names in the rules are single lines, and an entry could not record any other name.
     found = {email.strip() for email in lines if is_line(email.strip())}
     accounts = {f"{_FORGES[made_up[2]]}:{made_up[1]}" for made_up in map(_MADE_UP.fullmatch, found) if made_up}
     return frozenset(found | accounts)

@@ -1,4 +1,4 @@
-"""Recorded pushes: a server's knowledge about who pushed, written down before any ref moves.
+"""Recorded pushes: a server's knowledge of who pushed, recorded before any ref moves.
 
 The hook of a bare repository appends to the single chain `refs/gitops/pushes/log`. Its tree has, for each commit that was new to
 the repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of the record>.json`. A commit that was pushed,
@@ -33,7 +33,7 @@ PUSHES = "refs/gitops/pushes/log"
 """The ref of the chain."""
 
 NOT_RECORDED = "the server recorded no push of it by a known person"
-"""The reason why a commit has no origin if the repository is its own forge."""
+"""Why a commit has no origin if the repository is its own forge."""
 
 _NAMESPACE = "git"
 
@@ -76,8 +76,8 @@ write_push = PUSH_RECORD.write
 def identity_of(environ: Mapping[str, str], login: str) -> tuple[str | None, str | None]:
     """Return the ssh login's key and the pusher's name from a server's hook environment; None for missing facts.
 
-    `login` is the content of the file in `SSH_USER_AUTH`. On a shared path there is no server, and the pusher sets every
-    variable. So without evidence of a server, nothing counts.
+    `login` is the content of the file in `SSH_USER_AUTH`. On a shared path there is no server, and the pusher can set
+    every variable. So without evidence of a server, nothing counts.
     """
     ssh = bool(environ.get("SSH_CONNECTION"))
     methods = [line.split() for line in login.splitlines()] if ssh else []

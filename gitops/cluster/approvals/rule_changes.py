@@ -1,11 +1,11 @@
-"""Describes to an approver what a change to keys and rules permits that was not permitted before.
+"""Describes to an approver the additional permissions that result from a change to keys and rules.
 
 An approval of such a change can give away the cluster, so no difference is left out: if the digests differ and no rule below
 sees a difference, the digests themselves are one. It is for explanation only.
 
-1. People are those who count: without a list of approvers, everyone with a valid key is one, except ledger signers.
+1. Only people who count are considered: without a list of approvers, everyone with a valid key except ledger signers.
 2. A key is shown by its fingerprint, as `ssh-keygen -l` prints it, with its people, purposes and validity.
-3. A difference `widens` if something is permitted after it that was not permitted before.
+3. A difference `widens` if it permits something that was not permitted before.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _Compare = Callable[[TrustRoot, TrustRoot], Iterator[_Difference]]
 
 
 def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
-    # Few plans change rules, and a folder without git has none.
+    # Few plans change rules, and a folder outside of git has none.
     from gitops.cluster.config.gitops_yaml import KEY_ROWS
 
     rows = {
@@ -104,7 +104,7 @@ def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
         was, now = old.get((of, gate)), new.get((of, gate))
         if was == now:
             continue
-        # Without its own number, another one counts, or none if the rules do not have the gate.
+        # Without its own number, another gate's number applies, or none if the rules don't have the gate.
         counted, counts = (root.quorum(of).numbers.get(gate, 0) for root in (before, after))
         where = f" in environment {of}" if of else ""
         said = [None if n is None else str(n) for n in (was, now)]
@@ -166,11 +166,11 @@ _OWN_WORDS: Mapping[str, _Compare] = MappingProxyType(
         "issuers": _issuers,
     }
 )
-"""The attributes of `TrustRoot` whose differences are more than the two values of a rule."""
+"""Attributes of `TrustRoot` whose differences need more than the two values of a rule."""
 
 _ORDER = (
     "approvers", "break_glass", "ledger_signers", "required", "numbers", "expires_after", "gates", "widening", "data_growth",
     "signers", "revoked", "accounts", "via_forge", "forge_verdict", "commands", "repository", "ledger_store", "forge_kind",
     "forge_project",
 )  # fmt: skip
-"""The order in which people read the differences; a rule that is not here comes last."""
+"""The order in which differences are shown. Rules that are not listed here come last."""

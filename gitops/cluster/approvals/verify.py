@@ -32,11 +32,11 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.git.port import CommitSignature
 
 HOSTED = frozenset({"github", "gitlab", "gitea"})
-"""The forges where people have accounts that are not names of the rules."""
+"""Forges on which people have accounts that differ from the names in the rules."""
 
 _APPROVAL_PATH = "__cluster/approvals/{}.json"
 _SHOWN_PATHS = 5
-# How far the clocks of an approver and of the bot may be apart.
+# Maximum difference between the clocks of an approver and the bot.
 _SKEW = timedelta(hours=1)
 _Refusal = tuple[Code, str]
 
@@ -62,11 +62,11 @@ def change_digest(change: Change) -> str:
 class ApprovalNeed:
     """Requirements for an approval: the change, its folder and rules, and the ledger's position.
 
-    `version` is that of the entry that uses the approval. `digest` is that of the change, if its steps are not available;
-    `moved` means that an entry after the one in the approval changed the resource. `at` is the time at that position;
-    `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are
-    the authors of the change, `unknown` explains why there may be further ones. `forge` is the kind of the forge in use.
-    `replaced` is as in `data_refusal`.
+    `version` is the version of the entry that uses the approval. `digest` is the digest of the change, if its steps are
+    not available. `moved` means that an entry after the one in the approval changed the resource. `at` is the time at
+    that position. `consumed` are the ids of consumed approvals, and `revoked` the ids and approvers of revoked ones
+    (None: any). `authors` are the authors of the change, and `unknown` explains why there may be more. `forge` is the
+    kind of forge in use. `replaced` is as in `data_refusal`.
     """
 
     target: ClusterTarget
@@ -100,12 +100,12 @@ class ApprovalVerification:
 
     @property
     def accepted(self) -> bool:
-        """True if every step passed."""
+        """Whether all steps passed."""
         return not len(self.diagnostics)
 
     @property
     def is_emergency(self) -> bool:
-        """True if it is accepted and sufficient by itself, as an emergency that leaves a debt."""
+        """Whether it is accepted and sufficient on its own, as an emergency that leaves a debt."""
         statement = self.evidence.statement
         return self.accepted and statement is not None and statement.via is Via.BREAK_GLASS
 
@@ -195,7 +195,10 @@ def signature_refusal(
 
 
 def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) -> str:
-    """Explain why a statement's or decision's own signature does not count next to its commit's. Empty if it does."""
+    """Explain why a statement's or decision's own signature does not count in addition to its commit's.
+
+    Empty if it does.
+    """
     if own is None or not own.good or own.namespace != APPROVAL_NAMESPACE:
         return f"its statement is not signed in the namespace {APPROVAL_NAMESPACE}"
     return "" if own.key == commit.key else "its statement and its commit are signed with different keys"
@@ -244,7 +247,7 @@ _BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules and cluster locations ca
 
 
 def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Code, str] | None:
-    """Return code and reason if a person may not permit a change alone in an emergency; None if they may."""
+    """Return code and reason if a person is not allowed to permit a change alone in an emergency; None if they are."""
     if not rules_of(change.address).in_folder:
         return _BY_SIGNATURE
     if not trust.may_act_alone(principal):
@@ -356,15 +359,15 @@ def _difference(case: _Case) -> str | None:
     return None
 
 
-# Whether an approval covers the data that a change is about, which is the last step of the verification.
+# Checks that an approval covers the data that a change affects, which is the last step of the verification.
 #
 # 1. The data that the approver saw is recorded, and the current data is known. Otherwise the approval does not count.
-# 2. It is the same graph: one that was created again, or exchanged, has another incarnation.
-# 3. It has not grown by more than the rules permit; a graph that was seen empty has to be empty.
-# 4. Of the rows that were seen no more were replaced than the percentage of the rules: the rows that would go are those that
-#    the approver gave up. A row that was changed is replaced; one that was deleted, and rows that came in addition, are not. The
-#    number of rows that the rules permit is for growth alone. Where that is not known, since the version that was seen is no
-#    longer kept, the approval does not count.
+# 2. It is the same graph. A graph that was recreated or replaced has a different incarnation.
+# 3. It has not grown by more than the rules permit. A graph that was seen empty must be empty.
+# 4. The percentage of seen rows that were replaced is within the limit of the rules, so that the deleted rows are the
+#    ones that the approver agreed to lose. A changed row counts as replaced; deleted and added rows don't. The rules'
+#    number of rows only applies to growth. If this is not known, because the version that was seen is no longer kept,
+#    the approval does not count.
 
 
 def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:
@@ -414,12 +417,12 @@ def data_refusal(
     return None
 
 
-# The steps, and how many people gave what passes them.
+# The steps, and how many people gave approvals that pass them.
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a verification: a description of its requirement, and the codes of its refusals."""
+    """A step of a verification: its requirement, and the codes of its refusals."""
 
     asks: str
     check: Callable[[_Case], _Refusal | None]
@@ -478,10 +481,10 @@ STEPS = (
         ),
     ),
 )
-"""The steps of a verification, which are numbered from 1."""
+"""The steps of a verification, numbered from 1."""
 
 REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEPS))
-"""The codes of approvals that do not open a gate: of a failed step, or for too few people."""
+"""The codes of approvals that don't open a gate, because a step failed or there are too few people."""
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:

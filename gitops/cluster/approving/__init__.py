@@ -1,1 +1,1 @@
-"""Giving and revoking approvals: approve, revoke, countersign."""
+"""Giving and revoking approvals: approve, revoke and countersign."""

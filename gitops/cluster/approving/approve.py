@@ -1,9 +1,9 @@
-"""`approve`: permits one gated change. It applies nothing and edits no state.
+"""`approve`: permits one gated change, without applying anything or changing state.
 
-In a ledger folder, an approval is a document. For a branch ledger, it is a signed commit: its parent is the ledger head that
-the approver saw, it adds one document, and its message repeats, for the signature to cover, everything that the permission
-is bound to and how it was given: with the approver's own key, alone in an emergency, or on a forge and attested by the bot
-(`gitops.bot.attestations`).
+In a ledger folder, an approval is a document. For a branch ledger, it is a signed commit: its parent is the ledger head
+that the approver saw, it adds one document, and its message repeats everything that the permission is bound to, so that
+the signature covers it, and how it was given: with the approver's own key, alone in an emergency, or on a forge and
+attested by the bot (`gitops.bot.attestations`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpd
 class ChosenChange:
     """A change that a person approves: its address, and the workspace of its cluster.
 
-    `plan_digest` is that of the plan that the approver reviewed, and `rows` the number of rows in the graph at that time.
+    `plan_digest` is the digest of the plan that the approver reviewed, and `rows` is the number of rows in the graph at
+    that time.
     """
 
     workspace: Workspace
@@ -58,7 +59,7 @@ class ChosenChange:
 
 
 Written = tuple[Approval | None, str | None]
-"""The document of an approval, and its commit in a branch ledger."""
+"""An approval's document, and its commit in a branch ledger."""
 
 
 def review(
@@ -70,7 +71,7 @@ def review(
     key: str | None = None,
     alone: bool = False,
 ) -> ApproveOutcome:
-    """Return what an approval of the change of `address` would cover. Writes nothing.
+    """Return the subject of an approval of the change to `address`. Writes nothing.
 
     If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`. With
     `key`, the base64 of a public key, it is a problem if the approval of its owner would not count; `alone` is for an approval
@@ -94,7 +95,7 @@ def review(
 def approve(workspace: Workspace, address: Address, *, plan_digest: str | None = None) -> ApproveOutcome:
     """Write an approval for the gated change of `address` into the ledger folder. `workspace.actor` is the approver.
 
-    `plan_digest` is that of the plan that the approver reviewed.
+    `plan_digest` is the digest of the plan that the approver reviewed.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -123,15 +124,15 @@ def sign_approval(
 ) -> ApproveOutcome:
     """Sign and push an approval for the gated change of `address`, refusing before the push if it would not count.
 
-    `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason of one person who acts alone; such an
-    approval leaves a debt.
+    `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason given by a person who acts alone; such
+    an approval leaves a debt.
     """
     chosen = ChosenChange(workspace, address, publisher, plan_digest, rows)
     return sign_approvals((chosen,), emergency=emergency)[0]
 
 
 def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = None) -> tuple[ApproveOutcome, ...]:
-    """Sign an approval for each of these changes of one repository, and push all or none in one push.
+    """Sign an approval for each of these changes in one repository, and push all of them atomically.
 
     Nothing is signed unless every plan is the one that was reviewed, and nothing is pushed unless every approval would
     count. `emergency` is as for `sign_approval`.
@@ -240,9 +241,9 @@ def approve_in_session(
 
 
 def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
-    """Return the gated change with the rows that the approver has seen.
+    """Return the gated change with the number of rows that the approver saw.
 
-    Raises GitopsError where the graph has too many more by now.
+    Raises GitopsError if the graph has grown too much since then.
     """
     now = gated.change.seen
     if rows is None or now is None:
@@ -330,10 +331,10 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     return change, requirement
 
 
-# The commit of an approval: written, signed, verified as the bot will, and pushed.
+# Writes, signs and pushes the commit of an approval, after verifying it like the bot will.
 #
-# Its parent is the ledger head that the approver saw, it adds one document, and its message repeats, for the signature to cover,
-# everything that the permission is bound to and how it was given.
+# Its parent is the ledger head that the approver saw, it adds one document, and its message repeats everything that the
+# permission is bound to and how it was given, so that the signature covers it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +434,7 @@ def write_approval_commit(
     commit = _write_commit(publisher, approval, statement, workspace)
     signer = trust.principal(publisher.store.signature(commit).key, at=gated.at)
     if grant is None and signer is not None and signer != approval.approved_by:
-        # The document names the owner of the key, whatever name the operator has on this machine.
+        # The document contains the owner of the key, whatever the operator's name on this machine is.
         approval = replace(approval, approved_by=signer)
         commit = _write_commit(publisher, approval, statement, workspace)
     ref = publisher.ref_prefix + approval.approval_id
@@ -469,7 +470,7 @@ def _write_commit(
     return store.write_commit(NewCommit(tree, (head,), author, message), signing_key=publisher.signing_key)
 
 
-# Which approvals of a cluster are missing, and which of them a person may give. It signs and writes nothing.
+# Lists a cluster's missing approvals, and the ones that a person can give, without signing or writing anything.
 
 
 def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:

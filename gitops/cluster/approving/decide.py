@@ -73,7 +73,7 @@ class DecisionContext:
 
 
 def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
-    """Return what a decision about an approval would cover. Writes nothing."""
+    """Return the subject of a decision about an approval. Writes nothing."""
     problems, about = Diagnostics(), None
     try:
         view, _ = _read_ledger(context)
@@ -92,9 +92,9 @@ def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> De
 def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None) -> DecisionOutcome:
     """Revoke an approval, so that it no longer counts. Changes that it already permitted remain applied.
 
-    `commit` is that of the approval that the signer reviewed. Holds the ledger's lock, so that every apply either used the
-    approval before or sees the revocation. If the lock cannot be taken because of an error, there is a warning. Repeating it
-    returns the existing revocation and checks again whether an entry records it.
+    `commit` is the commit of the approval that the signer reviewed. Holds the ledger's lock, so that every apply either
+    used the approval earlier or sees the revocation. If the lock cannot be taken because of an error, there is a
+    warning. A repeated call returns the existing revocation, and checks again whether an entry records it.
     """
 
     def decide(problems: Diagnostics) -> DecisionOutcome:
@@ -141,9 +141,9 @@ def await_recorded(
     cancel: Cancellation,
     relist: Callable[[], object] = lambda: None,
 ) -> DecisionOutcome:
-    """Return the outcome of a revocation once an entry records it, or as it is at the time limit or a signal.
+    """Return the outcome of a revocation once an entry records it, otherwise at the time limit or after a signal.
 
-    `relist` has the remote list its branches again. What cannot be read ends the wait with its problem.
+    `relist` makes the remote list its branches again. If anything cannot be read, the wait ends with that problem.
     """
     begun = context.clock.monotonic()
     while outcome.ok and outcome.recorded is False and not cancel.requested:
@@ -170,9 +170,10 @@ def await_recorded(
 def countersign(
     context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None
 ) -> DecisionOutcome:
-    """Countersign an emergency approval; the next entry settles its debt. Repeating it returns the existing countersignature.
+    """Countersign an emergency approval. The next entry then settles its debt.
 
-    `commit` is that of the approval that the signer reviewed.
+    `commit` is the commit of the approval that the signer reviewed. A repeated call returns the existing
+    countersignature.
     """
 
     def decide(_: Diagnostics) -> DecisionOutcome:
@@ -224,7 +225,7 @@ def _find_approval(
         unread = next((each.problem for each in listing.evidence if each.ref.endswith(f"/{approval_id}")), "")
         why = f": its branch has no readable approval: {unread}" if unread else " does not exist"
         raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id}{why}")
-    # Where there are copies, the one on the branch of that name.
+    # If there are copies, the one on the branch with that name.
     evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
     about = DecisionSubject(
         resource=approval.resource, principal=approval.approved_by, commit=evidence.commit, reason=approval.reason
@@ -296,7 +297,7 @@ def _is_recorded(view: LedgerView, need: DecisionNeed) -> bool:
 def _retired(
     named: Sequence[ApprovalEvidence], need: DecisionNeed, evidence: DecisionEvidence, trust: TrustRoot
 ) -> tuple[list[RefUpdate], str]:
-    """Return the approval branches that a revocation makes useless, and the reason if they are not deleted: rule 2."""
+    """Return the approval branches that a revocation makes useless, and the reason if they are not deleted (rule 2)."""
     own = [each for each in named if each.commit == need.commit and each.ref]
     if any(each.statement is not None and each.statement.grant is not None for each in own):
         return [], "it keeps the review from being attested again"
@@ -331,14 +332,14 @@ def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[bool]:
 
 
 def _record(context: DecisionContext, commit: str, view: LedgerView, problems: Diagnostics) -> None:
-    """Record the revocation in the ledger at once if its key may write entries. Otherwise the bot's next run does it."""
+    """Record the revocation immediately if the ledger's key can write entries. Otherwise the bot's next run does it."""
     publisher, trust = context.publisher, view.trust
     signer = None if trust is None else _signer(context, commit, trust, view.time(context.clock.now()))
     if trust is None or signer not in trust.ledger_signers:
         return
     into = RevocationContext(context.ledger, context.target, context.clock, context.ids, publisher.author.email)
     try:
-        # The event of the push may have led to an entry already.
+        # The event of the push may already have led to an entry.
         record_revocations(into, context.ledger.view())
     except GitopsError as error:
         detail = f"the revocation counts, but no entry records it yet: {error.detail}"
@@ -386,9 +387,10 @@ def _write(
 
 
 def _push(context: DecisionContext, created: Sequence[RefUpdate], retired: Sequence[RefUpdate] = ()) -> str:
-    """Create the branch of a decision and delete the branches it makes useless in one push, or only create it: rule 1.
+    """Create a decision's branch and delete the branches that it makes useless in one push, or only create it (rule 1).
 
-    Returns why nothing was deleted, empty if all was. Raises GitopsError `approval_write_error`, `push_refused`, RemoteError.
+    Returns why nothing was deleted; empty if all were. Raises GitopsError `approval_write_error`, `push_refused`,
+    RemoteError.
     """
     remote, kept = context.publisher.remote, ""
     try:

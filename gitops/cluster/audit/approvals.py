@@ -62,7 +62,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     for listed in found.entry.changes:
         if not _is_applied(listed) or listed.resource in approved:
             continue
-        # Which migrations need one depends on the graph and the rules; their entry lists it as gated.
+        # Whether a migration needs an approval depends on the graph and the rules; its entry lists it as gated.
         change = change_of(listed)
         if change.tier is not None or gate_of(change, situation) is not None:
             detail = f"{listed.operation} {listed.resource} has no valid approval, or too few"
@@ -73,7 +73,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
 
 
 def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
-    """Check parts 1 and 2 and return the addresses with a quorum. Raises IntegrityError for a refused approval."""
+    """Check parts 1 and 2, and return the addresses with a quorum. Raises IntegrityError for a refused approval."""
     position = AuditedPosition(found, walk.numbers, walk.state, walk.moved_since)
     accepted: dict[str, list[ApprovalVerification]] = {}
     for use in found.entry.approvals:
@@ -113,7 +113,7 @@ def _note_data(walk: Walk, found: VerifiedEntry, verification: ApprovalVerificat
 
 
 def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
-    """Describe for a finding how many people the rules before an entry require at these gates."""
+    """Describe, for a finding, how many people these gates require under the rules before an entry."""
     quorum = found.before.quorum(found.entry.target.environment)
     gate = next(iter(quorum.deciding(met)), GateName.IRREVERSIBLE)
     needed = quorum.needed(met)
@@ -225,12 +225,13 @@ def _check_debts(walk: Walk, found: VerifiedEntry) -> None:
         raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)
 
 
-# Revocations in an audit: those that entries take in are real, and those that no entry has are reported.
+# Revocations in an audit: recorded ones must be valid, and unrecorded ones are reported.
 #
-# 1. An entry of kind `revoke` takes in at least one revocation and changes nothing else; no other entry takes one in.
-# 2. Each passes the steps of a plan at that position, and the state records exactly what the entry names, from then on.
-# 3. Afterwards: a branch that is gone is a note, because the ledger keeps what it said. A revocation that would count and that no
-#    entry has is a warning: deleting its branch would undo it.
+# 1. An entry of kind `revoke` records at least one revocation and changes nothing else. No other entry records one.
+# 2. Each revocation passes the steps of a plan at that position, and from then on, the state records exactly those in
+#    the entry.
+# 3. Afterwards, a deleted branch is only a note, because the ledger keeps the revocation. A revocation that would count
+#    but is not recorded is a warning, because deleting its branch would undo it.
 
 
 def check_revocations(walk: Walk, found: VerifiedEntry) -> None:
@@ -292,21 +293,21 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
                 )
 
 
-# Whether an entry records every gate of what it lists as applied: rules 1 to 6.
+# Checks that an entry records every gate of the changes that it lists as applied (rules 1 to 6).
 #
-# 1. The gates follow again from the rules of the kinds (`gitops.cluster.model.kinds`), as in a plan: from the rules in force
-#    before the entry, and from what is at hand of its changes. The steps of a migration are planned again from the schema texts
-#    that sources declare; who gains what, from what the ledger records before the entry and after it; what drops a replica, from
-#    the texts of its catalog.
-# 2. A change is not applied with fewer of the gates that these rules have. More are permitted: the plan saw the graphs. A gate
-#    that a later release adds is in no rules of before.
-# 3. Entries before version 5 record no gates: the tier stands for them, and a migration has the approvals of all its gates. Those
-#    of the first release know no gates of migrations.
-# 4. A policy that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
-#    release did not gate that.
-# 5. A text that no source has, such as one that was found in a graph, is a note: then what is recorded is believed.
-# 6. With `apply.on_drift: block` in the rules before an entry, it applies nothing if drift that the state before it records
-#    waits for an approval. Drift that no entry records is not known to an audit.
+# 1. The gates are derived again from the rules of the kinds (`gitops.cluster.model.kinds`), as in a plan: from the
+#    rules in force before the entry, and from the available information about its changes. Migration steps are planned
+#    again from the schema texts that sources declare, gained access from the ledger's records before and after the
+#    entry, and dropped replicas from the texts in its catalog.
+# 2. A change must not be applied with fewer gates than these rules require. More are permitted, because the plan saw
+#    the graphs. Gates that later releases add are not in earlier rules.
+# 3. Entries before version 5 don't record gates. The tier stands for them, and a migration has the approvals of all its
+#    gates. The first release did not have gates for migrations.
+# 4. If a policy only lets actors copy a protected branch to where others can read it, this is a note for an entry
+#    before version 4, because that release did not gate it.
+# 5. A text that is in no source, such as one found in a graph, is a note. Then the recorded gates are trusted.
+# 6. With `apply.on_drift: block` in the rules before an entry, it must not apply anything if drift recorded in the
+#    state before it waits for an approval. An audit does not know about unrecorded drift.
 
 
 def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
@@ -331,7 +332,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
                 detail = f"{listed.resource} meets gate {', '.join(missing)}: {gate.reason}; the entry records {has}"
                 raise IntegrityError(Code.LEDGER_GATES_MISSING, detail)
         elif gate_of(change_of(listed), _situation(found)) is None:
-            # What the entry shows by itself was held against its approvals already.
+            # The parts that the entry itself shows were already compared with its approvals.
             _check_tier(walk, found, listed, gate)
     _check_drift(walk, found, applied)
 
@@ -369,7 +370,7 @@ def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
     if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or entry.version < WITH_ORIGINS:
         return change
     migration = _migration(walk, found, listed)
-    # A source that is not here is a note already.
+    # A source that is missing here is already reported as a note.
     if migration is None and entry.source is not None and walk.reader.resolve(entry.source.commit) is not None:
         walk.notes.append(
             f"entry {entry.number}: the schemas of the migration of {listed.resource} are missing from its source commits"
@@ -380,7 +381,7 @@ def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
 def _migration(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> MigrationPreview | None:
     """Return the steps between the two texts; None if a text is unavailable or cannot be read by this release."""
     texts = [_text(walk, found, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
-    # The language of schemas is large to import: few entries change a schema.
+    # Importing the schema language is slow, and few entries change a schema.
     from gitops.database.language.schema import compile_schema
     from gitops.database.language.text import LanguageError
 

@@ -20,7 +20,7 @@ from gitops.core.documents.forms import LINE, OBJECT_ID, integer, record
 class UsedApproval:
     """An approval that an entry used. `result` is `good`, or the code of the step that refuses it.
 
-    `seen` is the graph that its approver saw, for a data change.
+    `seen` is the graph state that its approver saw, for a data change.
     """
 
     use: ApprovalUse
@@ -124,7 +124,7 @@ class AuditReport:
         return not self.findings
 
 
-# The pin that an audit writes for the next one: up to which entry a ledger was verified. Version 1.
+# The pin that an audit writes for the next one: the last entry up to which a ledger was verified. Version 1.
 #
 # It belongs to the auditor and is kept outside of the repository, where neither a fetch nor a writer of the ledger can change it.
 

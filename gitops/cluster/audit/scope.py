@@ -1,9 +1,9 @@
 """Checks the location of a ledger's cluster: part of step 1 and step 5 of the audit.
 
-1. Every entry is for the place that the previous entry records. No entry has an older version than the one before it.
-2. Only an entry of kind `scope` records another place. It changes nothing else: its only change is that of the cluster, from the
-   old place to the new one, and is approved.
-3. A closed ledger accepts no entry that applies, announces or observes anything.
+1. Every entry is for the location that the previous entry records. No entry has an older version than the previous one.
+2. Only an entry of kind `scope` can record a different location. Its only change is that of the cluster, from the old
+   location to the new one, and must be approved.
+3. A closed ledger does not accept entries that apply, announce or observe anything.
 4. The storage in a first entry or a `scope` entry is the one that its source commit declares.
 
 The first release did not guard the location of a cluster. Its moves are only notes.
@@ -34,7 +34,7 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
             raise _invalid("the first entry records a different location than its own")
         return
     before = walk.previous.entry
-    # Versions 1 and 2 are of one release, which wrote both.
+    # Versions 1 and 2 belong to one release, which wrote both.
     if entry.version < before.version and before.version >= WITH_ORIGINS:
         raise _invalid(f"version {entry.version} follows version {before.version}")
     at = before.target if before.scope is None else before.scope.target
@@ -100,9 +100,11 @@ def _invalid(detail: str) -> IntegrityError:
 
 # A ledger that follows an earlier one, in an audit.
 #
-# 1. Only a first entry names an earlier ledger, under the keys and rules that the earlier one had, as far as those were known.
-# 2. The entry after it adopts that, with approvals of exactly this, and changes nothing else. No other entry adopts anything.
-# 3. An import that no entry adopts yet is a note.
+# 1. Only a first entry can refer to an earlier ledger, with the keys and rules of that ledger as far as they were
+#    known.
+# 2. The entry after it adopts the earlier ledger, with approvals for exactly this, and changes nothing else. No other
+#    entry adopts a ledger.
+# 3. An import that is not adopted yet is a note.
 
 
 def check_adoption(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:

@@ -95,7 +95,7 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
     entry, before = found.entry, walk.previous.entry
     if before.source is None or walk.reader.resolve(before.source.commit) is None:
         return
-    # What a cluster that moves to another branch leaves need not be part of it.
+    # When a cluster moves to another branch, the old branch's commits need not be part of the new one.
     if entry.kind not in (EntryKind.REFRESH, EntryKind.SCOPE) and not walk.reader.is_ancestor(
         before.source.commit, source.commit
     ):
@@ -114,17 +114,21 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, f"authors are missing: {', '.join(sorted(missing))}")
 
 
-# Whether an entry names the authors of its gated and waiting changes: the rules of `cluster.approvals.origins`, applied again.
+# Checks that an entry contains the authors of its gated and waiting changes, by applying the rules of
+# `cluster.approvals.origins` again.
 #
-# What a forge listed and a server recorded is known to the bot alone: here the entry is believed. Everything else is checked:
+# Only the bot knows what a forge listed and a server recorded, so for these facts the entry is trusted. Everything else
+# is checked:
 #
 # 1. The authors are the people of all origins.
-# 2. What waited after the entry before still has the same origins.
-# 3. Every commit that counts for a change has an origin, with everybody whom the commit names, and whose key signed it.
-# 4. A signature holds, and is of a key of the person that the origin names.
-# 5. A commit that stands for a request is what merging the request gives, where the commits of the request are at hand.
+# 2. Changes that already waited after the previous entry have the same origins.
+# 3. Every commit that counts for a change has an origin, with everyone whom the commit mentions, and the owner of its
+#    signing key.
+# 4. A signature is valid, and its key belongs to the person in the origin.
+# 5. A commit that stands for a request equals the result of merging the request, if the request's commits are
+#    available.
 #
-# A change that no commit made has no origin; the state before the entry records whether a graph vanished.
+# A change that no commit made has no origin. The state before the entry records whether a graph was lost.
 
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -132,7 +136,7 @@ _WAITS = (Disposition.BLOCKED, Disposition.DEFERRED)
 
 
 def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """Raise IntegrityError `ledger_source_mismatch` for the first difference; `source` continues the entry before."""
+    """Raise IntegrityError `ledger_source_mismatch` for the first difference; `source` continues the previous entry."""
     entry, previous = found.entry, walk.previous
     if previous is None or previous.entry.source is None:
         return
@@ -142,7 +146,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     base, explained = previous.entry.source.commit, entry.version >= RULES_OF_0_2_1
     lenient = entry.version < CONFLICTS_EXPLAIN_NOTHING
     origins = _recomputed(walk, found, base, source, carried, explained=explained, later_decides=lenient)
-    # The changes whose origins the entry must have: those that an approval permitted, and those that wait.
+    # Changes whose origins the entry must contain: those permitted by an approval, and those that wait.
     used = {use.resource for use in entry.approvals}
     for listed in entry.changes:
         address = listed.resource
@@ -193,7 +197,7 @@ def _recomputed(
     )
     heads = [source.commit]
     if any(change.resource.kind is Kind.CLUSTER for change in entry.changes):
-        # The commits that move a cluster of another branch are on the one with `gitops.yaml`.
+        # The commits that move a cluster on another branch are on the branch with `gitops.yaml`.
         heads += [each.commit for each in entry.origins if reader.resolve(each.commit) is not None]
     tree = reader.commit(source.commit).tree
     from_start = entry.version >= COUNTS_FROM_START and walk.state.config_digest is None
@@ -210,7 +214,7 @@ def _recomputed(
 
 def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Address) -> None:
     if sum(origin.how is How.UNKNOWN for origin in recorded) >= MOST_UNKNOWN:
-        # No more were looked for, and no approval counts.
+        # The bot did not look for more, and no approval counts.
         return
     people: dict[str, set[str]] = {}
     for origin in recorded:
@@ -245,8 +249,8 @@ def _check_merges(walk: Walk, origins: Sequence[Origin], source: SourceRevision)
 def _note_self_approvals(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
     """Add a note for an earlier entry that accepted the approval of an author, which the rules forbid since version 5.
 
-    The applied changes may have waited through several entries, so all commits since the last entry that left nothing
-    count.
+    The applied changes may have waited through several entries, so all commits count since the last entry that left no
+    changes.
     """
     base = walk.settled_at
     if base is None or walk.reader.resolve(base) is None or not walk.reader.is_ancestor(base, source.commit):
@@ -268,13 +272,14 @@ def _mismatch(detail: str) -> IntegrityError:
     return IntegrityError(Code.LEDGER_SOURCE_MISMATCH, detail)
 
 
-# The authors that entries of the first release name: everybody whom a commit that touched the folder or the rules names.
+# The authors in entries of the first release: everyone mentioned in a commit that touched the folder or the rules.
 #
-# Author lines are claims, so these authors are not all there are. The rules of this release are in
-# `gitops.cluster.approvals.origins`; these check whether an entry of the first release is what that release wrote.
+# Author lines are claims, so there may be more authors. The rules of this release are in
+# `gitops.cluster.approvals.origins`. The rules here check whether an entry of the first release is what that release
+# would have written.
 
 
-# What forges write for the authors of commits that they squash into one.
+# The way in which forges record the authors of squashed commits.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
 # https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email
@@ -309,9 +314,9 @@ def _touches(reader: GitReader, commit: Commit, path: str) -> bool:
 
 
 def _merges(reader: GitReader, one: str, other: str, path: str) -> tuple[str | bytes | None, ...]:
-    """Return a folder or file after merging two commits; nothing if the merge conflicts.
+    """Return a folder or file after merging two commits; empty if the merge has conflicts.
 
-    Where one side did not change it, it is the other side's, whatever conflicts there are elsewhere.
+    If one side did not change it, the other side's version is used, whatever conflicts there are elsewhere.
     """
     left, right = (_at(reader, reader.commit(side).tree, path) for side in (one, other))
     if left == right:

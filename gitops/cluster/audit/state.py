@@ -1,8 +1,8 @@
 """Checks that a ledger entry explains the change from the state before it to the state after it.
 
-1. An intent entry changes nothing. One of kind `changeset` may record observations of graphs, but not whether one vanished,
-   and changes nothing else. Every entry that changes the state increments its revision.
-2. Records of approvals, countersignatures and recoveries only grow, and only by those in the entry.
+1. An intent entry doesn't change anything. An entry of kind `changeset` can record observations of graphs, but not that
+   a graph was lost, and changes nothing else. Every entry that changes the state increments its revision.
+2. Records of approvals, countersignatures and recoveries are only added, and only those in the entry.
 3. First come the interrupted operations that the entry records as completed. Each was announced before, deletes and restores with
    approval.
 4. Then come the changes in its list, each from the old digest to the new one. Nothing else changes.
@@ -110,7 +110,7 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
     taken_in = {settlement.countersignature for settlement in transition.entry.settled}
     taken_in |= {revocation.commit for revocation in transition.entry.revoked}
     deleted = {a for known in completed for a in known.intent.approval_ids}
-    # Of an operation that was interrupted and then undone by a restored backup, nothing remains but its approvals.
+    # If an operation was interrupted and then undone by restoring a backup, only its approvals remain.
     recovered = (transition.announced.get(operation) for operation in transition.entry.recovered)
     spent = {a for known in recovered if known is not None and known.permitted for a in known.intent.approval_ids}
     if not after.keys() - before.keys() <= used | deleted | taken_in | spent:

@@ -113,7 +113,7 @@ def write_envelope(envelope: Envelope) -> bytes:
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Read an envelope that any program may have written: both base64 alphabets, `keyid` optional, unknown fields ignored.
+    """Read an envelope that any program might have written: both base64 alphabets, `keyid` optional, unknown fields ignored.
 
     Raises IntegrityError `envelope_invalid`. Checks no signature and does not read the payload.
     """
@@ -154,13 +154,13 @@ def _bytes(form: dict[str, Any], name: str) -> bytes:
         raise IntegrityError(_CODE, f"{name} of the envelope is not base64") from None
 
 
-# The verification of an envelope that holds a statement of an entry.
+# Verification of an envelope that contains an entry's statement.
 #
 # 1. It is a DSSE envelope with an in-toto statement of a ledger entry.
-# 2. One of its signatures is good over type and payload, by a key that the rules in force at the ledger's head assign to one
-#    person in the namespace of envelopes, now.
-# 3. The entry that it names is part of the ledger at hand.
-# 4. The statement is exactly the one that the ledger gives for that entry.
+# 2. It has a valid signature over type and payload, by a key that the rules in force at the ledger's head currently
+#    assign to one person in the namespace of envelopes.
+# 3. The entry that it refers to is part of the available ledger.
+# 4. The statement is exactly the one that the ledger produces for that entry.
 #
 # The audit verifies the ledger itself.
 
@@ -234,7 +234,7 @@ def _signers(
 
 
 def _entry_of(payload: bytes) -> str:
-    """Return the entry that a statement is about."""
+    """Return the entry to which a statement refers."""
     try:
         form = json.loads(payload)
         kinds, commit = (form["_type"], form["predicateType"]), form["predicate"]["ledgerCommit"]

@@ -43,8 +43,8 @@ from gitops.git.port import GitReader
 class AuditedPosition:
     """A ledger entry with the entries `chain`, and the state before it, empty for the first one.
 
-    `moved_since` returns whether an entry between the given one and this one changed a resource; without it, that is not
-    checked.
+    `moved_since` returns whether an entry between the given one and this one changed a resource. Without it, this is
+    not checked.
     """
 
     found: VerifiedEntry
@@ -118,7 +118,7 @@ def _used_countersignature(
 
 
 def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
-    """Return the document of an entry that does not verify, if it can be read."""
+    """Return the document of an entry that cannot be verified, if it can be read."""
     try:
         content = reader.read(reader.commit(commit_id).tree, ENTRY)
         return None if content is None else read_entry(content)

@@ -13,7 +13,7 @@ For each entry, in order; the first failing step is the finding, and nothing aft
    (if the repository has the commit), and a converged state matches the commit's declarations.
 9. Its changes have the gates that they need, as far as their texts are available (`gitops.cluster.audit.approvals`).
 
-Then the ledger as a whole is compared with the witnesses.
+Then the complete ledger is compared with the witnesses.
 
 A source commit that the repository does not have is only a note, because a ledger can be kept separately from its sources.
 Anything else that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
@@ -212,7 +212,7 @@ def _note_vanished(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None
 
 
 def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
-    """Step 1."""
+    """Check step 1."""
     entry, previous = found.entry, walk.previous
     if entry.previous != (None if previous is None else previous.commit.id) or entry.number != number:
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} has number {entry.number} in its document")
@@ -223,7 +223,7 @@ def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
 
 
 def _check_repair(walk: Walk, found: VerifiedEntry) -> None:
-    """A repair changes nothing, and is a note; no other entry names commits that were removed."""
+    """Check that a repair changes nothing, and add a note about it. No other entry may list removed commits."""
     entry = found.entry
     repairs = entry.kind is EntryKind.REPAIR
     if (entry.quarantined and not repairs) or (repairs and (entry.changes or entry.number == 1)):
@@ -234,7 +234,7 @@ def _check_repair(walk: Walk, found: VerifiedEntry) -> None:
 
 
 def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:
-    """Step 5."""
+    """Check step 5."""
     entry = found.entry
     before, after = found.before.digest_in(entry.version), found.after.digest_in(entry.version)
     if (entry.policy_digest, entry.trust_digest) != (before, after):
@@ -248,7 +248,7 @@ def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:
 
 
 def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Step 7; blobs that neither the folder nor the state changed were checked with the entry before."""
+    """Check step 7. Blobs that neither the folder nor the state changed were checked with the previous entry."""
     folder = walk.reader.subtree(found.commit.tree, _RESOURCES)
     same = folder == walk.blobs
     for address, resource in sorted(state.resources.items()):
@@ -262,17 +262,17 @@ def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     walk.blobs = folder
 
 
-# What witnesses know of a ledger: that entries of it were removed, or that newer ones are withheld.
+# Compares a ledger with witnesses, to detect entries that were removed or that are withheld.
 #
-# 1. Every head that this clone saw before is an entry of the ledger.
-# 2. Every approval and every decision about one, consumed or not, names an entry of the ledger. One that names an entry of
-#    another chain, signed by a ledger key, proves that the ledger was rewound or forked, if it is signed for this repository;
-#    anything else proves nothing and is a note.
-# 3. The heads of other copies are the same or older. A newer one means that an old state of the ledger is served here.
+# 1. Every head that this clone saw earlier is an entry of the ledger.
+# 2. Every approval and every decision about one, consumed or not, refers to an entry of the ledger. If it is signed for
+#    this repository and refers to an entry of a different chain signed by a ledger key, it proves that the ledger was
+#    rewound or forked. Anything else proves nothing and is a note.
+# 3. The heads of other copies are the same or older. A newer head means that an old state of the ledger is served here.
 
 
 _LISTED = 10
-"""The maximum number of witnesses in one finding."""
+"""Maximum number of witnesses in one finding."""
 
 
 def find_contradictions(
@@ -312,7 +312,7 @@ def find_contradictions(
 
 
 def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-    """Return why a signed document proves nothing. It is empty if the document is a proof."""
+    """Explain why a signed document proves nothing; empty if it is a proof."""
     try:
         return document_problem(reader, commit, witness, ledger)
     except GitopsError as error:
@@ -326,7 +326,7 @@ def _compare_copy(
     head = ledger.head or ""
     if commit in numbers:
         return f"witness {who} has {'the same head' if commit == head else f'an older head, entry {numbers[commit]}'}"
-    # The auditor named this copy: its history is read whatever its length.
+    # The auditor specified this copy, so its history is read whatever its length.
     witness = verify_witness(reader, commit, replace(ledger, steps=count()))
     if witness.kind is WitnessKind.NEWER:
         detail = f"witness {who} has a newer head, {commit[:12]}, {witness.detail}: an old state is served here"

@@ -39,7 +39,7 @@ class SourceRules:
         self._found: dict[tuple[tuple[str, bytes], ...], TrustRoot] = {}
 
     def files(self, commit_id: str) -> dict[str, bytes]:
-        """Return the key and rule files of a commit, by path, as `trust_at` does."""
+        """Return the key and rule files of a commit by path, like `trust_at`."""
         tree = self._reader.commit(commit_id).tree
         config = self._reader.read(tree, CONFIG_FILE)
         if config is None:
@@ -50,7 +50,7 @@ class SourceRules:
         return {path: content for path, content in found.items() if content is not None}
 
     def digest(self, files: Mapping[str, bytes], version: int) -> str:
-        """Return the digest of these files in entries of a version. Raises GitopsError as `trust_root` does."""
+        """Return the digest of these files in entries of a version. Raises the errors of `trust_root`."""
         key = tuple(sorted(files.items()))
         if key not in self._found:
             self._found[key] = trust_root(files)
@@ -69,11 +69,12 @@ class ConsumedApproval:
 class Walk:
     """The state of an audit after the entry `previous`.
 
-    `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id, and
-    `consumed` the approvals that any used. `settled` is true if the last entry left nothing unapplied; `settled_at` is the
-    source commit of the last such entry. `declared` are the declarations of the last cluster folder that was read, with its
-    tree id. `revocations` are decisions, by the approval they revoke. `merged` are the commits that were found to represent
-    a request, each with its head. `moved` has the number of the last entry that changed each resource.
+    `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id,
+    and `consumed` the approvals that any used. `settled` is True if the last entry left no unapplied changes;
+    `settled_at` is the source commit of the last such entry. `declared` are the declarations in the last cluster folder
+    that was read, with its tree id. `revocations` are decisions, by the approval that they revoke. `merged` are the
+    commits that represent a request, each with its head. `moved` maps each resource to the number of the last entry
+    that changed it.
     """
 
     reader: GitReader
@@ -96,7 +97,7 @@ class Walk:
     moved: dict[str, int] = field(default_factory=dict)
 
     def settle(self, entry: LedgerEntry, state: LedgerState) -> None:
-        """Record whether an entry, with the state after it, left nothing unapplied."""
+        """Record whether an entry, with the state after it, left no unapplied changes."""
         self.settled = is_settled_after(self, entry, state)
         if entry.source is not None and (self.settled or self.settled_at is None):
             self.settled_at = entry.source.commit
@@ -158,12 +159,12 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
 
 
 def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool:
-    """Return True if an entry left nothing unapplied: no change, no new keys or rules, and no vanished graph."""
+    """Return True if an entry left nothing unapplied: no changes, no new keys or rules, and no lost graph."""
     source = None if entry.source is None else entry.source.commit
     waits = False
     if source is not None and walk.reader.resolve(source) is not None:
         waits = walk.rules.digest(walk.rules.files(source), entry.version) != entry.trust_digest
     moves = any(c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes)
-    # An entry that lists no changes, such as that of a changeset, carries the origins of a move that waits.
+    # An entry that lists no changes, such as that of a changeset, repeats the origins of a waiting move.
     moves |= any(each.kind is Kind.CLUSTER for origin in waiting_origins(entry) for each in origin.resources)
     return state.config_digest == entry.config_digest and not (waits or moves or state.vanished)

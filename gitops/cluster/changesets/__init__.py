@@ -1,1 +1,1 @@
-"""Life cycle of changesets: allowed events, what a run can create, what readers see, and what is kept."""
+"""Life cycle of changesets: allowed events, new changesets of a run, the stream for readers, and archiving."""

@@ -1,4 +1,4 @@
-"""State machine of a changeset: a record and one event give the next record, or a refusal.
+"""State machine of a changeset: a record and an event give the next record, or a refusal.
 
 A record is only the sequence of its events. A reader that replays them gets the same record, so these rules apply to
 the program that runs a changeset, to one that continues it after a crash, and to everyone who verifies it later.
@@ -6,7 +6,7 @@ the program that runs a changeset, to one that continues it after a crash, and t
 | from | event | to | only if |
 | --- | --- | --- | --- |
 | | created | preparing | the key is new |
-| preparing | prepared | prepared | every member that is staged is ready |
+| preparing | prepared | prepared | every staged member is ready |
 | prepared | committed | committed | every member that does not wait for the commit is ready |
 | committed | drained | drained | |
 | drained | finalized | finalized | every member is canonical, and every removal is deleted |
@@ -61,7 +61,7 @@ _OF_A_MEMBER = (RuntimeUpdated, Staged)
 _LEFT = frozenset({RuntimeState.FAILED, RuntimeState.SKIPPED})
 _DOING = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY})
 
-# What a member may become before the commit, while the changeset is rolled back, and after the commit.
+# States that a member can reach before the commit, while the changeset is rolled back, and after the commit.
 _PROVISIONED = frozenset(
     {RuntimeState.PROVISIONING, RuntimeState.READY, RuntimeState.FAILED, RuntimeState.SKIPPED, RuntimeState.PENDING}
 )
@@ -128,7 +128,7 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
 def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Changeset:
     """Return the record after several events of one changeset, like repeated `follow`, in linear time.
 
-    Raises as `follow`, also if there is neither a record nor an event.
+    Raises the errors of `follow`, also if there is neither a record nor an event.
     """
     for of_members, found in groupby(events, key=lambda event: isinstance(event.happening, _OF_A_MEMBER)):
         group = tuple(found)
@@ -139,12 +139,15 @@ def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Ch
 
 
 def replay(events: Iterable[ChangesetEvent]) -> Changeset:
-    """Return the record that these events produce, from the first to the newest. Raises as `follow_all`."""
+    """Return the record that these events produce, from the first to the newest. Raises the errors of `follow_all`."""
     return follow_all(None, events)
 
 
 def pivot_done(record: Changeset) -> bool:
-    """Return True once a change that cannot be rolled back was made. From then on, the changeset only goes forward."""
+    """Return True once a change that cannot be rolled back has been made.
+
+    From then on, the changeset only goes forward.
+    """
     return any(m.effect is Effect.PIVOT and m.runtime.state is RuntimeState.READY for m in record.members)
 
 
@@ -167,7 +170,7 @@ def _going_on(record: Changeset | None, event: ChangesetEvent) -> Changeset:
 
 
 def _follow_members(record: Changeset | None, events: Sequence[ChangesetEvent]) -> Changeset:
-    """Return the record after events that are about its members, and leave its state as it is."""
+    """Return the record after events that concern its members and don't change its state."""
     record = _going_on(record, events[0])
     members = {member.address: member for member in record.members}
     removed = {removal.address for removal in record.removals}
@@ -219,7 +222,7 @@ def _before_commit(record: Changeset) -> list[Member]:
 def _complete(record: Changeset, members: Iterable[Member], wanted: RuntimeState) -> None:
     """Refuse the next boundary unless all of these members have the required state.
 
-    A best-effort changeset may leave failed members.
+    A best-effort changeset can have failed members.
     """
     accepted = {wanted} if record.atomic else {wanted, *_LEFT}
     open_ones = [member.address for member in members if member.runtime.state not in accepted]
@@ -232,7 +235,7 @@ def _reach(record: Changeset, state: ChangesetState, at: str) -> Changeset:
 
 
 def _commit(record: Changeset) -> Changeset:
-    """Make everything ready canonical with the commit. Later steps are unchanged."""
+    """Make all ready members canonical with the commit. Later steps are unchanged."""
     members = []
     for member in record.members:
         landed = not member.finishes and member.runtime.state not in _LEFT
@@ -264,7 +267,7 @@ def _refusal(record: Changeset, why: str) -> ConflictError:
     return ConflictError(Code.CHANGESET_STATE_INVALID, why, path=record.key)
 
 
-# -- The changeset of a run while it is written: each event is followed at once, and waits for the next write of the ledger
+# -- The changeset of a running run: each event takes effect immediately, and waits for the next ledger write -------------
 
 
 class Journal:
@@ -293,7 +296,10 @@ class Journal:
 
     @property
     def drafts(self) -> tuple[EventDraft, ...]:
-        """The events that the ledger does not have yet, in order. The last event of a run includes its run record."""
+        """The events that the ledger does not contain yet, in order.
+
+        The last event of a run includes its run record.
+        """
         drafts, record = (*self._others, *self._drafts), self._record
         if self.run is None or record is None or not self._drafts or not (record.ended or record.needs_attention):
             return drafts
@@ -301,18 +307,21 @@ class Journal:
 
     @property
     def created(self) -> bool:
-        """True if there is a changeset at all."""
+        """Whether there is a changeset."""
         return self._record is not None
 
     @property
     def recorded(self) -> bool:
-        """True if the ledger has the changeset."""
+        """Whether the ledger contains the changeset."""
         return self._stored is not None
 
     def add(self, *happenings: Happening) -> None:
-        """Append events. Raises ConflictError `changeset_state_invalid` for one that is not allowed now."""
+        """Append events.
+
+        Raises ConflictError `changeset_state_invalid` for an event that is not allowed in this state.
+        """
         of = next((what.record for what in happenings if isinstance(what, Created)), None) or self.record
-        # The ledger numbers the events when they are written; a number plays no part in what follows from them.
+        # The ledger numbers the events when they are written. Their effects don't depend on the numbers.
         events = [ChangesetEvent(0, self._now(), of.cluster, of.key, what) for what in happenings]
         if events:
             self._record = follow_all(self._record, events)
@@ -332,20 +341,20 @@ class Journal:
         self._stored, self._drafts, self._others = self._record, [], ()
 
     def adopt(self, stored: Changeset) -> None:
-        """Continue from the ledger's record, discarding events that it does not have."""
+        """Continue from the ledger's record, discarding events that it does not contain."""
         self._stored = self._record = stored
         self._drafts = []
 
 
-# -- Which records of ended changesets leave the ledger: the oldest, when there are many, and those of long ago --------
+# -- Selects records of ended changesets for archiving: the oldest if there are many, and very old ones ----------------
 #
-# Their lines in the archive stay, and say how each of them ended.
+# Their lines remain in the archive, and show how each of them ended.
 
 
 KEPT_RECORDS = 500
 KEPT_DAYS = 400
 
-# Records leave in batches: each time, the archive is written again.
+# Records are archived in batches, because the archive is rewritten each time.
 _BATCH = 50
 
 

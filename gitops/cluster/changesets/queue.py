@@ -3,13 +3,13 @@
 The queue is not stored; it is the branch. The waiting commits are the unapplied ones along first parents, and the changesets show
 which were tried. Together they determine the next step, no matter which events or runs were lost.
 
-1. A merge that does not touch the cluster is left out.
+1. A merge that does not touch the cluster is skipped.
 2. A step ends where a merge ends: with the commit that merged a request, or with the newest commit of a push. The commits of a
    rebase belong to one merge, and the states between them were never reviewed.
-3. The oldest merge comes first. A failed one is not repeated, because the plan of the next one is the difference from the applied
-   state and so includes both.
-4. A merge whose folder cannot be loaded, or whose changes the newest commit no longer declares, is applied with the next
-   one. Changes that the branch has reverted are not made in between.
+3. The oldest merge comes first. A failed merge is not retried, because the next plan covers all differences from the
+   applied state and so includes both merges.
+4. A merge whose folder cannot be loaded, or whose changes the newest commit no longer declares, is applied with the
+   next one. Changes that the branch has already reverted are never applied.
 5. With `coalesce`, all waiting merges are one step.
 """
 
@@ -54,8 +54,8 @@ def next_step(
     """Return the next step, or None if nothing that touches the cluster is waiting.
 
     `line` are the unapplied commits, the oldest first. Everything up to the newest one of `tried` was already tried.
-    `ends_merge` returns whether a merge or a push ends with a commit, and `differs` returns where a folder's declarations
-    differ from the applied ones, None if it cannot be loaded.
+    `ends_merge` returns whether a merge or a push ends with a commit, and `differs` returns the addresses at which a
+    folder's declarations differ from the applied ones; None if the folder cannot be loaded.
     """
     first = 1 + max((number for number, each in enumerate(line) if each.id in tried), default=-1)
     begin = next((number for number in range(first, len(line)) if line[number].touches), None)

@@ -12,7 +12,7 @@ _NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))
 
 
 class RunLog:
-    """An observer that keeps the record of a run, or of the newest of several runs."""
+    """Observer that keeps the record of a run, or of the newest of several runs."""
 
     def __init__(self) -> None:
         """Start without a run."""
@@ -30,7 +30,7 @@ class RunLog:
             return
         at = int((event.at - self._began).total_seconds() * 1000)
         if event.type == "node_ready":
-            # What makes a node ready is the end of the last of those that it depends on, whose event is the one before.
+            # A node becomes ready when the last of its dependencies ends, and that event is the previous one.
             self._ready[name] = at, self._nodes[-1].id if event.facts["dependencies"] else None
         elif event.type == "node_lock_wait":
             self._waited[name] = event.facts["holders"]
@@ -56,7 +56,7 @@ def longest(record: RunRecord, most: int) -> RunRecord:
 
 
 def contradiction(run: RunRecord, record: Changeset) -> str | None:
-    """Explain why this cannot be the run of the changeset with the given record after the run; None if it can."""
+    """Explain why this run record contradicts the changeset's record after the run; None if it does not."""
     if not (record.ended or record.needs_attention):
         return f"the changeset is {record.state}, so its run is not over"
     states: dict[str, RuntimeState] = {member.address: member.runtime.state for member in record.members}

@@ -3,11 +3,11 @@
 1. A reader without a position first gets `full_state`: the applied state, and the changesets that have not ended.
 2. Afterwards it gets each event once, in the order in which they were recorded, however many were recorded between two readings.
 3. If a position cannot be continued, because later events were pruned or it belongs to another ledger, the reader gets
-   `full_state` again and has to discard its state.
-4. `more` is true for all items of a first response but the last. Later items are live, and `more` is false.
+   `full_state` again and must discard its state.
+4. `more` is true for all items of a first response except the last. Later items are live, and `more` is false.
 
-The position of a reader is the `seq` of its newest reading.
-Source: the design note on schema changesets, its pull call.
+The position of a reader is the `seq` of its newest reading. Source: the pull call in the design note on schema
+changesets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """`full_state`: the digests of the applied resources, and the changesets that a reader has to know."""
+    """`full_state`: the digests of the applied resources, and the changesets that a reader must know."""
 
     state_revision: int
     config_digest: str | None
@@ -80,16 +80,16 @@ def pull(
 
 
 def _continues(reading: StreamReading, after: int) -> bool:
-    """Return True if the reading has every event after a position. Events are numbered without gaps."""
+    """Return True if the reading contains all events after a position. Events are numbered without gaps."""
     return [each.seq for each in reading.events if each.seq > after] == list(range(after + 1, reading.seq + 1)) and (
         after <= reading.seq
     )
 
 
-# -- What changesets say about a merge: whether it landed, whether it failed, or whether that is still open ------------
+# -- The result of a merge according to its changesets: landed, failed, or still open ----------------------------------
 #
-# Several changesets may stand for one merge: its parts, other attempts after a failure, and a later changeset that brings it in
-# together with others. The newest attempt counts, with all of its parts, and the worst of its parts is the answer.
+# A merge can have several changesets: its parts, further attempts after a failure, and a later changeset that applies
+# it together with others. Only the newest attempt counts, with all its parts, and the worst part determines the result.
 
 
 _COMMITTED = frozenset({ChangesetState.COMMITTED, ChangesetState.DRAINED, ChangesetState.FINALIZED})
@@ -115,7 +115,7 @@ class Until(StrEnum):
 def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
     """Return those changesets of a merge that belong to the newest attempt, in the order of their parts.
 
-    Repairs of drift refer to the commit that they repair, and are not about its merge.
+    Drift repairs refer to the commit that they repair, but are not part of its merge.
     """
     found = [each for each in records if each.kind in _OF_A_MERGE]
     if not found:
@@ -139,7 +139,7 @@ def answer(record: Changeset, until: Until, *, require_converged: bool = False) 
 
 
 def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
-    """Return the outcome of a merge from its newest attempt: the worst of its parts, WAITING while one is not created yet."""
+    """Return the outcome of a merge from its newest attempt: the worst of its parts, or WAITING while one is missing."""
     found = {answer(each, until, require_converged=require_converged) for each in parts}
     if ChangesetAnswer.FAILED in found:
         return ChangesetAnswer.FAILED
@@ -152,7 +152,7 @@ def _failed(record: Changeset, *, require_converged: bool) -> bool:
         return True
     if record.state not in _COMMITTED:
         return False
-    # What fails after the commit is tried again by later runs, until the changeset has ended.
+    # Failures after the commit are retried by later runs until the changeset has ended.
     counted = (m for m in record.members if record.ended or not m.finishes)
     partly = bool(record.excluded) or (record.result is not None and not record.result.converged)
     lost = record.result is not None and bool(record.result.failed)

@@ -17,7 +17,8 @@ from gitops.cluster.model.kinds import SECTIONS
 from gitops.core.canonical import digest
 from gitops.core.dataclass import dataclass
 
-# Pairs are spread over entries by the first two digits of their keys; each entry drops its oldest pairs beyond this many.
+# Pairs are distributed over entries by the first two digits of their keys. Beyond this number, an entry drops its
+# oldest pairs.
 _MAX_PAIRS = 4096
 
 
@@ -72,7 +73,7 @@ class SoundPairs:
     """Cache of query files that parse and check against a schema, keyed by the digests of both.
 
     A pair with the empty text stands for a schema alone, a pair with the binding kinds for a policy. Only validity is
-    stored, never a problem, so every load finds problems again. A pair is addressed only by content, so it is valid in
+    stored, never problems, so every load finds problems again. A pair is identified only by content, so it is valid in
     every folder, commit and clone.
     """
 
@@ -117,13 +118,13 @@ class SoundPairs:
 
 
 # -- the index ---------------------------------------------------------------------------------------------------------
-# The index of a cluster folder: what a load found without problems, so that the next one looks only at what changed.
-# Files and folders are in columns of equal length, so that the state of a whole cluster is compared as a few lists. A graph is
-# recorded only if its load found no problem at all. The document is a hint: another form is ignored, and the folder is
-# loaded as if for the first time.
+# The index of a cluster folder lists the parts that a load found without problems, so that the next load only checks
+# changes. Files and folders are in columns of equal length, so that the state of a whole cluster is compared as a few
+# lists. A graph is recorded only if its load found no problems at all. The document is a hint: an unknown form is
+# ignored, and the folder is loaded as if for the first time.
 #
-# It has a separate reader, because every command with a cache begins with it: columns are checked as wholes, which takes half
-# as long as the codec of stored documents needs to check their values one by one.
+# It has a separate reader, because every command with a cache starts by reading it. Checking complete columns takes
+# half as long as checking each value with the codec for stored documents.
 
 
 class GraphRecord(NamedTuple):
@@ -148,7 +149,7 @@ class FileColumns(NamedTuple):
 
 
 class FolderColumns(NamedTuple):
-    """Columns of folders: normalized path, stamp, digest of the query files in it (empty if it was only passed through)."""
+    """Columns of folders: normalized path, stamp, digest of the query files in it (empty if it is only a parent folder)."""
 
     places: list[str]
     stamps: list[str | None]
@@ -157,10 +158,10 @@ class FolderColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Problem-free part of a load.
+    """The part of a load without problems.
 
-    `config` is the digest of `cluster.yaml`, `form` its content as in `config_form`, `header` its name, storage root and
-    lock setting. `digests` are those of all resources of `graphs`, by address.
+    `config` is the digest of `cluster.yaml`, `form` is its content as in `config_form`, and `header` contains its name,
+    storage root and lock setting. `digests` are the digests of all resources of `graphs`, by address.
     """
 
     config: str
@@ -293,7 +294,10 @@ def addresses_of(graph: str, queries: Iterable[str]) -> list[Address]:
 
 
 class RecordedTree:
-    """An `index` compared with the current folder. `stale` counts the files and folders that had to be checked."""
+    """An `index` compared with the current folder.
+
+    `stale` is the number of files and folders that had to be checked.
+    """
 
     def __init__(self, tree: StampedTree, index: Index) -> None:
         """Compare all stamps, and list the folders whose stamps do not match. No file is read."""
@@ -347,7 +351,7 @@ class RecordedTree:
 
 
 def _differing(now: Sequence[str | None], recorded: Sequence[str | None]) -> set[int]:
-    """Positions at which a stamp does not prove that nothing changed."""
+    """Return the positions at which the stamps do not prove that nothing changed."""
     if now == recorded and None not in recorded:
         return set()
     return {n for n, (one, other) in enumerate(zip(now, recorded, strict=True)) if one is None or one != other}

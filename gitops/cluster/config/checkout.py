@@ -1,4 +1,4 @@
-"""Checks `gitops.yaml` of a checkout, or of any other root tree, together with the files that it refers to."""
+"""Checks the `gitops.yaml` of a checkout, or of any other root tree, with the files that it refers to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.database.language.yaml import parse_yaml
 def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CONFIG_FILE) -> Diagnostics:
     """Return the problems of `gitops.yaml` in a root tree, each with its place in `file`.
 
-    None if the tree has no such file. The cluster folders and key files that it names are looked up in the tree.
+    Empty if the tree has no such file. The cluster folders and key files that it lists are looked up in the tree.
     `source` replaces the text in the tree.
     """
     found = Diagnostics()
@@ -41,7 +41,7 @@ def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CO
         found.add(code, CONFIG_FILE, problem.message, source=SourceRef(file, problem.line, problem.column), fix=fix)
 
     for number, rule in enumerate(config.clusters):
-        # Another branch may have other folders.
+        # A different branch can have different folders.
         if rule.branch == config.clusters[0].branch and (problem := without_cluster(tree, rule)) is not None:
             add(Code.BOT_CONFIG_INVALID, ("clusters", number, "path"), problem.detail, problem.fix)
     if config.ledger.store == "branch":
@@ -52,7 +52,7 @@ def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CO
 
 
 def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
-    """Explain why the folder of a cluster cannot be read in a root tree: it, or its `cluster.yaml`, does not exist."""
+    """Explain why the folder of a cluster cannot be read in a root tree: the folder or its `cluster.yaml` does not exist."""
     above, _, name = rule.path.rpartition("/")
     if tree.kind(f"{rule.path}/{CLUSTER_FILE}".removeprefix("./")) is PathKind.FILE:
         return None
@@ -95,7 +95,7 @@ def _keys(tree: SourceTree, text: bytes, config: BotConfig) -> Iterator[tuple[Co
 
 
 def _people(config: BotConfig) -> Iterator[tuple[Place, str]]:
-    """Yield the people whom rules name, with the place of each."""
+    """Yield the people listed in rules, with the place of each."""
     rules = config.approvals
     for key, names in (("approvers", rules.approvers), ("break_glass", rules.break_glass)):
         for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Parsing of `cluster.yaml`: its declarations, with every problem in its structure and header.
+"""Parses `cluster.yaml` to its declarations, with all problems in its structure and header.
 
 The loader checks the declared things themselves (files, graphs in policy bindings).
 """
@@ -58,19 +58,19 @@ _FAULT_CODES = {
 
 
 def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
-    """Carry out steps 1 to 5 of a load, on `cluster.yaml` only. The header is None if there is any error."""
+    """Perform steps 1 to 5 of a load, on `cluster.yaml` only. The header is None if there is any error."""
     cluster, found = read_cluster(tree)
     return (None if cluster is None else header_of(cluster, found)), found
 
 
 def read_cluster(tree: SourceTree) -> tuple[DeclaredCluster | None, Diagnostics]:
-    """Carry out steps 1 to 4 of a load. Return the parsed file, None if a step failed, and the problems."""
+    """Perform steps 1 to 4 of a load. Returns the parsed file (None if a step failed) and the problems."""
     data, found = read_config(tree)
     return (None, found) if data is None else parse_cluster(data)
 
 
 def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
-    """Carry out step 5 of a load. Return None if it found a problem, which is added to `found`."""
+    """Perform step 5 of a load. Returns None if there is a problem, which is added to `found`."""
     before = len(found)
     if cluster.version != 1:
         message = f"version {cluster.version} is not supported; this release reads version 1"
@@ -93,21 +93,21 @@ def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
 
 
 def declared_storage(cluster: DeclaredCluster) -> str | None:
-    """Return the declared storage root, None for the default. Raises StorageRootError."""
+    """Return the declared storage root; None for the default. Raises StorageRootError."""
     return None if cluster.storage is None else parse_storage(cluster.storage.value).text
 
 
 def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
     """Parse the bytes of `cluster.yaml`.
 
-    Returns None with every finding: first repeated and reserved keys and, if there are none, the structure
-    (`invalid_cluster_yaml`, one for each place).
+    If there are problems, returns None with all of them: first repeated and reserved keys and, if there are none,
+    problems of the structure (`invalid_cluster_yaml`, one per place).
     """
     cluster, found = _parsed(data)
     return cluster, Diagnostics(found)
 
 
-# One run reads the same file as it is declared, and again to compare it with what is applied.
+# A run reads the same file as declared, and again to compare it with the applied one.
 @lru_cache(maxsize=2)
 def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]]:
     found = Diagnostics()
@@ -121,7 +121,7 @@ def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]
                 _FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place, fix=problem.fix
             )
     keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
-    # Each once: one given twice is a repeated key besides.
+    # Each key only once, because a key that occurs twice is also reported as repeated.
     first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
     for key in keys:
         if first.get(key.text) is key:
@@ -159,7 +159,7 @@ def _what(node: YamlNode) -> str:
 
 
 class _ClusterReader:
-    """Reads nodes into declarations. A node that does not fit is reported and treated as empty."""
+    """Reads nodes into declarations. An invalid node is reported and treated as empty."""
 
     def __init__(self, found: Diagnostics) -> None:
         self._found = found
@@ -169,7 +169,7 @@ class _ClusterReader:
         self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, message, source=place, fix=fix)
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
-        """Return the document, None if a problem was reported."""
+        """Return the document; None if a problem was reported."""
         top = self._fields(root, "", "")
         metadata = self._fields(top.get("metadata"), "metadata", "metadata")
         state = self._fields(top.get("state"), "state", "state")
@@ -262,7 +262,7 @@ class _ClusterReader:
     def _compute(self, node: YamlNode | None) -> DeclaredCompute | None:
         if node is None or is_absent(node):
             return None
-        # Most folders have no compute clusters: their forms take time to build.
+        # Most folders have no compute clusters, and building their forms takes time.
         from gitops.cluster.config.compute import compute_form, place_of, read_compute
         from gitops.cluster.config.rule_forms import REQUIRED, Refused
 
@@ -282,9 +282,9 @@ class _ClusterReader:
     def _entries(
         self, node: YamlNode | None, path: str, first: str = "NAME"
     ) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
-        """Return the entries of a mapping, empty for a missing value; None for anything else, which is reported.
+        """Return the entries of a mapping; empty for a missing value. Returns None for anything else, and reports it.
 
-        `first` is a valid key for messages.
+        `first` is a valid key for use in messages.
         """
         if isinstance(node, YamlMap):
             return node.entries
@@ -368,9 +368,9 @@ class _ClusterReader:
         return None if node is None or _is_null(node) else self._text(node, path)
 
     def _text(self, node: YamlNode | None, path: str) -> Text:
-        """Return a text, or any other plain scalar as its text; null is refused.
+        """Return a text, or any other plain scalar as text. Null is refused.
 
-        A missing required key is already reported.
+        A missing required key has already been reported.
         """
         if node is None:
             return Text("", 0, 0)
@@ -388,7 +388,7 @@ class _ClusterReader:
         return self._text(node, path)
 
 
-# A key and its value that nothing separates, such as `schema:people.pg`.
+# A key and its value without a separator, such as `schema:people.pg`.
 _GLUED = re.compile(r"([a-z_]+):([^\s:/][^\s]*)\Z")
 _EXAMPLES = {"applies_to": "[GRAPH]", "schema": "FILE.pg", "file": "FILE"}
 
@@ -398,11 +398,13 @@ def _text(node: YamlScalar) -> Text:
 
 
 # -- promotion ---------------------------------------------------------------------------------------------------------
-# `cluster.yaml` of a cluster with the graphs and policies of another one; what belongs to the place of the cluster stays.
-# 1. `graphs`, `policies` and such sections are promoted. All other top-level keys (`metadata`, `state`, `storage`, `compute`) say
-#    which cluster it is, where it keeps its data, and which targets it has.
-# 2. The text is cut at its top-level keys, each with the comments above it, so that layout and comments survive.
-# 3. The result is read again: it must say exactly what step 1 asks for.
+# `cluster.yaml` of a cluster with the graphs and policies of another one. Settings for the cluster's own location are
+# kept.
+# 1. `graphs`, `policies` and similar sections are promoted. All other top-level keys (`metadata`, `state`, `storage`,
+#    `compute`) identify the cluster, the location of its data, and its targets.
+# 2. The text is split at its top-level keys, each with the comments above it, so that layout and comments are
+#    preserved.
+# 3. The result is parsed again, and must contain exactly what step 1 requires.
 
 
 _PROMOTED = ("graphs", *SECTIONS)
@@ -416,7 +418,7 @@ def promoted_config(source: bytes, target: bytes) -> bytes | None:
     new, own = _parts(source), _parts(target)
     if new is None or own is None:
         return None
-    # What the target has stays in its order, so that a review shows only what changes.
+    # The target's own parts keep their order, so that a review shows only the changes.
     keys = [*own, *(key for key in _PROMOTED if key in new and key not in own)]
     parts = [(new if key in _PROMOTED else own).get(key, "") for key in keys]
     result = "".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part).encode()

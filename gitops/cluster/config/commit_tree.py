@@ -27,7 +27,7 @@ class CommitTree:
     def __init__(
         self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
     ) -> None:
-        """`tree_id` is the tree of the cluster folder itself. `root` is its name in messages (default: the id)."""
+        """`tree_id` is the tree of the cluster folder. `root` is its name in messages (default: the tree id)."""
         self._reader = reader
         self._tree = tree_id
         self._root = root or tree_id
@@ -41,7 +41,7 @@ class CommitTree:
 
     @property
     def identity(self) -> str:
-        """Identity that is equal for all commits, because stamps are content ids."""
+        """The same identity for all commits, because stamps are content ids."""
         return f"commits {self._root}"
 
     @property
@@ -104,7 +104,7 @@ class CommitTree:
         return checked_listing(place, self._level(entry.id), self._meter.limits)
 
     def _find(self, place: str) -> TreeEntry | None:
-        """Return the entry at a normalized path. Refuses a link or submodule anywhere on the way."""
+        """Return the entry at a normalized path. Refuses links and submodules anywhere in the path."""
         entry = TreeEntry(".", EntryType.TREE, self._tree)
         if place == ".":
             return entry

@@ -37,7 +37,7 @@ class LanguageCompiler:
     def schema(self, file: SourceFile, at: str) -> Schema | None:
         """Return the compiled schema, or None after reporting its problems for the config path `at`."""
         result = _once(self._schemas, file, compile_schema)
-        # For further graphs with the same schema, one problem is enough.
+        # For other graphs with the same schema, one problem is enough.
         limit = 1 if file.digest in self._reported_schemas else None
         self._reported_schemas.add(file.digest)
         if not isinstance(result, LanguageError):
@@ -77,7 +77,7 @@ class LanguageCompiler:
     def drop_trees(self) -> None:
         """Drop the parsed queries, which use most of a load's memory and are rarely shared by graphs.
 
-        A file that was needed a second time is kept, so no file is parsed more than twice.
+        A file that was needed twice is kept, so no file is parsed more than twice.
         """
         for name in self._queries.keys() - self._parsed_before:
             del self._queries[name]
@@ -106,11 +106,11 @@ def _once(
 
 
 # -- one query ---------------------------------------------------------------------------------------------------------
-# The file of one stored query, without loading the graph that it belongs to.
+# Finds the file of one stored query without loading its graph.
 
 
 def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) -> tuple[str, SourceFile] | None:
-    """Return the written path and the file from which a load of the graph would take a query, or None.
+    """Return the path as written and the file that a query would be loaded from, or None.
 
     Nothing is reported or checked. A file is parsed only if the name is in its text.
     """
@@ -119,7 +119,7 @@ def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) ->
         if not isinstance(file, SourceFile) or file.broken is not None:
             continue
         if isinstance(declared.queries, QueryRegistry):
-            # Also a file that turns out to lack it.
+            # This includes a file that turns out not to contain the query.
             return path, file
         with contextlib.suppress(LanguageError):
             if name.encode() in file.data and any(query.name.text == name for query in parse_queries(file.data)):
@@ -128,7 +128,7 @@ def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) ->
 
 
 def _paths(tree: SourceTree, declared: DeclaredGraph, name: str) -> Iterator[str]:
-    """Yield the files that may have the query, in the order of a load."""
+    """Yield the files that might contain the query, in the order of a load."""
     if isinstance(declared.queries, QueryRegistry):
         yield from (each.file.value for each in declared.queries.entries if each.name.value == name)
         return

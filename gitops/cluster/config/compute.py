@@ -49,18 +49,18 @@ from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.yaml import YamlNode, shown
 
 # -- strategies --------------------------------------------------------------------------------------------------------
-# The strategies of one compute cluster, as `cluster.yaml` and scenarios of simulations declare them.
+# Strategies of one compute cluster, as declared in `cluster.yaml` and in simulation scenarios.
 
 
 RESERVED_REPLICAS = ("mzclusterctl",)
-"""Names of replicas that other tools make for a moment: they are neither seen nor given."""
+"""Names of replicas that other tools create temporarily. Strategies ignore and never use them."""
 
 _SPAN = re.compile(r"(0|[1-9][0-9]{0,5})([smhd])\Z", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _YEAR_S = 366 * 24 * 3600
-# What sizes look like where the name of a replica is made from one.
+# Sizes that can be part of a replica name.
 _LADDER = re.compile(r"[0-9]+(cc|C)|[A-Z]\.[0-9]+-[0-9a-z]+", re.ASCII)
-# The target refuses to create replicas whose names begin so. Source: Materialize, BUILTIN_PREFIXES.
+# The target refuses to create replicas with these name prefixes. Source: Materialize, BUILTIN_PREFIXES.
 _RESERVED = ("mz_", "pg_", "external_")
 
 
@@ -75,7 +75,7 @@ class DeclaredStrategies:
 
     @property
     def rules(self) -> tuple[StrategyRule, ...]:
-        """Return the declared rules in the order in which they decide."""
+        """Return the declared rules in the order in which they are applied."""
         found = (self.target_size, self.shrink_to_fit, self.burst, self.idle_suspend)
         return tuple(rule for rule in found if rule is not None)
 
@@ -102,11 +102,11 @@ def _amount(value: object) -> float:
 
 
 SIZE: Form[str] = derived(_name)
-"""A name of a size, a replica or a compute cluster."""
+"""The name of a size, a replica or a compute cluster."""
 TIME: Form[int] = derived(_span)
-"""A text such as `5m`, as seconds."""
+"""A duration such as `5m`, in seconds."""
 AMOUNT: Form[float] = derived(_amount, {"type": "number", "minimum": 0}.copy)
-"""A number of credits."""
+"""An amount of credits."""
 _COOLDOWN = whole(0, _YEAR_S)
 _COUNT = whole(1, 10_000)
 
@@ -126,7 +126,7 @@ STRATEGIES: dict[str, Form[Any]] = {
     "burst": optional(mapping(Burst, {"burst_replica_size": SIZE, "cooldown_s": _COOLDOWN})),
     "idle_suspend": optional(mapping(IdleSuspend, {"idle_after_s": whole(1, _YEAR_S), "cooldown_s": _COOLDOWN})),
 }
-"""The form of each strategy by its key."""
+"""The form of each strategy, by its key."""
 
 
 def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental: bool) -> None:
@@ -181,7 +181,7 @@ def _is_taken(name: str, cluster: str, declared: DeclaredStrategies) -> bool:
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
-# What PostgreSQL's protocol keeps of the name of an application.
+# Number of characters that PostgreSQL's protocol keeps of an application name.
 _APPLICATION = re.compile(r"[!-~](?:[ -~]{0,61}[!-~])?\Z", re.ASCII)
 _NOT_A_NAME = "is not a valid name: use letters, digits, _ and -, starting with a letter or _"
 _LITERAL_URL = (
@@ -213,7 +213,10 @@ class DeclaredComputeCluster(DeclaredStrategies):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSection:
-    """The section `compute`. `interval` is the scheduled number of seconds between two ticks, used only for warnings."""
+    """The section `compute`.
+
+    `interval` is the scheduled time between two ticks in seconds, which is used only for warnings.
+    """
 
     targets: Mapping[str, DeclaredTarget]
     strategies: Mapping[str, DeclaredComputeCluster]
@@ -229,7 +232,7 @@ def _url(value: object) -> str:
 def _credits(value: object) -> float:
     found = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if isinstance(value, str):
-        # As the JSON form has it.
+        # In the JSON form.
         with suppress(ValueError):
             found = float(value)
     if found is None or not 0 <= found < float("inf"):
@@ -289,7 +292,10 @@ COMPUTE_FORM = mapping(
 
 
 def read_compute(value: object) -> ComputeSection:
-    """Read the section from plain values, of the YAML or of its JSON form. Raises Refused with places below the section."""
+    """Read the section from plain values, either from YAML or from its JSON form.
+
+    Raises Refused with places below the section.
+    """
     return COMPUTE_FORM(value)
 
 
@@ -343,7 +349,7 @@ def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
 
 
 def check_compute(declared: ComputeSection, section: Callable[[], YamlNode], found: Diagnostics) -> None:
-    """Add inconsistencies with their place in `cluster.yaml`. `section` is called only if there is a problem."""
+    """Add contradictions with their places in `cluster.yaml`. `section` is called only if there is a problem."""
     for code, place, message in _problems(declared):
         path, source = place_of(section(), place, message)
         found.add(code, path, message, source=source)

@@ -1,4 +1,4 @@
-"""Declarations of `cluster.yaml`: typed, every value with its place, nothing resolved and no other file read.
+"""Declarations in `cluster.yaml`: typed, with the place of each value, without resolving anything or reading other files.
 
 The same content has a plain JSON form, which the configuration digest covers and the compile cache stores.
 """
@@ -40,7 +40,7 @@ class Text:
 
 
 class Placed(Protocol):
-    """An object whose place is determined on request."""
+    """An object whose place is determined on demand."""
 
     @property
     def source(self) -> SourceRef:
@@ -48,7 +48,7 @@ class Placed(Protocol):
 
 
 def source_of(place: Placed | SourceRef) -> SourceRef:
-    """Return the place itself. Call it only to report the place, because finding it requires counting lines."""
+    """Return the place itself. Call this only to report a place, because finding it requires counting lines."""
     return place if isinstance(place, SourceRef) else place.source
 
 
@@ -66,7 +66,10 @@ class QueryRegistry(NamedTuple):
 
 
 class QuerySources(NamedTuple):
-    """The other forms of `queries`: folders and files, with all queries in them. `single` means a text and not a list."""
+    """The other forms of `queries`: folders and files, with all queries in them.
+
+    `single` means a string instead of a list.
+    """
 
     items: tuple[Text, ...]
     single: bool
@@ -81,7 +84,10 @@ class DeclaredGraph(NamedTuple):
 
 
 class DeclaredText(NamedTuple):
-    """One entry of a section of texts, such as `policies`. `applies_to` is as written, empty for kinds without bindings."""
+    """One entry of a section of texts, such as `policies`.
+
+    `applies_to` is as written; empty for kinds without bindings.
+    """
 
     name: Text
     file: Text
@@ -89,7 +95,7 @@ class DeclaredText(NamedTuple):
 
 
 class DeclaredRestore(NamedTuple):
-    """One entry of `restores`, whose key is the id of its graph."""
+    """One entry of `restores`. Its key is the id of its graph."""
 
     graph: Text
     version: int
@@ -97,7 +103,7 @@ class DeclaredRestore(NamedTuple):
 
 
 class DeclaredCompute(NamedTuple):
-    """The section `compute` in the JSON form of `gitops.cluster.config.compute`, and as written in the document."""
+    """The section `compute`, in the JSON form of `gitops.cluster.config.compute` and as written in the document."""
 
     form: Mapping[str, Any]
     section: YamlNode
@@ -105,7 +111,10 @@ class DeclaredCompute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCluster:
-    """The whole document. `graphs`, `restores` and the `texts` of each section are sorted by name, by code point."""
+    """The complete document.
+
+    `graphs`, `restores` and the `texts` of each section are sorted by name, in code point order.
+    """
 
     version: int
     version_source: SourceRef
@@ -121,7 +130,10 @@ class DeclaredCluster:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The part of `cluster.yaml` that `status` and `force-unlock` need. `storage` is as in DesiredState: for `parse_storage`."""
+    """The part of `cluster.yaml` that `status` and `force-unlock` need.
+
+    `storage` is for `parse_storage`, as in DesiredState.
+    """
 
     name: str | None = None
     storage: str | None = None
@@ -129,7 +141,7 @@ class Header:
 
 
 def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
-    """Carry out steps 1 and 2 of a load. Return the bytes of the file, None if a step failed, and the problems."""
+    """Perform steps 1 and 2 of a load. Returns the bytes of the file (None if a step failed) and the problems."""
     found = Diagnostics()
     try:
         if (kind := tree.kind(".")) is PathKind.DIR:
@@ -182,7 +194,7 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
 
 
 def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
-    """Return the configuration digest, one value for everything that a cluster folder declares.
+    """Return the configuration digest, a single value for all declarations of a cluster folder.
 
     It covers `form`, as returned by `config_form`, and `digests`, address to digest, of all desired resources: the input is
     `cluster-config NUL <compact JSON of the form> NUL`, then `<address> NUL <digest> NUL` by address. So formatting,
@@ -193,7 +205,7 @@ def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> st
 
 
 class _TextOfForm(Text):
-    """A text of the JSON form. The form has no places, so the document is parsed when a place is needed."""
+    """A text in the JSON form. It has no places, so the document is parsed when a place is needed."""
 
     def __init__(self, value: str, position: int, document: Callable[[], Sequence[Text]]) -> None:
         super().__init__(value, 0, 0)
@@ -210,7 +222,7 @@ class _TextOfForm(Text):
 
 
 def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
-    """Return all texts of a declaration, in the document's sorted order; none without a declaration."""
+    """Return all texts of a declaration, in the document's sorted order; empty without a declaration."""
     if declared is None:
         return ()
     if isinstance(declared, DeclaredText):

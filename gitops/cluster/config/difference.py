@@ -31,9 +31,9 @@ _PAGE = 4096
 
 
 class Differences:
-    """Compares pairs of folders. A `cluster.yaml` that several of them share is parsed once.
+    """Compares pairs of folders. A `cluster.yaml` that several folders share is parsed once.
 
-    `effort` grows with the work that was done: about 4 KiB of `cluster.yaml`, or one resource, count as one.
+    `effort` grows with the amount of work: 4 KiB of `cluster.yaml`, or one resource, count as one.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Differences:
         self.effort = 0
 
     def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
-        """Return the addresses that two folders declare differently; in a query file, only the queries that differ.
+        """Return the addresses that two folders declare differently. In a query file, only changed queries count.
 
         `paths` are the normalized paths of all files that differ. A folder whose `cluster.yaml` cannot be read declares
         nothing to compare; the plan of that folder reports its other problems.
@@ -62,14 +62,20 @@ class Differences:
         return frozenset(found - same)
 
     def certain(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address] | None:
-        """Return the same with every query of a differing file; None if a problem of either folder hides its declarations."""
+        """Return the same addresses, but with every query in a changed file.
+
+        Returns None if a problem in either folder hides its declarations.
+        """
         problems = Diagnostics()
         found, _, _ = self._compare(old, new, paths, problems)
         readable = self._cluster(old) is not None and self._cluster(new) is not None
         return found if readable and not problems.has_errors else None
 
     def users(self, tree: SourceTree, paths: Collection[str]) -> frozenset[str] | None:
-        """Return the names of the graphs and texts that use one of these files; None if `cluster.yaml` cannot be read."""
+        """Return the names of the graphs, policies and other texts that use one of these files.
+
+        Returns None if `cluster.yaml` cannot be read.
+        """
         cluster = self._cluster(tree)
         if cluster is None:
             return None
@@ -87,7 +93,7 @@ class Differences:
             return frozenset(), {}, {}
         touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
         differing: set[tuple[str, str]] = set()
-        # The same text is one declaration, and most commits leave it as it is.
+        # The same text gives the same declaration, and most commits don't change it.
         if before is not after:
             old_forms, new_forms = _forms(before), _forms(after)
             differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
@@ -109,12 +115,12 @@ class Differences:
 
 
 def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
-    """Return every declaration by kind or section and name, without places."""
+    """Return all declarations by kind or section and name, without places."""
     form = config_form(cluster)
     forms: dict[tuple[str, str], object] = {("graph", name): graph for name, graph in form["graphs"].items()}
     for section in SECTIONS:
         for name, text in form.get(section, {}).items():
-            # What a policy is bound to also depends on which graphs there are.
+            # A policy's bindings also depend on the existing graphs.
             bound: set[Any] = form["graphs"].keys() & {
                 each.removeprefix("graph.") for each in text.get("applies_to", ())
             }
@@ -154,7 +160,7 @@ def _contents(
 
 
 def _files(graph: DeclaredGraph) -> Sequence[Text]:
-    """Return the paths that a graph names."""
+    """Return the paths that a graph refers to."""
     queries = graph.queries
     files = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
     return [graph.schema, *files]
@@ -167,7 +173,7 @@ def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str,
 
 
 def _are_touched(written: Iterable[Text], touched: Collection[str]) -> bool:
-    """Return True if any of these files or folders was touched. An invalid path was not."""
+    """Return True if any of these files or folders was touched. Invalid paths don't count."""
     for text in written:
         try:
             place = normalize(text.value, confined=True)

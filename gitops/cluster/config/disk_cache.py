@@ -20,7 +20,7 @@ import os
 import stat
 
 _FORMAT = b"cluster-gitops cache 1\n"
-# Behind it come two digests, a line each.
+# It is followed by two digests, one per line.
 _HEAD_BYTES = len(_FORMAT) + 2 * 65
 _MAX_ENTRY_BYTES = 32 * 1024 * 1024
 _MAX_FILE_BYTES = _MAX_ENTRY_BYTES + 4096
@@ -29,7 +29,7 @@ _TEMPORARY = ".new-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# A cache that cannot be used counts as empty.
+# An unusable cache counts as empty.
 _TROUBLE = (OSError, ValueError)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -82,7 +82,7 @@ class DiskCache:
     def _open(self, *, make: bool = False) -> int:
         """Return a descriptor of the folder.
 
-        Raises OSError if the folder is missing, or other users have access to it.
+        Raises OSError if the folder is missing, or if other users have access to it.
         """
         if make and not os.path.lexists(self._folder):
             os.makedirs(os.path.dirname(os.path.abspath(self._folder)), mode=0o700, exist_ok=True)  # noqa: PTH100, PTH103, PTH120
@@ -96,7 +96,10 @@ class DiskCache:
         return folder
 
     def _sweep(self, folder: int, size: int) -> None:
-        """Remove the oldest files if there are too many bytes. Checked at the first write of a process, then now and then."""
+        """Remove the oldest files if the total size is too large.
+
+        Checked at the first write of a process, then occasionally.
+        """
         self._written = None if self._written is None else self._written + size
         if self._written is not None and self._written < self._max_bytes // 8:
             return
@@ -117,7 +120,7 @@ def _head(key: str, data: bytes) -> bytes:
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Write a file atomically. A crash leaves a file under a temporary name, which is swept like the rest."""
+    """Write a file atomically. A crash leaves a file with a temporary name, which is removed like the others."""
     temporary = f"{_TEMPORARY}{os.urandom(8).hex()}"
     descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
     try:

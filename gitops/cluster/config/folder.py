@@ -1,4 +1,7 @@
-"""A cluster folder on disk as a SourceTree. No symbolic link is ever followed below the folder that the operator named."""
+"""A cluster folder on disk as a SourceTree.
+
+No symbolic link is ever followed below the folder that the operator specified.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ from gitops.core.codes import Code
 
 _OPEN_START = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_DIR = _OPEN_START | os.O_NOFOLLOW
-# O_NONBLOCK: opening a named pipe must not wait for a writer.
+# O_NONBLOCK, because opening a named pipe must not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _REPOSITORY = ".git"
-_TYPE = 0o170000  # the part of a mode that says what a thing is
-# A change within one tick of a coarse clock may leave the times of a file as they were: what is this young has no stamp.
+_TYPE = 0o170000  # the part of a file mode that contains the file type
+# A change within one tick of a coarse clock might not change a file's times, so a file this young has no stamp.
 _SETTLED_NS = 2_000_000_000
 
 
@@ -39,7 +42,10 @@ class FolderTree:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:
-        """Open nothing yet. Links in the path of `folder` are followed, because the operator named that path."""
+        """Create the tree without opening anything.
+
+        Links in the path of `folder` are followed, because the operator chose it.
+        """
         self._folder = os.fspath(folder)
         self._confined = confined
         self._now_ns: int | None = None
@@ -79,7 +85,7 @@ class FolderTree:
             os.close(start)
 
     def reopened(self) -> FolderTree:
-        """Return the same folder at the same moment."""
+        """Return the same folder with the same start time."""
         return self.at(self._now_ns)
 
     def at(self, now_ns: int | None) -> FolderTree:
@@ -119,7 +125,8 @@ class FolderTree:
                     raise folder_for_file(place)
                 if not stat.S_ISREG(status.st_mode):
                     raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a regular file", path=place)
-                # The size is asked first and a file that grows while it is read is cut off, so that memory is bounded.
+                # The size is checked first, and a file that grows while it is read is cut off, so that memory is
+                # bounded.
                 self._meter.check(place, status.st_size)
                 with os.fdopen(descriptor, "rb", closefd=False) as file:
                     data = file.read(self._meter.limits.file_bytes + 1)
@@ -149,9 +156,9 @@ class FolderTree:
 
     @contextmanager
     def _parent(self, place: str) -> Iterator[tuple[int, str | None]]:
-        """Return a descriptor of the folder with the last component of `place`, and that component.
+        """Yield a descriptor of the folder with the last component of `place`, and that component.
 
-        None for the root itself.
+        The component is None for the root itself.
         """
         parts = [p for p in place.split("/") if p not in ("", ".")]
         start = "/" if place.startswith("/") else self._folder
@@ -186,16 +193,16 @@ def _stamp(start: int, place: str, expected: int, settled_ns: int) -> str | None
     except (OSError, ValueError):
         return None
     changed, touched = found.st_ctime_ns, found.st_mtime_ns
-    # A time in the future says nothing either.
+    # A time in the future is not reliable either.
     if found.st_mode & _TYPE != expected or changed > settled_ns or touched > settled_ns:
         return None
     return f"{found.st_size} {touched} {changed} {found.st_ino}"
 
 
 def _refuse_submodule(folder: int, marker: str, place: str) -> None:
-    """Refuse a folder that is a separate repository, because a commit of this one has only a reference to it.
+    """Refuse a folder that is a separate repository, because a commit of this one contains only a reference to it.
 
-    Other repositories outside the cluster folder are expected.
+    Other repositories outside of the cluster folder are allowed.
     """
     if place.startswith(("/", "../")):
         return
@@ -222,7 +229,7 @@ def _open(name: str, flags: int, parent: int, place: str) -> int:
     try:
         return os.open(name, flags, dir_fd=parent)
     except OSError as error:
-        # Which error a link gives differs between systems and flags, so the entry itself is asked.
+        # The error for a link differs between systems and flags, so the entry itself is checked.
         mode = _mode(parent, name, place)
         if flags & os.O_DIRECTORY and not stat.S_ISDIR(mode):
             raise SourceError(Code.SOURCE_MISSING, f"a parent folder of {place} is a file", path=place) from None

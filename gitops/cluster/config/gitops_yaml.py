@@ -1,4 +1,7 @@
-"""`gitops.yaml`: settings of the bot for the clusters of a repository, and the trusted people. Read from the target branch."""
+"""`gitops.yaml`: the bot's settings for the clusters of a repository, and the trusted people.
+
+Read from the target branch.
+"""
 
 from __future__ import annotations
 
@@ -66,13 +69,14 @@ __all__ = [
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
-# What the texts of `gitops.yaml` may be.
+# Which texts `gitops.yaml` allows.
 
 
 _DURATION_TEXT = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
-# One name as in allowed-signers files: no list, no pattern.
+# A single name as in allowed-signers files, not a list or pattern.
 PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
-# On a hosted forge an account is its number, which is never given again; on a bare repository, the name that the server checked.
+# On a hosted forge, an account is identified by its number, which is never reused; on a bare repository, by the name
+# that the server checked.
 ACCOUNT = re.compile(r"(?:(?:github|gitlab|gitea):[1-9][0-9]{0,18}|local:[A-Za-z0-9._@+-]{1,100})\Z", re.ASCII)
 PROJECT = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,20}\Z", re.ASCII)
 _BRANCH_TEXT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}\Z", re.ASCII)
@@ -85,7 +89,7 @@ def is_plain(text: str) -> bool:
 
 
 def is_path(text: str) -> bool:
-    """Return True if a text is a plain path inside the repository."""
+    """Return True if a text is a plain path inside of the repository."""
     return is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
 
 
@@ -155,7 +159,7 @@ _GATES = KnownForm(
     below=_NUMBERS.below,
     shape=lambda: {"anyOf": [schema_of(_LISTED_GATES), schema_of(_NUMBERS)]},
 )
-"""A list of gates, or how many people each asks for."""
+"""A list of gates, or the number of people that each requires."""
 
 
 def _target(value: object) -> str:
@@ -577,7 +581,10 @@ CONFIG_FORM = mapping(BotConfig)
 """The form of the file."""
 
 KEY_ROWS: Mapping[str, Row] = MappingProxyType(dict(rows_below(CONFIG_FORM)))
-"""The row of every key, by its dotted path; `*` stands for a name that users choose. `clusters` is a list of such mappings."""
+"""The row of every key, by its dotted path; `*` stands for a user-chosen name.
+
+`clusters` is a list of such mappings.
+"""
 
 GITOPS_KEYS: Mapping[str, str] = MappingProxyType({key: row.documentation for key, row in KEY_ROWS.items()})
 """Every key with a line of documentation, in the order in which messages list them."""
@@ -595,7 +602,7 @@ def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
             yield key, row.trusted, value_at(config, key)
 
 
-# One event asks for the file of several commits, which is the same nearly always.
+# An event requests the file at several commits, where it is almost always the same.
 @lru_cache(maxsize=8)
 def parse_bot_config(source: bytes) -> BotConfig:
     """Parse `gitops.yaml`. Raises BotConfigError `bot_config_invalid` with every problem and its line."""
@@ -614,7 +621,7 @@ def parse_bot_config(source: bytes) -> BotConfig:
 
 
 def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
-    """Names become refs, and refs that differ in case alone are one file on some systems."""
+    """Report names that differ only in case, because their refs would be one file on some systems."""
     seen: dict[str, tuple[str, int]] = {}
     repeated: list[tuple[Place, str]] = []
     for key in ("name", "renamed_from"):
@@ -632,7 +639,7 @@ def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
 
 
 def _idle_numbers(config: BotConfig) -> Iterator[tuple[Place, str]]:
-    """Return numbers that no change could need: of an environment without clusters, and of a gate without classes."""
+    """Yield the numbers that no change could ever need: for an environment without clusters, or for a gate without classes."""
     rule, known = config.approvals, sorted({cluster.environment for cluster in config.clusters})
     for environment in rule.environments:
         if environment not in known:

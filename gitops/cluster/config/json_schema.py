@@ -1,8 +1,8 @@
 """JSON Schemas of `cluster.yaml`, `gitops.yaml`, policies and their tests, for editors and validators.
 
-They are made from the keys and forms that the readers use. Every document that a reader accepts matches its schema. A
-schema covers keys and types only: the readers check the rest, such as names that must be declared. To a schema, a
-written null is the same as no value.
+They are generated from the keys and forms that the readers use. Every document that a reader accepts matches its
+schema. A schema covers only keys and types; the readers check the rest, such as references to declared names. In a
+schema, an explicit null is the same as no value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Schema = dict[str, Any]
 
 _NUMBER_ONE: _Schema = {"const": 1}
 _STRICT: _Schema = {"type": "string"}
-# A number or a truth value counts as its text.
+# A number or a boolean is treated as its text.
 _TEXT: _Schema = {"type": ["string", "number", "boolean"]}
 _TEXT_OR_NOTHING: _Schema = {"type": ["string", "number", "boolean", "null"]}
 _VALUES: Mapping[str, _Schema] = MappingProxyType(
@@ -43,7 +43,7 @@ _VALUES: Mapping[str, _Schema] = MappingProxyType(
         "restores.*.types": {"type": "array", "items": _STRICT, "minItems": 1},
     }
 )
-"""The values of keys of `cluster.yaml` that have no keys below them. Those of sections of kinds are texts."""
+"""Values of `cluster.yaml` keys that have no keys below them. Values in sections of kinds are texts."""
 
 
 def json_schema(document: str) -> _Schema:
@@ -57,7 +57,7 @@ def _described(schema: _Schema, words: str) -> _Schema:
 
 
 def _object(properties: Mapping[str, _Schema], required: tuple[str, ...], *, empty: bool = False) -> _Schema:
-    """Return a mapping with exact keys; with `empty`, nothing counts as one without keys."""
+    """Return the schema of a mapping with exact keys; with `empty`, an empty value counts as a mapping without keys."""
     return {
         "type": ["object", "null"] if empty else "object",
         "properties": dict(properties),
@@ -74,7 +74,7 @@ def _cluster() -> _Schema:
 
 
 def _below(shape: str) -> _Schema:
-    """Return the mapping below a path of the table of keys."""
+    """Return the mapping below a path in the table of keys."""
     keys = keys_below(tuple(filter(None, shape.split("."))), CLUSTER_KEYS)
     prefix = f"{shape}." if shape else ""
     required = required_keys(shape)
@@ -158,7 +158,7 @@ def _policy() -> _Schema:
 
 
 def _policy_tests() -> _Schema:
-    """A file without cases is one for other programs, so it fits."""
+    """Return the schema of policy tests. A file without cases belongs to another program, so it is accepted."""
     action, texts = _one_of(PolicyAction), {"type": "array", "items": _STRICT}
     asked: dict[str, _Schema] = {**dict.fromkeys(ASKED_KEYS, _STRICT), "action": action}
     decision: _Schema = {"enum": ["allow", "deny"]}
@@ -191,4 +191,4 @@ SCHEMAS: Mapping[str, tuple[Callable[[], _Schema], str]] = MappingProxyType(
         "policy-tests": (_policy_tests, "Test cases for access policies of cluster-gitops"),
     }
 )
-"""The documents that have a schema: how it is made, and its title."""
+"""Documents that have a schema: the function that makes it, and its title."""

@@ -1,7 +1,8 @@
-"""Every key of `cluster.yaml` with a line of documentation, in the order in which messages list them.
+"""All keys of `cluster.yaml` with a line of documentation, in the order in which messages list them.
 
-The parser permits the keys of this table, editors complete and explain them, and the pages list them. `*` is a name that
-users choose. Keys below `compute` are read by forms with the same keys. The keys of `gitops.yaml` are in `gitops_yaml`.
+The parser accepts the keys in this table, editors complete and explain them, and the pages list them. `*` is a
+user-chosen name. Keys below `compute` are read by forms with the same keys. The keys of `gitops.yaml` are in
+`gitops_yaml`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ REQUIRED_KEYS = frozenset(
 """The required keys, except below `compute`, where forms list them, and in sections of kinds, where all keys are required."""
 
 LISTS = frozenset({"clusters", "oidc.issuers", "oidc.issuers.rules"})
-"""The keys whose value is a list of mappings."""
+"""Keys whose value is a list of mappings."""
 
 
 def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:

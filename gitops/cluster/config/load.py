@@ -1,6 +1,6 @@
-"""Loading of a cluster folder from its files to its desired state, with every problem found in one run.
+"""Loads a cluster folder from its files to its desired state, and finds all problems in one run.
 
-Steps, in this order. If one of 1 to 4 fails, the load ends; 5 to 8 report everything they find:
+The steps, in order. If one of steps 1 to 4 fails, the load ends; steps 5 to 8 report everything that they find:
 
 1. the folder exists                              `config_dir_not_found`
 2. `cluster.yaml` can be read                     `cluster_config_read_error`
@@ -11,7 +11,7 @@ Steps, in this order. If one of 1 to 4 fails, the load ends; 5 to 8 report every
 7. policies by name: name, file, bindings
 8. policies that can be enforced, graphs that can be served
 
-A load with a cache has the same steps and the same result, but skips everything that an earlier load found without problems:
+A load with a cache has the same steps and the same result, but skips parts that an earlier load found without problems:
 
 a. `cluster.yaml` is not parsed if it matches the index.
 b. A graph is kept if its declaration and all its files and folders match the record.
@@ -19,8 +19,8 @@ c. In other graphs, a file is not read if it matches the record, and a text is n
 d. A folder near a limit of a load, where the order of reading matters, or one that does not match the record, is loaded only from
    its files.
 
-Nothing that permits or applies a change uses a cache: see docs/decisions/0011-compile-cache.md. Graphs that the ledger lists as
-checked are not read by any load: see `gitops.cluster.config.sound`.
+Code that permits or applies a change never uses a cache: see docs/decisions/0011-compile-cache.md. Graphs that the
+ledger lists as checked are not read by any load: see `gitops.cluster.config.sound`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
 
 class Judgement(NamedTuple):
-    """The policies that were checked, and the number of test cases in the folder."""
+    """The checked policies, and the number of test cases in the folder."""
 
     policies: tuple[LoadedPolicy, ...] = ()
     cases: int = 0
@@ -93,9 +93,9 @@ class Judgement(NamedTuple):
 class Loaded:
     """Result of a full load.
 
-    `desired` and `header` are None if there is an error that concerns them. `resources` (in address order) and
-    `dependencies` contain everything that could be loaded even then: for reports, never for planning. `sound` are the graphs
-    without problems, by id, if the load was given a ledger's checked graphs. `judgement` is the result of step 8.
+    `desired` and `header` are None if an error concerns them. `resources` (in address order) and `dependencies` contain
+    everything that could be loaded even then, for reports but never for planning. `sound` are the graphs without
+    problems, by id, if the load was given a ledger's checked graphs. `judgement` is the result of step 8.
     """
 
     desired: DesiredState | None
@@ -107,7 +107,7 @@ class Loaded:
     judgement: Judgement = Judgement()
 
     def digests(self) -> Mapping[Address, str]:
-        """Map addresses of resources to digests, in address order."""
+        """Map resource addresses to digests, in address order."""
         return digests_of(self.resources)
 
 
@@ -115,14 +115,15 @@ class Loaded:
 def load_desired(
     tree: SourceTree, vouched: VouchedGraphs | None = None, hints: Hints | None = None, *, applied: bool = False
 ) -> Loaded:
-    """Carry out the steps, except for parts that a ledger's checked graphs or a cache already cover.
+    """Perform the steps, except for parts that a ledger's checked graphs or a cache already cover.
 
-    Each file is read at most once, and only the cache is written; without either, everything is read. `vouched` and the tree
-    of `hints`, which is read instead of `tree`, are for the same folder. `applied` means that the folder was applied,
-    perhaps by a release that accepted more: step 8 is omitted.
+    Each file is read at most once, and only the cache is written; without either, everything is read. `vouched` and the
+    tree of `hints`, which is read instead of `tree`, are for the same folder. `applied` means that the folder was
+    applied, perhaps by a release that accepted more, so step 8 is omitted.
 
-    Raises nothing for any content of the tree. Resources and compiled graphs of the result that were not read may be created
-    on demand. That raises SourceMovedError if they do not match the record: load again from the files only.
+    Never raises, whatever the content of the tree. Resources and compiled graphs in the result that were not read are
+    created on demand. That raises SourceMovedError if they don't match the record; then load again, only from the
+    files.
     """
     index = None if hints is None else hints.recall()
     tree = tree if hints is None else hints.tree
@@ -176,7 +177,7 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
 
 
 class Configuration:
-    """`cluster.yaml`, parsed or from the record in an index. `form` is as in `config_form`."""
+    """`cluster.yaml`, either parsed or from an index. `form` is as in `config_form`."""
 
     def __init__(
         self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
@@ -191,8 +192,8 @@ class Configuration:
 
     @classmethod
     def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
-        """Carry out steps 3 to 5. Return None if 3 or 4 failed; problems are added to `found`."""
-        # Neither the parser nor the languages are imported by a load that does not need them.
+        """Perform steps 3 to 5. Returns None if step 3 or 4 failed; problems are added to `found`."""
+        # A load that does not need the parser or the languages must not import them.
         from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
 
         cluster, problems = parse_cluster(data)
@@ -201,10 +202,10 @@ class Configuration:
 
     @classmethod
     def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
-        """Return the recorded content, None if the index is for a different file.
+        """Return the recorded content; None if the index is for a different file.
 
-        A cache must not influence which ledger is read and locked, so a storage root must be in the file literally, on one
-        line.
+        A cache must not influence which ledger is read and locked, so a storage root must appear literally in the file,
+        on one line.
         """
         if index is None or index.config != digest(data):
             return None
@@ -256,14 +257,14 @@ class Configuration:
 # -- steps 6 and 7 -----------------------------------------------------------------------------------------------------
 
 
-# An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
+# A slightly outdated index is still useful: up to this many files and folders are simply checked again.
 _WORTH_RECORDING = 64
 
 
 class _Load:
     """Steps 6 to 8.
 
-    Graphs that the index records are `kept`, graphs listed as checked are skipped, and the rest are loaded.
+    Graphs recorded in the index are `kept`, graphs listed as checked are skipped, and all others are loaded.
     """
 
     def __init__(
@@ -290,7 +291,7 @@ class _Load:
         self._judgement = Judgement()
 
     def resolve(self) -> None:
-        """Run steps 6 and 7: all graphs, then all texts, in the order of their names, as the problems are."""
+        """Run steps 6 and 7: all graphs, then all texts, by name, which is also the order of the problems."""
         if self._recorded is not None:
             self._recorded.compare_files(self._reader)
         form = self._config.form
@@ -333,18 +334,18 @@ class _Load:
         self._judgement = judge(self._config, policies, self._reader, sound, self._compiled)
 
     def _compiled(self, graph: str) -> GraphDeclaration:
-        """Return a graph of a folder without errors, also if it was not loaded."""
+        """Return a graph of a folder without errors, even if it was not loaded."""
         return self._loader.compiled.get(graph) or self._again(graph).compiled[graph]
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
-        """Return True if a limit was reached, or might have been by reading everything."""
+        """Return True if a limit was reached, or might have been reached by reading everything."""
         files = self._index.files
         kept = {files.places[n]: files.sizes[n] for record in self._kept.values() for n in record.files}
-        # A file that was kept may have been read as well, to compare it.
+        # A kept file may also have been read for the comparison.
         sizes = kept | {path: file.size for path, file in self._reader.files.items() if isinstance(file, SourceFile)}
         queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
         kept_bytes = sum(files.sizes[n] for record in self._kept.values() for n in record.files)
-        # A file of several graphs counts more than once here.
+        # A file that several graphs use counts more than once here.
         known = [each.record for each in self._vouched.values()]
         known_files, known_bytes = sum(each.files for each in known), sum(each.size for each in known)
         queries += sum(len(each.digests) for each in self._vouched.values())
@@ -435,7 +436,7 @@ class _Load:
         return dict(sorted(found.items()))
 
     def _near(self, graphs: Collection[str]) -> Iterator[Address]:
-        """Return the addresses of everything that is bound to graphs or belongs to them."""
+        """Yield the addresses of everything that is bound to graphs or belongs to them."""
         for address in self._loader.resources:
             if rules_of(address).binds or address.graph in graphs:
                 yield address
@@ -484,7 +485,7 @@ class _Load:
 def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
     """Return the dependencies of each resource by the rules of its kind, each pair once, sorted.
 
-    `addresses` are those of all resources, `bindings` those of each policy that has any.
+    `addresses` are the addresses of all resources, and `bindings` those of each policy that has any.
     """
     edges: list[Dependency] = []
     for address in addresses:
@@ -493,17 +494,17 @@ def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Seque
 
 
 # -- step 8 ------------------------------------------------------------------------------------------------------------
-# Whether the policies of a folder can be enforced, and decide what is expected of them. Each policy file is
-# read, and held against what it is bound to; a scope has one policy. Then the cases are decided that lie beside `cluster.yaml`
-# and beside the policy files, in `*.test.yaml` and `policy.tests.yaml`. A file that an earlier load found without problems,
-# bound to the same kinds of scopes, is not read again: only soundness is kept, as for queries.
+# Checks that the policies of a folder can be enforced and decide as expected. Each policy file is read and compared
+# with its bindings; a scope has one policy. Then the test cases next to `cluster.yaml` and next to the policy files, in
+# `*.test.yaml` and `policy.tests.yaml`, are decided. A file that an earlier load found without problems, bound to the
+# same kinds of scopes, is not read again. Only validity is stored, as for queries.
 
 
 _CASES = (".test.yaml", "policy.tests.yaml")
 
 
 def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | None) -> None:
-    """Report the problems of a policy file with its bindings."""
+    """Report the problems in a policy file with its bindings."""
     pair = "policy " + " ".join(sorted({kind_of(scope) for scope in policy.scopes})), policy.file.digest
     if sound is not None and sound.names(*pair) is not None:
         return
@@ -514,8 +515,8 @@ def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | N
 
 
 def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
-    """Return the bundle of a policy file, None if it has errors, and its problems with its bindings."""
-    # A load that finds everything known to be sound does not import the reader.
+    """Return the bundle in a policy file (None if it has errors), and its problems with its bindings."""
+    # A load in which everything is known to be valid does not import the reader.
     from gitops.cluster.policy.read import read_bundle
 
     at = f"{policy.at}.file"
@@ -527,7 +528,7 @@ def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
 
 
 def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> None:
-    """Report each additional policy of a scope that already has one."""
+    """Report each additional policy for a scope that already has one."""
     named = {policy.declared.name.value: policy for policy in policies}
     for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
         for name in names[1:]:
@@ -539,14 +540,14 @@ def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> No
 
 
 def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
-    """Return the policy that is enforced on each scope, leaving out policies with errors."""
+    """Return the policy that is enforced on each scope, omitting policies with errors."""
     bundles = ((policy, read_policy(policy)[0]) for policy in policies)
     bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
     return bind(bound)[0]
 
 
 def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
-    """Yield the test case files next to the configuration and the policies. An unreadable one is reported."""
+    """Yield the test case files next to the configuration and the policies. Unreadable files are reported."""
     folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
     for folder in sorted(folders):
         try:
@@ -570,7 +571,7 @@ def judge(
     sound: SoundPairs | None,
     compiled: Callable[[str], GraphDeclaration],
 ) -> Judgement:
-    """Carry out step 8. Problems are added to the reader. `compiled` returns a graph of a folder without errors."""
+    """Perform step 8. Problems are added to the reader. `compiled` returns a graph of a folder without errors."""
     found, graphs = reader.found, config.form["graphs"]
     for policy in policies:
         check_bundle(policy, found, sound)

@@ -1,7 +1,7 @@
 """Steps 6 and 7 of a load: from the declarations of graphs, queries and texts to resources.
 
-With `sound`, the pairs that earlier loads found valid, a text is compiled only if its pair is not among them, or to report a
-problem. Everything else is the same as without: which files are read, in which order, and which problems are reported.
+With `sound`, which contains pairs that earlier loads found valid, a text is compiled only if its pair is missing, or to
+report a problem. Files, their order and problems are the same as without it.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import Schema
 
 _GRAPH_PREFIX = "graph."
-# The first time registers what a file declares and the second reports it as declared again; more would repeat that.
+# The first time registers the declarations of a file, the second time reports them as repeated. More would only repeat
+# that.
 _MAX_LISTED = 2
-# A file name has at most 255 bytes on most file systems, and the folder of a graph that is being made 31 more than its id.
+# File names have at most 255 bytes on most file systems, and the folder of a graph that is being created has 31 more
+# than its id.
 _LONGEST_GRAPH = 224
 
 
 class LoadedGraph(NamedTuple):
-    """The sources of a graph: its files, and the digest of each folder listing, by normalized path.
+    """A graph's sources: its files, and the digest of each folder listing, by normalized path.
 
     `queries` is the path of each query as written.
     """
@@ -82,20 +84,20 @@ class LoadedPolicy(NamedTuple):
 
     @property
     def at(self) -> str:
-        """Path of the policy in `cluster.yaml`."""
+        """The policy's path in `cluster.yaml`."""
         return f"policies.{shown(self.declared.name.value)}"
 
 
 class ResourceLoader:
     """Loads graphs and texts one by one.
 
-    `resources` has everything that could be loaded, by address; resources with an invalid name have no address. `compiled`
-    has the graphs whose texts were all compiled, and `without_problems` those for which nothing was reported. `policies` are
-    not checked yet: see `gitops.cluster.config.load`.
+    `resources` contains everything that could be loaded, by address; resources with an invalid name have no address.
+    `compiled` contains the graphs whose texts were all compiled, and `without_problems` the graphs for which nothing
+    was reported. `policies` are not checked yet: see `gitops.cluster.config.load`.
     """
 
     def __init__(self, reader: SourceReader, sound: SoundPairs | None = None) -> None:
-        """Load nothing yet. Every text is compiled unless `sound` is given."""
+        """Create the loader. Every text is compiled unless `sound` is given."""
         self.reader = reader
         self.sound = sound
         self.resources: dict[Address, Resource] = {}
@@ -106,7 +108,7 @@ class ResourceLoader:
 
     @property
     def compiler(self) -> LanguageCompiler:
-        """The compiler of this load, imported when it is first needed."""
+        """This load's compiler, imported on first use."""
         if self._compiler is None:
             from gitops.cluster.config.compiler import LanguageCompiler
 
@@ -157,7 +159,7 @@ class ResourceLoader:
                 self.policies[name] = LoadedPolicy(declared, file, scopes or ())
 
     def _bindings(self, declared: DeclaredText, at: str, graphs: Collection[str]) -> tuple[str, ...]:
-        """Return the sorted bindings of a policy. Invalid bindings are reported and left out."""
+        """Return the sorted bindings of a policy. Invalid bindings are reported and omitted."""
         name, found = declared.name.value, self.reader.found
         if not declared.applies_to:
             message = f"the policy {shown(name)} is not bound to anything"
@@ -179,7 +181,7 @@ class ResourceLoader:
         return tuple(sorted(bindings))
 
     def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
-        """Return True for a valid name, of at most `most` characters for the id of a graph; otherwise report it."""
+        """Return True for a valid name, otherwise report it. `most` is the maximum length, for graph ids."""
         if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
@@ -190,7 +192,7 @@ class ResourceLoader:
                 f"the name has {len(name)} characters: use at most {most}, because it becomes the name of a folder"
             )
         elif most is not None:
-            # Another name may have _, but no server serves a graph that is called so.
+            # Other names can contain _, but no server serves a graph with such an id.
             near = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-").lstrip("-0123456789")
             fix = f"did you mean `{near}`?" if near else "use only letters, digits and -, and start with a letter"
             message = f"'{shown(name)}' is not a valid graph id: use letters, digits and -, starting with a letter"
@@ -201,7 +203,7 @@ class ResourceLoader:
 class _QueryFile:
     """Queries of a file by name, in file order.
 
-    A file that is known to be `sound` is parsed only if a place in it is needed; any other file is parsed already.
+    A file known to be `sound` is parsed only if a place in it is needed; any other file is already parsed.
     """
 
     def __init__(self, file: SourceFile, names: Sequence[str], parsed: Sequence[Query] | None) -> None:
@@ -211,7 +213,7 @@ class _QueryFile:
 
     @cached_property
     def positions(self) -> Mapping[str, Sequence[int]]:
-        """The positions of the declarations of each name; many names may be listed with one large file."""
+        """The positions of the declarations of each name. Many names can be in one large file."""
         positions: dict[str, list[int]] = {}
         for position, name in enumerate(self.names):
             positions.setdefault(name, []).append(position)
@@ -219,7 +221,10 @@ class _QueryFile:
 
 
 class _Candidate(NamedTuple):
-    """A listed name with its file; `position` is that of its declaration, `declared` None if the file has no such query."""
+    """A listed name with its file.
+
+    `position` is that of its declaration; `declared` is None if the file lacks the query.
+    """
 
     name: str
     path: str
@@ -230,10 +235,10 @@ class _Candidate(NamedTuple):
 
 
 class _GraphLoading:
-    """One graph while it is being loaded. `files` and `listings` have the meaning they have in LoadedGraph.
+    """A graph while it is being loaded. `files` and `listings` are as in LoadedGraph.
 
-    `skipped` means that a query was not compiled because it is known to be valid, `needs_schema` that the schema is
-    still to be compiled.
+    `skipped` means that a query was not compiled because it is known to be valid; `needs_schema` means that the schema
+    must still be compiled.
     """
 
     def __init__(self, loader: ResourceLoader, at: str, schema: SourceFile | None) -> None:
@@ -256,7 +261,7 @@ class _GraphLoading:
             self.schema()
 
     def schema(self) -> Schema | None:
-        """Return the compiled schema, None if there is none or it has problems, which are reported once."""
+        """Return the compiled schema; None if there is none, or if it has problems, which are reported once."""
         if self.needs_schema and self._schema_file is not None:
             self.needs_schema = False
             self._schema = self._loader.compiler.schema(self._schema_file, self._schema_at)
@@ -265,16 +270,16 @@ class _GraphLoading:
     def queries(self, declared: QueryRegistry | QuerySources) -> Sequence[tuple[_Candidate, CheckedQuery | None]]:
         """Return all queries in name order, each checked against the schema.
 
-        None if it was not compiled, or has a problem.
+        A query that was not compiled, or that has a problem, is None.
 
-        Without a schema, a warning `query_typecheck_skipped` for each. Queries whose file cannot be read or whose name
-        is invalid are reported and left out; the rest of their checks is still done.
+        Without a schema, there is a warning `query_typecheck_skipped` for each query. Queries with an unreadable file
+        or an invalid name are reported and omitted, but their other checks are still done.
         """
         if self._reader.full:
             return ()
         candidates = self._registered(declared) if isinstance(declared, QueryRegistry) else self._discovered(declared)
         loaded = []
-        # Checked file by file from top to bottom, so that problems come in the order of the text.
+        # Checked file by file from top to bottom, so that problems are in text order.
         listed = list(candidates)
         order = {path: place for place, path in enumerate(self._declared)}
         for candidate in sorted(listed, key=lambda each: (order[each.file.path], each.position)):
@@ -286,7 +291,7 @@ class _GraphLoading:
         return sorted(loaded, key=lambda each: each[0].name)
 
     def record_sound(self, sound: SoundPairs) -> None:
-        """Record the schema, and each file whose queries all check against it, if they were compiled now."""
+        """Record the schema, and each file whose queries are all valid for it, if they were compiled now."""
         schema, file = self._schema, self._schema_file
         if schema is None or file is None:
             return
@@ -295,7 +300,7 @@ class _GraphLoading:
         for each in self._declared.values():
             if each is None or each.parsed is None or len(set(each.names)) < len(each.names):
                 continue
-            # The map form may list some of the queries of a file.
+            # The map form can list only some of a file's queries.
             unlisted = [query for n, query in enumerate(each.parsed) if (each.file.path, n) not in self._checked]
             good = all(self._checked.get((each.file.path, n), True) for n in range(len(each.parsed)))
             if good and all(map(is_name, each.names)) and self._loader.compiler.are_sound(unlisted, schema):
@@ -325,7 +330,7 @@ class _GraphLoading:
             yield _Candidate(name, path, file, entry.name, declared, positions[0])
 
     def _discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
-        """Return the queries of the other forms: every declaration of every file, the first of each name."""
+        """Yield the queries of the other forms: every declaration in every file, the first for each name."""
         first: dict[str, _Candidate] = {}
         folded: dict[str, str] = {}
         for item in sources.items:
@@ -340,7 +345,7 @@ class _GraphLoading:
                     if name in first:
                         self._report_duplicate(declared, position, first[name].file)
                         continue
-                    # In a file that is known to be sound there is no problem, so no place to report.
+                    # A file known to be valid has no problems, so no place needs to be reported.
                     parsed = declared.parsed
                     place = SourceRef(file.path) if parsed is None else FileSpan(file, parsed[position].name.span)
                     self._loader.check_name(name, f"{self._at}.{shown(name)}", place)
@@ -376,7 +381,7 @@ class _GraphLoading:
         return checked
 
     def _declarations(self, file: SourceFile, at: str) -> _QueryFile | None:
-        """Return the declarations of a file; the problems of a file are reported once in each graph."""
+        """Return a file's declarations. Its problems are reported once per graph."""
         if file.path not in self._declared:
             self._reader.admit(self._at, SourceRef(file.path), size=file.size)
         if self._reader.full:
@@ -396,7 +401,7 @@ class _GraphLoading:
         return self._declared[file.path]
 
     def _expand(self, item: Text) -> Iterator[str]:
-        """Return the files that one entry stands for, spelled as in the entry."""
+        """Yield the files that one entry refers to, spelled as in the entry."""
         tree, written = self._reader.tree, item.value
         try:
             place = normalize(written, confined=True)
@@ -417,7 +422,7 @@ class _GraphLoading:
         yield from (folder + name for name in names)
 
     def _is_listed_too_often(self, path: str) -> bool:
-        """Return True if this graph lists a file or folder so often that nothing more is reported about it."""
+        """Return True if this graph lists a file or folder so often that no more problems are reported about it."""
         try:
             place = normalize(path, confined=True)
         except SourceError:
@@ -426,7 +431,10 @@ class _GraphLoading:
         return self._listed[place] > _MAX_LISTED
 
     def _report_duplicate(self, declared: _QueryFile, position: int, first: SourceFile) -> None:
-        """Report a declaration whose name was declared before. Raises SourceMovedError if the file does not have it."""
+        """Report a declaration whose name was already declared.
+
+        Raises SourceMovedError if the file does not contain it.
+        """
         parsed = self._loader.compiler.queries(declared.file) if declared.parsed is None else declared.parsed
         if isinstance(parsed, LanguageError) or len(parsed) <= position:
             raise SourceMovedError

@@ -1,6 +1,6 @@
 """The clusters in `gitops.yaml`, without the rest of the file.
 
-A server's hook needs them for every push. Nearly all pushes do not change the rules, so the rules do not have to be
+A server's hook needs them for every push. Almost all pushes leave the rules unchanged, so the rules need not be
 validated.
 """
 
@@ -23,6 +23,6 @@ class NamedCluster(NamedTuple):
 
 
 def named_clusters(source: bytes) -> tuple[NamedCluster, ...]:
-    """Return the clusters of a file that was validated before, without validating it again."""
+    """Return the clusters in a file that was validated earlier, without validating it again."""
     listed = to_plain(parse_yaml(source)).get("clusters", ())
     return tuple(NamedCluster(c["name"], c["path"], f"refs/heads/{c.get('branch', DEFAULT_BRANCH)}") for c in listed)

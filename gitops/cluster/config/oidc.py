@@ -1,8 +1,8 @@
 """Section `oidc` of `gitops.yaml`: the identity providers whose tokens servers accept.
 
-An operator's file has the same form.
+An operator's file has the same format.
 
-An issuer can sign any claim about anyone, and some issue tokens to everybody, so a rule for one of these must restrict
+An issuer can sign any claim about anyone, and some issuers give tokens to everyone, so rules for these must restrict
 the holders.
 """
 
@@ -40,7 +40,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""The algorithms with a private and a public key: a key that verifies can sign with no other."""
+"""Asymmetric algorithms: a key that verifies signatures cannot create any."""
 
 OPEN_ISSUERS: Mapping[str, tuple[str, ...]] = {
     "https://token.actions.githubusercontent.com": (
@@ -49,7 +49,7 @@ OPEN_ISSUERS: Mapping[str, tuple[str, ...]] = {
     "https://gitlab.com": ("sub", "project_path", "project_id", "namespace_path", "namespace_id"),
     "https://accounts.google.com": ("sub", "email", "hd"),
 }  # fmt: skip
-"""Issuers of which everybody gets tokens, with the claims of which a rule must require one."""
+"""Issuers that give tokens to everyone, with the claims of which a rule must require at least one."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MOST_ISSUERS, _MOST_RULES, _MOST_VALUES = 10, 50, 50
@@ -57,9 +57,9 @@ _LONGEST, _MOST_TOLERANCE = 500, timedelta(minutes=5)
 
 
 def is_address(address: str) -> bool:
-    """True if keys may be read from an address.
+    """Return True if keys can be read from an address.
 
-    That is an HTTPS address, or a plain one on this machine, without a user and a fragment.
+    That is an HTTPS address, or an HTTP address on this machine, without a user or a fragment.
     """
     if not (address.isprintable() and address.isascii() and len(address) <= _LONGEST and " " not in address):
         return False
@@ -73,7 +73,7 @@ def is_address(address: str) -> bool:
 
 
 def is_here(address: str) -> bool:
-    """Return whether an address is on this machine."""
+    """Return True if an address is on this machine."""
     return urlsplit(address).hostname in _LOOPBACK
 
 
@@ -207,7 +207,7 @@ _ISSUER = mapping(
 
 @dataclass(frozen=True, slots=True)
 class OidcRule:
-    """The identity providers whose tokens the servers accept."""
+    """The identity providers whose tokens servers accept."""
 
     issuers: tuple[TokenIssuer, ...] = rule(
         listed(_ISSUER),
@@ -220,11 +220,11 @@ class OidcRule:
 
 
 OIDC_FORM = mapping(OidcRule)
-"""The form of the section, and of a file of the operator."""
+"""The form of the section, and of an operator's file."""
 
 
 def issuer_problems(section: OidcRule, below: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield problems with issuers as a set, and with rules for issuers that issue tokens to everybody."""
+    """Yield problems with the combination of issuers, and with rules for issuers that issue tokens to anyone."""
     if len(section.issuers) > _MOST_ISSUERS:
         yield (*below, "issuers"), f"expected at most {_MOST_ISSUERS} of them"
     seen: set[str] = set()
@@ -241,7 +241,10 @@ def issuer_problems(section: OidcRule, below: Place = ()) -> Iterator[tuple[Plac
 
 
 def parse_issuers(source: bytes, place: str) -> tuple[TokenIssuer, ...]:
-    """Read the issuers of a file of the operator. Raises GitopsError `oidc_rules_invalid` with every problem and its line."""
+    """Read the issuers in an operator's file.
+
+    Raises GitopsError `oidc_rules_invalid` with all problems and their lines.
+    """
     try:
         root = parse_yaml(source)
     except YamlError as error:

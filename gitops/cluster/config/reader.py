@@ -1,4 +1,4 @@
-"""The files of one load: each is read at most once, within limits, and every problem is reported at its place."""
+"""The files of one load. Each is read at most once, within limits, and each problem is reported at its place."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.text import SourceText, Span
 
-# Several graphs may list one file, so the bounds of the tree do not bound the work of a load: queries, and bytes of query
-# files, count once for each graph. Ten times the largest cluster that is planned for.
+# Several graphs can list the same file, so the limits of the tree do not limit the work of a load. Therefore queries,
+# and bytes of query files, count once per graph. The limits are ten times the largest planned cluster.
 MAX_QUERIES = 100_000
 MAX_QUERY_BYTES = 256 * 1024 * 1024
-# A suggestion compares with every known name, and a hostile folder may be wrong very often.
+# A suggestion compares a name with every known name, and a hostile folder can contain many wrong names.
 _MAX_HINTS = 100
 # https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md#the-pointer
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -31,7 +31,7 @@ class SourceFile:
     __slots__ = ("_data", "_text", "broken", "digest", "path", "size")
 
     def __init__(self, path: str, data: bytes | Callable[[], bytes], recorded: tuple[str, int] = ("", 0)) -> None:
-        """`data` is the content, or reads a file that was UTF-8 text when its digest and size were `recorded`."""
+        """`data` is the content, or a function that reads a file that was UTF-8 text when its digest and size were `recorded`."""
         self.path = path
         self._data = data
         self.broken: Span | None = None
@@ -45,7 +45,7 @@ class SourceFile:
 
     @property
     def data(self) -> bytes:
-        """The bytes. Raises SourceMovedError if they do not match the record."""
+        """The content. Raises SourceMovedError if it does not match the record."""
         if callable(self._data):
             self._data = self._data()
         return self._data
@@ -64,7 +64,7 @@ class SourceFile:
 
 
 class FileSpan(NamedTuple):
-    """Place of a span in a file. Its line is counted only when it is reported."""
+    """The place of a span in a file. Its line is counted only when it is reported."""
 
     file: SourceFile
     span: Span
@@ -123,7 +123,8 @@ class SourceReader:
     def file(self, path: str, at: str, place: Placed | SourceRef, *, missing: Code) -> SourceFile | None:
         """Return the file at a path as written, which must be UTF-8.
 
-        Otherwise return None and report it for the config path `at`: as `missing`, or with the code of the tree's refusal.
+        Otherwise return None, and report the problem for the config path `at`: as `missing`, or with the code of the
+        tree's refusal.
         """
         found = self.read(path)
         if not path.strip():
@@ -139,7 +140,10 @@ class SourceReader:
         return found
 
     def report(self, error: SourceError, at: str, place: Placed | SourceRef, *, otherwise: Code) -> None:
-        """Report an error of the tree. A refusal keeps its own code; an absent or unreadable file gets the code `otherwise`."""
+        """Report an error of the tree.
+
+        A refusal keeps its own code; a missing or unreadable file gets the code `otherwise`.
+        """
         message = error.detail
         if error.code == Code.SOURCE_MISSING and error.path:
             folder, _, name = error.path.rpartition("/")
@@ -149,7 +153,7 @@ class SourceReader:
         self.found.add(code, at, message, source=source_of(place), fix=error.fix)
 
     def hint(self, name: str, known: Collection[str]) -> str:
-        """Return a suffix with the nearest known name for a message about an unknown name, for the first such messages only."""
+        """Return a suffix with the nearest known name for a message about an unknown name, only for the first such messages."""
         self._hints -= 1
         near = did_you_mean(name, known) if self._hints >= 0 else None
         return f"; {near}" if near else ""

@@ -5,8 +5,8 @@
 
     mapping(LedgerRule)({"store": "branch"})    # a LedgerRule, or Refused with `("store",), "expected 'branch' or 'directory'"`
 
-A rule is defined once, by the field of its dataclass: its key, type, default and form, its description, and whether it is
-a trust rule. The parser, the editor, the pages, the digest of the rules and the descriptions of changes read that row.
+A rule is defined once, by its dataclass field: its key, type, default and form, its description, and whether it is a
+trust rule. The parser, the editor, the pages, the digest of the rules and the descriptions of changes read that row.
 
 Unknown keys are refused and values are never coerced, because a misspelled rule must not become a missing rule.
 """
@@ -28,17 +28,17 @@ from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
 
 # -- problems ----------------------------------------------------------------------------------------------------------
-# What is wrong with a document of rules, such as `gitops.yaml`, at its lines.
+# Problems in a rules document, such as `gitops.yaml`, with their lines.
 
 
 UNKNOWN = "unknown key"
 """The start of a message about a key. All other problems are about values."""
 
 REQUIRED = "this key is required"
-"""The message of a problem of a key that is missing."""
+"""The message for a missing required key."""
 
 Place = tuple[int | str, ...]
-"""The keys and list indexes that lead to a value; for a problem of a key that the user chose, `[key]` follows."""
+"""The keys and list indexes that lead to a value. For a problem with a user-chosen key, `[key]` follows."""
 
 CHOSEN_KEY = "[key]"
 _MAX_PROBLEMS = 20
@@ -88,7 +88,7 @@ def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigE
 
 
 def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
-    """Return a validation problem with its dotted place, at the deepest key, value or item on the way there."""
+    """Return a validation problem with its dotted place, at the deepest existing key, value or item on that path."""
     about_key = message.startswith(UNKNOWN) or CHOSEN_KEY in place
     node: YamlNode | None = root
     at: YamlNode = root
@@ -115,14 +115,14 @@ def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
 T = TypeVar("T")
 
 Form = Callable[[object], T]
-"""Reads a plain value, as `gitops.database.language.yaml.to_plain` gives it. Raises Refused."""
+"""Reads a plain value, as returned by `gitops.database.language.yaml.to_plain`. Raises Refused."""
 
 Shape = Callable[[], dict[str, Any]]
 """Makes a JSON Schema, which only editors and validators need."""
 
 
 class Refused(Exception):  # noqa: N818 - what is refused is the value, and no more than that is wrong
-    """An invalid value. `problems` are messages with their places in it."""
+    """Raised for an invalid value. `problems` are messages with their places in it."""
 
     def __init__(self, *problems: tuple[Place, str]) -> None:
         super().__init__(problems)
@@ -133,9 +133,9 @@ class Refused(Exception):  # noqa: N818 - what is refused is the value, and no m
 class KnownForm(Generic[T]):
     """A form that describes its values to editors and pages.
 
-    `values` are all its texts, if there are few; `bounds` are those of a number. `names` is the source of its names. `below`
-    are the rows of the keys below it; `*` is a user-chosen key. `shape` makes the JSON Schema of its values; the default permits
-    every value.
+    `values` are all allowed texts, if there are few; `bounds` are the limits of a number. `names` is the source of its
+    names. `below` are the rows of the keys below it; `*` is a user-chosen key. `shape` makes the JSON Schema of its
+    values; the default permits any value.
     """
 
     read: Form[T]
@@ -164,7 +164,7 @@ def schema_of(form: Form[Any]) -> dict[str, Any]:
 
 
 def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> Form[str]:
-    """Form of a text that `accepts` approves. `problem` is the message for any other text."""
+    """Form of a text for which `accepts` is true. `problem` is the message for any other text."""
 
     def read(value: object) -> str:
         if not isinstance(value, str):
@@ -181,7 +181,7 @@ def _text_shape() -> dict[str, Any]:
 
 
 def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
-    """Form that returns the result of `make` for a value. The text of its ValueError is the message."""
+    """Form that returns the result of `make` for a value. The text of its ValueError becomes the message."""
 
     def read(value: object) -> T:
         try:
@@ -282,7 +282,7 @@ def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T
 
 
 def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
-    """Form of a mapping with the fields of the dataclass `kind` as members; one without a default is required.
+    """Form of a mapping with the fields of the dataclass `kind` as members; fields without a default are required.
 
     If `members` is absent, the rows of the dataclass fields are used.
     """
@@ -331,7 +331,7 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | Non
 
 
 def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
-    """Return the values of places, each by its form. Raises Refused with the problems of all."""
+    """Return the value at each place, read by its form. Raises Refused with the problems of all."""
     found, problems = [], []
     for place, form, value in values:
         try:
@@ -344,7 +344,7 @@ def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
-# One row for each rule.
+# One row per rule.
 
 
 class Trusted(NamedTuple):
@@ -361,25 +361,25 @@ class Trusted(NamedTuple):
 
 
 def more(before: Any, after: Any) -> bool:
-    """Return True if `after` permits more, for a rule where larger values permit more and None permits anything."""
+    """Return True if `after` permits more, for a rule in which larger values permit more and None permits anything."""
     return before is not None and (after is None or after > before)
 
 
 def less(before: Any, after: Any) -> bool:
-    """Return True if `after` permits more, for a rule where smaller values permit more and None permits nothing."""
+    """Return True if `after` permits more, for a rule in which smaller values permit more and None permits nothing."""
     return more(after, before)
 
 
 def any_other(before: Any, after: Any) -> bool:  # noqa: ARG001 - no order of values
-    """Return True if the values differ, for a rule where every other value permits something else."""
+    """Return True if the values differ, for a rule in which each value permits something different."""
     return True
 
 
 class Row(NamedTuple):
     """One rule: the form of its value, its description, and its trust property, if any. `mapping` adds the default.
 
-    In the description, `{bounds}` is replaced by those of the number. `more` is additional text for the page, in Markdown.
-    `unset` describes the behaviour without the key, if that is not just a value.
+    In the description, `{bounds}` is replaced by the limits of the number. `more` is additional text for the page, in
+    Markdown. `unset` describes the behaviour without the key, if that is not just a value.
     """
 
     form: Form[Any]
@@ -422,7 +422,10 @@ def rule(
     more: str = "",
     unset: str = "",
 ) -> Any:
-    """Return a dataclass field that defines a rule. Without a default it is required; a mapping has none by default."""
+    """Return a dataclass field that defines a rule.
+
+    Without a default, the rule is required; a mapping is empty by default.
+    """
     row = Row(form, words, trusted, more, unset)
     if isinstance(default, dict):
         return field(default_factory=lambda: MappingProxyType(default), metadata={_ROW: row})

@@ -9,7 +9,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.language.yaml import YamlError, YamlMap, YamlNode, YamlScalar, parse_yaml, to_plain
 
 DATA_ROWS = "approvals.data_growth.rows"
-"""The key that new repositories set to 0; without it, an approval for a few rows covers a thousand more."""
+"""The key that new repositories set to 0. Without it, an approval for a few rows covers a thousand more."""
 
 
 def line_of(source: bytes, key: str) -> int:
@@ -25,7 +25,7 @@ def sets(source: bytes, key: str) -> bool:
 def with_rule(source: bytes, key: str, value: str) -> bytes:
     """Return the text with a dotted key set to a plain value; nothing else changes.
 
-    Raises GitopsError `bot_config_invalid` if the key is already set, or the text has to be edited by hand.
+    Raises GitopsError `bot_config_invalid` if the key is already set, or if the text must be edited by hand.
     """
     root, text = parse_yaml(source), source.decode()
     parent, inside, left = _left(root, key)
@@ -42,7 +42,7 @@ def with_rule(source: bytes, key: str, value: str) -> bytes:
         section = added if len(left) == 1 else f"{left[0]}:{end}  {added.partition('{')[2].removesuffix('}')}"
         lines = [text if text.endswith("\n") else f"{text}{end}", f"{section}{end}"]
     else:
-        # Directly below its key, so that comments stay with what they are about.
+        # Directly below its key, so that comments remain with the rule that they describe.
         indent = inside.entries[0][0].column - 1 if isinstance(inside, YamlMap) else parent.column + 1
         lines.insert(parent.line, f"{' ' * indent}{added}{end}")
     made = "".join(lines).encode()

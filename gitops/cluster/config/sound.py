@@ -1,4 +1,4 @@
-"""Checked graphs of a cluster folder: those that, according to a ledger, an apply read and compiled without any problem.
+"""Checked graphs of a cluster folder: the graphs that, according to a ledger, an apply read and compiled without problems.
 
 An unchanged graph is neither read nor compiled. It is unchanged if these are the same:
 
@@ -40,7 +40,7 @@ Digests: TypeAlias = Mapping[Address, str]
 
 
 class SoundGraph(NamedTuple):
-    """One graph without problems: the digest of its sources, and their number of files and bytes."""
+    """A graph without problems: the digest of its sources, and their number of files and bytes."""
 
     digest: str
     files: int
@@ -57,8 +57,8 @@ class PlainFolder(NamedTuple):
 class FolderDifference(NamedTuple):
     """Differences between a cluster folder and an earlier tree: paths of added, removed and changed entries.
 
-    Folders that are in both trees are compared entry by entry. The other places of `places`, which are in `whole`, count as
-    different with everything below them.
+    Folders that are in both trees are compared entry by entry. The other paths in `places`, which are in `whole`, count
+    as different with everything below them.
     """
 
     places: frozenset[str]
@@ -80,7 +80,7 @@ class ComparedFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SoundRecord:
-    """Facts about one applied folder: that it is plain, and its graphs without problems, by id.
+    """Record of one applied folder, which is plain: its graphs without problems, by id.
 
     `compiler` is the digest of the program that established this. `basis` is that of the graphs, of the resources in the
     state and of the limit of a file: with these, the state contains exactly the folder's result for each of the graphs.
@@ -97,7 +97,8 @@ def sound_record(
 ) -> SoundRecord:
     """Return the record of a folder whose load found `sound` graphs and resources with the digests `given`.
 
-    Graphs for which the state has `recorded` others are left out, because that record does not come from this folder.
+    Graphs for which the state has `recorded` other digests are omitted, because that record does not come from this
+    folder.
     """
     behind = {address.graph for address, value in given.items() if recorded.get(address) != value}
     behind |= {address.graph for address in recorded.keys() - given.keys()}
@@ -109,7 +110,7 @@ class ContentTree(StampedTree, Protocol):
     """A tree whose files and folders have content ids."""
 
     def object_id(self, place: str) -> str | None:
-        """Return kind and id of the object at a normalized path; for a folder with everything below it.
+        """Return the kind and id of the object at a normalized path; a folder's id covers everything below it.
 
         None if nothing exists there, or if the tree would refuse to read it.
         """
@@ -196,7 +197,8 @@ class VouchedGraphs:
 
     def _made_of(self, graph: str, form: Mapping[str, Any], composite: str) -> str | None:
         found = [None if place is None else self.tree.object_id(place) for place in _places(form)]
-        # Any text may stand in a declaration, also one that UTF-8 cannot write: this form of JSON has all of them in ASCII.
+        # A declaration can contain any text, even one that UTF-8 cannot encode. This form of JSON writes all of them in
+        # ASCII.
         made_of = json.dumps([graph, form, found, composite, self.tree.limits.file_bytes]).encode()
         return None if None in found else digest(made_of)
 
@@ -233,7 +235,8 @@ def _composite(graph: str, digests: Mapping[Address, str]) -> str | None:
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
-# Cluster folders in git: none has a link, a submodule or an unsafe name; and which files of two of them differ.
+# Cluster folders in git must not contain links, submodules or unsafe names. Also determines the differing files of two
+# folders.
 
 
 _LINKS = {
@@ -247,9 +250,9 @@ _LISTING = SourceLimits(files=1_000_000)
 def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder | None = None) -> ComparedFolder:
     """Refuse a cluster folder that contains a link, a submodule or an unsafe name, even at paths that nothing declares.
 
-    None of them is ever followed. But reviewers, and programs in a checkout, would not see the bytes that an approval
-    covers. Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns the
-    folder, and its differences from the known one, if that one is still available.
+    They are never followed. But reviewers, and programs in a checkout, would not see the bytes that an approval covers.
+    Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns the folder,
+    and its differences from the known one, if that one is still available.
 
     Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
     """
@@ -260,7 +263,7 @@ def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder |
             found = _require_plain(store, folder, path, known)
             if found.plain.folders <= _MAX_FOLDERS:
                 return found
-    # The known folder may no longer be here, and with it folders that are new may be counted twice.
+    # If the known folder is no longer available, new folders may be counted twice.
     return ComparedFolder(_require_plain(store, folder, path, None).plain)
 
 

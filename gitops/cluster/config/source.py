@@ -5,7 +5,7 @@ Rules for every tree, proven by one contract suite:
 1. Paths are POSIX paths relative to the cluster folder. `.` and `..` are resolved as text, never on disk.
 2. A confined tree refuses absolute paths and paths that leave it.
 3. No symbolic link and no submodule is read or passed through.
-4. A name is refused if a checkout on some system would mistake it for another one: see `_require_safe`.
+4. A name is refused if a checkout on some system would confuse it with another one: see `_require_safe`.
 5. The size of a file, the number of files and the total size are limited.
 """
 
@@ -28,7 +28,7 @@ QUERY_EXTENSION = ".gq"
 
 _MAX_NAME_BYTES = 255
 _MAX_PATH_CHARACTERS = 4096
-# Nearly all paths look like this; they are normal and safe.
+# Almost all paths look like this. They are normal and safe.
 _ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -42,7 +42,7 @@ class SourceError(GitopsError):
 
     @property
     def is_refusal(self) -> bool:
-        """True if the tree refused to answer on purpose."""
+        """Whether the tree deliberately refused."""
         return self.code not in (Code.SOURCE_MISSING, Code.SOURCE_UNREADABLE)
 
 
@@ -81,11 +81,14 @@ class SourceTree(Protocol):
         """Return the kind of the object at `path`. A path through a file is absent."""
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in the folder at `path`, in code point order. One unsafe name makes it refuse the whole folder."""
+        """Return the names in the folder at `path`, in code point order.
+
+        If one name is unsafe, the whole folder is refused.
+        """
 
 
 class StampedTree(SourceTree, Protocol):
-    """A tree that can prove, without reading it, that a file or folder is unchanged. It permits nothing.
+    """A tree that can prove that a file or folder is unchanged without reading it. Such a proof never permits anything.
 
     A stamp is an opaque text. Two equal stamps of one path, taken from trees with one `identity`, prove that the content of
     the file, or the names in the folder, were equal at both moments.
@@ -102,7 +105,7 @@ class StampedTree(SourceTree, Protocol):
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
         """Return the stamp of each normalized path, in order; None without such an object or a trustworthy stamp.
 
-        Nothing counts as read. The folders above a path are not checked, so ask for them too.
+        Nothing counts as read. The folders above a path are not checked, so request their stamps as well.
         """
 
     def reopened(self) -> StampedTree:
@@ -139,7 +142,7 @@ class Meter:
         self._bytes += size
 
 
-# The same paths of a large cluster are asked for again and again: by each comparison, and by each plan of a run.
+# The same paths of a large cluster are requested again and again, by each comparison and by each plan of a run.
 @lru_cache(maxsize=16_384)
 def normalize(path: str, *, confined: bool) -> str:
     """Return `path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
@@ -284,7 +287,7 @@ class MemoryTree:
         return [stamp(place) for place in places]
 
     def object_id(self, place: str) -> str | None:
-        """Return a digest of the object at a path with everything below it, including refused objects."""
+        """Return a digest of the object at a path and of everything below it, including refused objects."""
         try:
             kind = self.kind(place)
         except SourceError:

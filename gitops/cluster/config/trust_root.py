@@ -27,10 +27,11 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
 # -- allowed signers ---------------------------------------------------------------------------------------------------
-# Allowed-signers files: which SSH key speaks for whom, for what, and when. Pure text work, no cryptography.
-# Stricter than ssh-keygen, because every leniency there has been a way around an approval rule: no wildcards (one line
-# could speak for everybody), no certificate authorities (who can sign is decided elsewhere then), one line per key (the
-# second line of a key is never reached), one zone (a date without `Z` would depend on the reader's machine, so it is UTC).
+# Parses allowed-signers files, which state whose SSH key is valid for which purpose and when. Only parsing, no
+# cryptography. Stricter than ssh-keygen, because every leniency there would allow circumventing an approval rule: no
+# wildcards (one line could be valid for everyone), no certificate authorities (they would decide elsewhere who can
+# sign), one line per key (a second line is never reached), one time zone (a date without `Z` would depend on the
+# machine, so it is UTC).
 #
 # Source: ssh-keygen(1), ALLOWED SIGNERS and KEY REVOCATION LISTS.
 
@@ -58,7 +59,7 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
     """Parse an allowed-signers file in line order: `PRINCIPALS [OPTIONS] KEYTYPE KEY [COMMENT]`.
 
     Options: `namespaces="a,b"`, `valid-after="DATE"`, `valid-before="DATE"`, with DATE `YYYYMMDD[HHMM[SS]][Z]` in UTC.
-    Raises GitopsError `trust_invalid` with the first bad line.
+    Raises GitopsError `trust_invalid` with the first invalid line.
     """
     signers: dict[str, Signer] = {}
     for number, line in _lines(text):
@@ -86,13 +87,13 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
 def parse_revoked_keys(text: bytes) -> frozenset[str]:
     """Parse a plain list of public keys, one `KEYTYPE KEY [COMMENT]` per line, to the base64 of their blobs.
 
-    Binary revocation lists are refused. Raises GitopsError `trust_invalid` with the first bad line.
+    Binary revocation lists are refused. Raises GitopsError `trust_invalid` with the first invalid line.
     """
     return frozenset(_key(number, line.split())[1] for number, line in _lines(text))
 
 
 def _bad(number: int, why: str) -> GitopsError:
-    """Return the error with which a file is refused."""
+    """Return the error for refusing a file."""
     return GitopsError(Code.TRUST_INVALID, f"line {number}: {why}")
 
 
@@ -137,7 +138,7 @@ def _key(number: int, fields: list[str]) -> tuple[str, str]:
         blob = base64.b64decode(key.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise _bad(number, "the key is not base64") from error
-    # The text is what is compared later, so it must be the only text of this blob.
+    # The text is compared later, so each blob must have only one possible text.
     if base64.b64encode(blob).decode() != key:
         raise _bad(number, "the key is not canonical base64")
     name = key_type.encode()
@@ -147,7 +148,7 @@ def _key(number: int, fields: list[str]) -> tuple[str, str]:
 
 
 def _date(number: int, value: str | None) -> datetime | None:
-    """`YYYYMMDD[HHMM[SS]][Z]` in UTC."""
+    """Parse `YYYYMMDD[HHMM[SS]][Z]` as UTC."""
     if value is None:
         return None
     match = _DATE.fullmatch(value)
@@ -159,7 +160,7 @@ def _date(number: int, value: str | None) -> datetime | None:
 
 
 def trust_paths(config: BotConfig) -> tuple[str, ...]:
-    """Return the paths, from the repository root, of the files with trust rules."""
+    """Return the paths, from the repository root, of the files that contain trust rules."""
     rule = config.approvals
     extra = () if rule.revoked_keys is None else (rule.revoked_keys,)
     return (CONFIG_FILE, rule.allowed_signers, *extra)
@@ -187,7 +188,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         detail = "ledger.signers names no principal that has a key to sign entries"
         fix = f"write the principal of the bot's key to ledger.signers, and the key to {rule.allowed_signers}"
         raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
-    # Refuse rules under which nothing could ever be approved: not even their own repair.
+    # Refuse rules under which nothing could ever be approved, not even a repair of the rules.
     able = (speaking & set(rule.approvers) if rule.approvers else speaking) - ledger_signers
     for key, number in rule.numbers().items():
         if len(able) < number:
@@ -205,7 +206,10 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
 
 
 def _members(config: BotConfig) -> dict[str, Any]:
-    """Map the attributes of `TrustRoot` to the trust rules of a file; the numbers that gates read are in its `limits`."""
+    """Map the attributes of `TrustRoot` to the trust rules in a file.
+
+    The numbers that gates use are in its `limits`.
+    """
     found: dict[str, Any] = {}
     limits: dict[str, int] = {}
     for key, trusted, value in trust_rules(config):
@@ -234,7 +238,7 @@ def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
 def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
     """Return the digest of this release.
 
-    What has its default is left out, so that a later rule does not move the digests of today.
+    Values that equal their default are omitted, so that a later rule does not change today's digests.
     """
     said: dict[str, dict[str, object]] = {"ledger": {}, "forge": {}, "approvals": {}}
     for key, _, value in trust_rules(config):
@@ -253,7 +257,7 @@ def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
 
 
 def _said(value: object) -> object:
-    """Return a value as the digest covers it, without order and without defaults."""
+    """Return a value in the form that the digest covers, without order and without defaults."""
     match value:
         case tuple() if all(isinstance(each, TokenIssuer) for each in value):
             return [each.form for each in sorted(value, key=lambda each: each.issuer)]
@@ -269,7 +273,7 @@ def _said(value: object) -> object:
 
 
 def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
-    """Return the digest as the first release computed it, for its entries and approvals."""
+    """Return the digest as computed by the first release, for its entries and approvals."""
     rule = config.approvals
     form: dict[str, object] = {
         "signers": _signer_forms(signers),
@@ -279,7 +283,7 @@ def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
         "required": rule.required,
         "expires_after_s": int(rule.expires_after.total_seconds()),
     }
-    # Rules that came after the first ledgers are left out where they say nothing, so that old digests stand.
+    # Rules added after the first ledgers are omitted if they have no effect, so that old digests remain valid.
     later: dict[str, object] = {
         "accounts": dict(sorted(rule.accounts.items())),
         "break_glass": sorted(set(rule.break_glass)),

@@ -6,7 +6,8 @@ Rules of this module:
 
 1. The branch changes only by compare-and-swap on the remote, so a conflict writes nothing.
 2. Only a head that `gitops.cluster.ledger.heads` accepts is read.
-3. The program's own entry is verified like every other before it is pushed, because an invalid one would end the ledger.
+3. The program's own entries are verified like all others before they are pushed, because an invalid entry would end the
+   ledger.
 4. Blobs and changed sidecars wait in memory for the next entry, because objects without a ref are not durable.
 """
 
@@ -88,10 +89,11 @@ __all__ = [
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-# The read half of a ledger branch: only a head that `gitops.cluster.ledger.heads` accepts is read.
+# The read half of a ledger branch. It only reads a head that `gitops.cluster.ledger.heads` accepts.
 
 
-# One run opens a ledger several times, and to read and parse the state of a large cluster takes long. A tree is what its id says.
+# A run opens a ledger several times, and reading and parsing the state of a large cluster takes long. Trees with the
+# same id have the same content.
 _MOST_VIEWS = 2
 _VIEWS: dict[tuple[GitStore, str], LedgerView] = {}
 
@@ -114,13 +116,13 @@ class BranchReader(ChangesetReader):
 
     @property
     def state_path(self) -> str:
-        """Path of the state document for people, as an argument for `git show`."""
+        """Path of the state document, as an argument for `git show`."""
         return f"{self._ref.removeprefix('refs/heads/')}:{layout.STATE}"
 
     def view(self) -> LedgerView:
         """Return the newest entry, verified.
 
-        If the branch does not verify, the view has a problem; it is never an empty ledger.
+        If the branch cannot be verified, the view has a problem; it is never an empty ledger.
         """
         try:
             found = self._heads.newest()
@@ -207,7 +209,7 @@ class BranchReader(ChangesetReader):
         return self._kept(replace(view, head=found.commit.id, entry=found.entry, trust=found.after), found)
 
     def _kept(self, view: LedgerView, found: VerifiedEntry) -> LedgerView:
-        """Return the view of an entry that was read or written here, cached for the next open of the ledger."""
+        """Return the view of an entry that was read or written here, cached for the next time the ledger is opened."""
         _VIEWS.pop(place := (self._store, found.commit.tree), None)
         _VIEWS[place] = view
         for oldest in list(_VIEWS)[:-_MOST_VIEWS]:
@@ -229,7 +231,7 @@ class BranchReader(ChangesetReader):
         return self._changesets_at(self._head())
 
     def _changesets_at(self, head: str | None) -> ChangesetRecords:
-        """Return the changesets of an entry; cached, because a run requests them repeatedly."""
+        """Return the changesets of an entry. Cached, because a run requests them repeatedly."""
         if self._records is None or self._records[0] != head:
             tree = None if head is None else self._store.commit(head).tree
             self._records = (
@@ -247,7 +249,7 @@ class BranchReader(ChangesetReader):
 
 
 Files = Mapping[str, bytes | None]
-"""Path in the ledger to content; None removes the file."""
+"""Maps paths in the ledger to content; None removes the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +286,7 @@ class BranchLedger(BranchReader):
         return self._lock.observe()
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """Return the catalog blob at the head, or one that is staged for the next entry."""
+        """Return a catalog blob from the head, or one that is staged for the next entry."""
         key = layout.blob_key(address, digest)
         if key is None:
             return blob_reading(None, digest)
@@ -407,12 +409,15 @@ class BranchLedger(BranchReader):
             self._staged[key] = content
 
     def _recorded(self, view: LedgerView, events: Sequence[EventDraft]) -> Recording | None:
-        """Return the recording of these events on top of the entry of `view`; None if there is nothing to record."""
+        """Return the record of these events on top of the entry of `view`; None if there is nothing to record."""
         recording = self._changesets_at(view.head).recording(events) if events else None
         return recording if recording is not None and recording.events else None
 
     def _draft(self, view: LedgerView, entry: LedgerEntry, files: Files, recorded: Recording | None = None) -> _Draft:
-        """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that would not verify."""
+        """Sign the entry that follows `view`.
+
+        Raises GitopsError `ledger_not_writable` if the entry would be invalid.
+        """
         if view.found and view.entry is None:
             raise BugError("an entry on top of one that was not accepted")
         with self._guard:
@@ -420,13 +425,13 @@ class BranchLedger(BranchReader):
         if recorded is not None:
             entry = replace(entry, changeset=recorded.events[-1].changeset)
             files = {**files, **recorded.files, layout.INDEX: write_index(recorded.index)}
-        # The files of the caller replace staged ones: a retired sidecar is not amended again.
+        # The caller's files take precedence over staged ones: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
             found = self._sign(view, next_entry(entry, view), {**staged, **files}, recorded)
         return _Draft(found, staged, recorded)
 
     def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
-        """Push a signed entry on top of `view`. Files that were `written`, or did not change, are not read again.
+        """Push a signed entry on top of `view`. Files that were `written` or did not change are not read again.
 
         Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable`.
         """
@@ -435,7 +440,7 @@ class BranchLedger(BranchReader):
         try:
             with around(self._faults, "ledger.branch", "push"):
                 moved = RefUpdate(self._ref, view.head or ZERO, found.commit.id)
-                # Under a new name the ledger goes on as another branch, from this entry on.
+                # Under a new name, the ledger continues on another branch from this entry on.
                 begun = [RefUpdate(ledger_ref(name), ZERO, moved.new) for name in found.entry.new_names]
                 push_own(self._remote, moved, *begun)
         except ConflictError as error:
@@ -455,17 +460,18 @@ class BranchLedger(BranchReader):
             known.advance(draft.recorded)
             self._records = (found.commit.id, known)
         self._write_anchor(found)
-        # Only `commit` writes the state and the record of sound graphs, which take long to read.
+        # Only `commit` writes the state and the record of checked graphs, which take long to read.
         newest = written or (view if view.found else self._view_at(found))
         self._last = self._kept(replace(newest, head=found.commit.id, entry=found.entry, trust=found.after), found)
         return self._last
 
     def _write_anchor(self, found: VerifiedEntry) -> None:
-        """Write the anchor of a published entry beside the graphs, where this machine has their storage."""
+        """Write the anchor of a published entry next to the graphs, if this machine has access to their storage."""
         file, entry = self._place.anchor_file, found.entry
         if file is None or entry.former is not None:
             return
-        # The entry is published: a storage that fails now leaves an anchor that is behind. The next writer reads it first.
+        # The entry is already published. If the storage fails now, the anchor is outdated, and the next writer reads it
+        # first.
         with contextlib.suppress(RemoteError), around(self._faults, "ledger.anchor", "write"):
             known = file.read() if entry.number > 1 and entry.kind is not EntryKind.ADOPT else None
             genesis = first_entry(self._store, found.commit.id).commit.id if known is None else known.genesis

@@ -84,12 +84,12 @@ REVOCATIONS = "refs/heads/gitops/revocations/"
 COUNTERSIGNATURES = "refs/heads/gitops/countersignatures/"
 QUARANTINE = "refs/heads/gitops/quarantine/"
 SIGNED = (APPROVALS, REVOCATIONS, COUNTERSIGNATURES)
-"""The folders of create-only branches with signed commits, each with one folder per cluster."""
+"""Folders of create-only branches with signed commits. Each contains one folder per cluster."""
 
 _MOST_SPLIT = 100_000
 
 TrustCache = dict[str, TrustRoot]
-"""Tree id of the folder of keys and rules to its content: most entries share one."""
+"""Maps the tree id of the keys and rules folder to its content, because most entries share it."""
 
 
 def ledger_ref(cluster: str) -> str:
@@ -103,7 +103,7 @@ def approvals_prefix(cluster: str) -> str:
 
 
 def quarantine_ref(cluster: str, commit: str) -> str:
-    """Return the branch that keeps a commit that a repair removed from a cluster's ledger."""
+    """Return the branch that preserves a commit that a repair removed from a cluster's ledger."""
     return f"{QUARANTINE}{cluster}/{commit}"
 
 
@@ -140,15 +140,18 @@ def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
 
 
 def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
-    """Return the keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
-    # The hook of every push imports this module, and most pushes bring no entry.
+    """Return the keys and rules in force after an entry. Raises the errors of `trust_root`."""
+    # Every push hook imports this module, and most pushes don't contain entries.
     from gitops.cluster.config.trust_root import trust_root
 
     return trust_root(trust_files(reader, commit_id))
 
 
 def entry_signer(reader: GitReader, commit_id: str, key: str, now: datetime) -> str | None:
-    """Return the owner of a key by the rules after an entry, at the ledger's time for `now`. Raises as `read_entry`."""
+    """Return the owner of a key by the rules after an entry, at the ledger's time for `now`.
+
+    Raises the errors of `read_entry`.
+    """
     content = reader.read(reader.commit(commit_id).tree, ENTRY)
     return entry_trust(reader, commit_id).principal(key, at=ledger_time(now, read_entry(content or b"")))
 
@@ -176,8 +179,8 @@ def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | N
 def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntry:
     """Verify the chain back to `seen`, or to the first entry, by rules 1 to 4, and return the entry at `head`.
 
-    `seen` was verified before. Raises IntegrityError `ledger_diverged` if `seen` is not in the chain of `head`,
-    otherwise as `read_verified_entry`.
+    `seen` was verified earlier. Raises IntegrityError `ledger_diverged` if `seen` is not in the chain of `head`, and
+    the errors of `read_verified_entry`.
     """
     known: TrustCache = {}
     newest = later = read_verified_entry(reader, head, known)
@@ -205,8 +208,8 @@ def split_chain(
 ) -> tuple[VerifiedEntry | None, tuple[str, ...], str]:
     """Return the newest entry before any bad commit, the commits above it (newest first), and the problem of the lowest.
 
-    It starts with `seen` if that is part of the history, otherwise with the first commit, which has to pass `check_first`.
-    Raises GitopsError for objects that cannot be read.
+    It starts with `seen` if that is part of the history, otherwise with the first commit, which must pass
+    `check_first`. Raises GitopsError for objects that cannot be read.
     """
     line = [head]
     while line[-1] != seen and len(line) < _MOST_SPLIT and (parents := reader.commit(line[-1]).parents):
@@ -237,7 +240,7 @@ def is_continuation(reader: GitReader, head: str, old: str) -> bool:
 
 
 def _trust_after(reader: GitReader, commit_id: str, known: TrustCache) -> TrustRoot:
-    """Return the keys and rules after an entry. The entry is invalid if they cannot be used."""
+    """Return the keys and rules after an entry. If they are unusable, the entry is invalid."""
     tree = reader.subtree(reader.commit(commit_id).tree, TRUST) or ""
     if tree not in known:
         try:
@@ -270,9 +273,9 @@ def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) 
 
 
 def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
-    """Return the newest entry of each ledger by name, unverified. It only shows where to look for the ledger to verify.
+    """Return the newest entry of each ledger by name, unverified. It only shows where to find the ledger to verify.
 
-    An entry that cannot be read is left out.
+    Unreadable entries are omitted.
     """
     found: dict[str, LedgerEntry] = {}
     for ref, head in refs.items():
@@ -286,14 +289,14 @@ def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, Ledg
 
 
 # -- the anchor --------------------------------------------------------------------------------------------------------
-# The anchor: what a ledger leaves beside the graphs, where deleting a branch does not reach.
-#     <storage root>/__cluster/anchor.json    cluster, repository, first entry, newest entry, rules in force after it
+# The anchor is a document that a ledger stores next to the graphs, where it survives the deletion of a branch. <storage
+# root>/__cluster/anchor.json cluster, repository, first entry, newest entry, rules in force after it
 #
-# 1. It is written after each published entry, before the lock is released. An anchor that is behind the ledger is normal: a run
-#    died, or an entry was written on a machine without the storage. The next entry writes it again.
-# 2. A ledger that does not contain the newest entry of the anchor was deleted, rewound or replaced. Every command that takes the
-#    lock and opens the storage refuses it, and says what was found and how to restore it.
-# 3. The first entry after an import over an earlier ledger leaves the anchor alone until a quorum has approved it.
+# 1. It is written after each published entry, before the lock is released. An outdated anchor is normal: a run crashed,
+#    or an entry was written on a machine without access to the storage. The next entry rewrites it.
+# 2. A ledger that does not contain the newest entry of the anchor was deleted, rewound or replaced. Every command that
+#    takes the lock and opens the storage refuses it, and reports the findings and how to restore the ledger.
+# 3. The first entry after an import over an earlier ledger does not change the anchor until a quorum has approved it.
 
 
 ANCHOR_KEY = "__cluster/anchor.json"
@@ -336,15 +339,15 @@ write_anchor = ANCHOR.write
 
 
 class AnchorFile:
-    """The anchor of one storage root. The storage is opened when it is first needed."""
+    """The anchor of one storage root. The storage is opened on first use."""
 
     def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
-        """`open_store` opens the storage root. Raises nothing."""
+        """`open_store` opens the storage root. Never raises."""
         self._open = open_store
 
     @property
     def place(self) -> str:
-        """The place of the anchor, for people."""
+        """The anchor's place in messages."""
         return self._open().display(ANCHOR_KEY)
 
     def read(self) -> StorageAnchor | None:
@@ -368,7 +371,7 @@ class AnchorFile:
 def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster: str) -> None:
     """Check rule 2. A view with problems is not checked, because its problems are reported anyway.
 
-    Raises IntegrityError `ledger_anchor_mismatch`, and as `AnchorFile.read`.
+    Raises IntegrityError `ledger_anchor_mismatch`, and the errors of `AnchorFile.read`.
     """
     anchor = None if view.found and view.head is None else file.read()
     if anchor is None or (view.head is not None and _is_part(reader, view, anchor)):
@@ -385,7 +388,7 @@ def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster:
 
 
 def _is_part(reader: GitReader, view: LedgerView, anchor: StorageAnchor) -> bool:
-    """Return True if the ledger has the newest entry of the anchor, or follows it by an import that waits for its approval."""
+    """Return True if the ledger contains the anchor's newest entry, or follows it by an import that waits for its approval."""
     if view.entry is not None and view.entry.former is not None:
         return view.entry.former.head == anchor.head
     try:

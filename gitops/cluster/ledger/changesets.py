@@ -141,7 +141,7 @@ _RECORD: Members = {
 
 
 def _changeset(*, phase: str, **members: Any) -> model.Changeset:
-    """Return a record whose phase, which is for simple readers, agrees with its state."""
+    """Return a record whose phase, which is intended for simple readers, matches its state."""
     found = model.Changeset(**members)
     if found.phase != phase:
         raise MalformedError(f"a changeset that is {found.state} is not in the phase {phase}", "phase")
@@ -213,7 +213,7 @@ EVENT = Document(
 
 
 def _read_lines(document: Document[T], data: bytes) -> tuple[T, ...]:
-    """Read the documents of a file that has one on each line. Raises IntegrityError `changeset_invalid`."""
+    """Read the documents in a file with one document per line. Raises IntegrityError `changeset_invalid`."""
     if data and not data.endswith(b"\n"):
         raise IntegrityError(Code.CHANGESET_INVALID, "the last line is cut off")
     return tuple(map(document.read, data.splitlines()))
@@ -270,7 +270,7 @@ def read_archive(data: bytes) -> tuple[model.Changeset, ...]:
 
 
 def write_archive(records: Iterable[model.Changeset]) -> bytes:
-    """Encode records for appending, without their lists, whose size depends on the number of changes."""
+    """Encode records for appending, without their lists, because the size of those depends on the number of changes."""
     return _write_lines(
         CHANGESET, (replace(each, members=(), removals=(), excluded=(), orphaned=()) for each in records)
     )
@@ -281,13 +281,13 @@ def write_archive(records: Iterable[model.Changeset]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIndex:
-    """Open changesets: the one that blocks new ones, and those that are still cleaning up, the oldest first.
+    """Open changesets: the one that blocks new changesets, and the ones that are still cleaning up, oldest first.
 
-    `seq` is the number of the newest event, `covered` the newest commit that a changeset has applied, or tried to. A store
-    that cannot write several files atomically has the events of its newest write in `newest`, as lines, or, if there are
-    many, in a separate file with the digest `batch`. They are recorded with the index, and their files follow. With
-    `committing`, these events come after `seq`, and happen with the state document of that digest: they are recorded as soon
-    as the state is that document, and never happened if it is a different one.
+    `seq` is the number of the newest event, `covered` the newest commit that a changeset has applied, or tried to. A
+    store that cannot write several files atomically has the events of its newest write in `newest`, as lines, or, if
+    there are many, in a separate file with the digest `batch`. They are recorded with the index, and their files
+    follow. With `committing`, these events come after `seq` and take effect with the state document of that digest:
+    they count as recorded once the state is that document, and as discarded if it is a different one.
     """
 
     seq: int = 0

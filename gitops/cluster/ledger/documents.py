@@ -91,13 +91,13 @@ _PLAIN_STATUSES = {status.value: StatusRecord(status) for status in Status}
 
 
 def _plain_resource(value: Any) -> AppliedResource | None:
-    """Return a resource that has nothing but its digest."""
+    """Return a resource that consists only of its digest."""
     digest = value.get("digest") if type(value) is dict and len(value) == 1 else None
     return AppliedResource(digest) if type(digest) is str else None
 
 
 def _plain_status(value: Any) -> StatusRecord | None:
-    """Return a status without conditions and message."""
+    """Return a status without conditions or message."""
     status = value.get("status") if type(value) is dict and len(value) == 1 else None
     return _PLAIN_STATUSES.get(status) if type(status) is str else None
 
@@ -233,7 +233,7 @@ def _check_entry_5(entry: LedgerEntry) -> None:
     for change in entry.changes:
         if list(change.gates) != sorted(set(change.gates)):
             raise MalformedError(f"the gates of {change.resource} are not in the order of their names", "changes")
-        # The tier says which approvals count, and the gates how many of them are needed.
+        # The tier determines which approvals count, and the gates how many are needed.
         irreversible = GateName.IRREVERSIBLE in change.gates
         if (change.gates and change.tier is None) or irreversible != (change.tier is Tier.IRREVERSIBLE):
             raise MalformedError(f"the tier of {change.resource} is not that of its gates", "changes")
@@ -245,7 +245,7 @@ ENTRY = Document(
         1: record(partial(LedgerEntry, version=1), _ENTRY, check=_check_previous),
         2: record(partial(LedgerEntry, version=2), _ENTRY_2, check=_check_entry_2),
         3: record(partial(LedgerEntry, version=3), _ENTRY_3, check=_check_previous),
-        # The same members, under stricter rules.
+        # The same members with stricter rules.
         4: record(partial(LedgerEntry, version=4), _ENTRY_3, check=_check_previous),
         5: record(LedgerEntry, _ENTRY_5, check=_check_entry_5),
     },
@@ -287,7 +287,7 @@ INTENT = Document(
                 "started_at": TEXT,
                 "actor": optional(nullable(TEXT)),
                 "kind": enum(IntentKind),
-                # The root of the graph is derived from its id: anything but a name could be a path to elsewhere.
+                # The root of the graph is derived from its id, so anything but a name could be a path to elsewhere.
                 "graph_id": text_form(is_name, "the id of a graph"),
                 "graph_uri": TEXT,
                 "observed_manifest_version": optional(nullable(integer())),
@@ -295,7 +295,7 @@ INTENT = Document(
                 "desired_schema_digest": TEXT,
                 "state_cas_base": optional(nullable(TEXT)),
                 "approval_id": optional(nullable(TEXT)),
-                # Written only where there are further approvals: few readers know the member.
+                # Written only if there are additional approvals, because few readers know this member.
                 "co_approval_ids": optional(_FURTHER_APPROVALS, (), attribute="co_approvals", written=False),
                 "incarnation": optional(nullable(TEXT), written=False),
                 "max_rows": optional(nullable(integer()), written=False),

@@ -45,7 +45,7 @@ T = TypeVar("T")
 def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> ApprovalEvidence:
     """Read the evidence in a commit. `chain` are the ids of all ledger entries. Never raises for its content.
 
-    The readable part is returned together with the first problem, so that a refusal can show which change it is for.
+    The readable part is returned with the first problem, so that a refusal can show the change.
     """
     try:
         commit = store.commit(commit_id)
@@ -80,7 +80,7 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
 def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None:
     """Return the cluster folder of the commit that was reviewed on a forge, if it is available.
 
-    A commit without the folder has the empty tree, which no statement contains.
+    A commit without the folder has the empty tree, which statements never contain.
     """
     if statement.grant is None or store.resolve(statement.grant.commit) is None:
         return None
@@ -91,7 +91,8 @@ def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None
 def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str]) -> tuple[ApprovalEvidence, ...]:
     """Return the approvals with these ids from the commits in the newest entries that use them, even without their branches.
 
-    For approvals that an entry announced and no state records as consumed, because their operation was interrupted.
+    This is for approvals that an entry announced but no state records as consumed, because their operation was
+    interrupted.
     """
     wanted, found = set(approval_ids), list[ApprovalEvidence]()
     at: str | None = head
@@ -161,20 +162,21 @@ def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:
 
 
 # -- witnesses ---------------------------------------------------------------------------------------------------------
-# Witnesses of a ledger: approvals contain the entry that their signer saw, and other copies have their own heads.
-# An entry that a ledger key signed exists for good. If a witness names one that the ledger at hand does not have, that ledger
-# was rewound, forked or replaced, or its server shows an old state of it.
+# Witnesses of a ledger: approvals contain the entry that their signer saw, and other copies have their own heads. An
+# entry signed by a ledger key exists permanently. If a witness refers to an entry that the available ledger lacks, that
+# ledger was rewound, forked or replaced, or its server shows an old state.
 #
-# 1. A made-up entry proves nothing: a witness counts if the entries back to a known one, or back to the first one with its
-#    anchor, pass the rules that every head has to pass.
-# 2. An entry of another copy of the repository proves nothing either, although the same bot may have signed it: anybody can
-#    push a commit on top of it. A signed document is a proof only if its message is a statement or decision, for this
-#    repository and cluster, about the entry that is its parent, signed by a key that the rules after that entry trust.
-# 3. An entry of the ledger that an approved import followed does not contradict the one at hand.
+# 1. A forged entry proves nothing: a witness counts if the entries back to a known one, or back to the first one with
+#    its anchor, pass the rules for every head.
+# 2. An entry in another copy of the repository proves nothing either, even if the same bot signed it, because anyone
+#    can push a commit on top of it. A signed document is a proof only if its message is a statement or decision, for
+#    this repository and cluster, about the entry that is its parent, signed by a key that the rules after that entry
+#    trust.
+# 3. An entry of a ledger that was replaced by an approved import does not contradict the current one.
 
 
 MOST_STEPS = 2_000
-"""Commits outside of a ledger that one reading of its witnesses looks at."""
+"""Maximum number of commits outside of a ledger that are examined when its witnesses are read."""
 
 Anchor = Callable[[VerifiedEntry], None]
 """Raises GitopsError for a first entry that is not this cluster's."""
@@ -221,7 +223,7 @@ class EntryWitness:
 
     @property
     def contradicts(self) -> bool:
-        """True if it proves, or may prove, that the local ledger is incomplete."""
+        """True if it proves, or might prove, that the local ledger is incomplete."""
         return self.kind in (WitnessKind.NEWER, WitnessKind.FOREIGN, WitnessKind.UNREAD)
 
 
@@ -229,7 +231,7 @@ class EntryWitness:
 class WitnessedLedger:
     """The ledger to compare with witnesses: its cluster, its head (None if there is none) and its entry ids.
 
-    `repository` is the id in its documents, None if unknown; then every id counts. `steps` is the remaining number of
+    `repository` is the id in its documents; None if unknown, which accepts every id. `steps` is the remaining number of
     commits outside the ledger that may be read, for all witnesses together, because anyone who pushes can create long
     histories.
     """
@@ -256,7 +258,7 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
     try:
         if entry in ledger.entries:
             return EntryWitness(WitnessKind.PART, entry)
-        # The history of a commit that is not a signed entry itself is not read.
+        # If a commit is not itself a signed entry, its history is not read.
         read_verified_entry(reader, entry)
         joins, at = None, entry
         while at not in ledger.entries:

@@ -55,7 +55,7 @@ def state_cas(data: bytes) -> str:
     return f"sha256:{digest(data)}"
 
 
-# One run looks at the same head several times, and the state of a large cluster takes long to read.
+# A run reads the same head several times, and the state of a large cluster takes long to parse.
 @functools.lru_cache(maxsize=2)
 def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
     """Return the view of a state document with the record of checked graphs; None for a missing document.
@@ -85,7 +85,7 @@ MISSING_BLOB = "the blob is missing from the catalog"
 
 
 def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
-    """Read the lock document, None if there is none. Without a `key`, the digest of its bytes is its key."""
+    """Read the lock document; None if there is none. Without a `key`, the digest of its bytes is the key."""
     if data is None:
         return LockObservation(held=False)
     key = key or digest(data)
@@ -207,7 +207,7 @@ def _problem(code: Code, path: str, detail: str, fix: str | None = None) -> tupl
 
 
 # -- new entries -------------------------------------------------------------------------------------------------------
-# The parts of a new entry of a branch ledger: its position in the chain, its documents and their keys. Pure.
+# Parts of a new entry in a branch ledger: its position in the chain, its documents and their keys. Pure.
 
 
 def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
@@ -220,9 +220,11 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
 def following(
     entry: LedgerEntry, kind: EntryKind, *, operation: str, at: str, actor: str | None, trust_digest: str
 ) -> LedgerEntry:
-    """Return the next entry for a write that applies nothing: source, place, people and state are unchanged, and lists are empty.
+    """Return the next entry for a write that applies nothing.
 
-    `trust_digest` is that of the keys and rules in force. Its position in the chain is that of `next_entry`.
+    Source, location, people and state are unchanged, and lists are empty.
+
+    `trust_digest` is the digest of the keys and rules in force. Its position in the chain is set by `next_entry`.
     """
     return LedgerEntry(
         number=0,
@@ -249,7 +251,7 @@ def following(
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
     """Return the entry with its position in the chain. Its time is never before that of the previous entry.
 
-    The cluster stays at the place in the previous entry, unless this one records another. Raises GitopsError
+    The cluster remains at the location in the previous entry, unless this one records another. Raises GitopsError
     `ledger_adopt_required` for an entry that would follow an import over an earlier ledger before people approved that.
     """
     if view.entry is None:
@@ -266,7 +268,7 @@ def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
     """Return the signed documents of verified approvals, so that completing an interrupted operation can mark them.
 
-    They permit nothing by themselves; only the approval commits count.
+    On their own, they don't permit anything; only the approval commits count.
     """
     found: dict[str, bytes | None] = {}
     for use in uses:
@@ -289,7 +291,7 @@ def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Appro
 
 
 def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """Return the writes and removals (None) after which, of the paths `held` and `files`, only `files` remain.
+    """Return the writes and removals (None) that replace the files at `held` with `files`.
 
     No removal is needed if a file replaces a folder or a folder replaces a file.
     """

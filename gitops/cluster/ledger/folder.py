@@ -59,23 +59,23 @@ from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
 
 # -- changesets --------------------------------------------------------------------------------------------------------
-# The changesets of a ledger folder, whose files are written one by one.
-# Rules:
+# Changesets of a ledger in a folder, where files are written one by one. Rules:
 #
-# 1. Events are recorded by the compare-and-swap of the index, which has them in it. Their files follow; who writes next, or
-#    reads, finds in the index what a writer did not live to put into the files.
-# 2. Events that come with a state are put into the index first, with the digest of that state. They are recorded when the state
-#    is swapped: a crash before that leaves events that never happened, one after it leaves events that did.
-# 3. If a write has many events, they are in a separate file, which is written first, and the index has its digest.
-#    It is removed by the write that comes after: then the files of its events are there.
-# 4. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
-# 5. Who does not hold the lock, while another one does, records events only while none are announced: whether those happen is
-#    up to the holder.
+# 1. Events are recorded by a compare-and-swap of the index, which contains them. Their files follow. If a writer
+#    crashes before it writes the files, the next writer or reader finds the events in the index.
+# 2. Events that belong to a state are first put into the index, with the digest of that state. They count as recorded
+#    once the state is swapped. After a crash before that, they never happened; after a crash later, they did.
+# 3. If a write has many events, they are in a separate file, which is written first, and the index contains its digest.
+#    The next write removes this file, because the event files exist by then.
+# 4. A file is overwritten only if it is still as it was read. So a delayed writer that lost its lock does not undo
+#    later writes.
+# 5. While another process holds the lock, events can be recorded only if none are announced, because the holder decides
+#    whether announced events happen.
 
 
 _ATTEMPTS = 10
 _INLINE = 16_384
-"""The maximum number of bytes of events in the index. Every reader of open changesets reads all of it."""
+"""Maximum number of bytes of events in the index, because every reader of open changesets reads all of them."""
 
 
 class FolderChangesets:
@@ -102,7 +102,7 @@ class FolderChangesets:
         if known is None or not (self._is_sure or self._store.read(layout.INDEX) == self._index):
             known = self.read()
             self._index = known.stored(layout.INDEX)
-            # Of events that are only announced, the state decides when it is asked for, which a slow run may still write.
+            # For announced events, the state decides when it is requested, because a slow run might still write it.
             self._known, self._is_settled = None if known.pending else known, False
         self._is_sure = True
         return known
@@ -117,7 +117,9 @@ class FolderChangesets:
         self._is_sure = self._is_settled = False
 
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
-        """Record events without a state. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
+        """Record events without a state.
+
+        Raises RemoteError `state_write_error`, and the ConflictErrors of `LedgerStore.begin`.
 
         A caller that may not settle another writer's announcement gets ConflictError `state_lock_held` until that is done
         (rule 5).
@@ -137,9 +139,9 @@ class FolderChangesets:
             raise conflict_error()
 
     def announce(self, drafts: Iterable[EventDraft], state: bytes) -> Recording | None:
-        """Put events into the index that happen with this state document (rule 2). Returns None without events.
+        """Put events that take effect with this state document into the index (rule 2). Returns None without events.
 
-        Raises as `record`, and ConflictError `state_cas_mismatch`.
+        Raises ConflictError `state_cas_mismatch`, and the errors of `record`.
         """
         drafts = tuple(drafts)
         for _ in range(_ATTEMPTS):
@@ -150,7 +152,7 @@ class FolderChangesets:
             with around(self._faults, "ledger.changeset", "announce"):
                 landed = self._publish(replace(known.index, committing=digest(state)), recording.events)
             if landed:
-                # Until it is confirmed or withdrawn, whether they happened is read from the state.
+                # Until they are confirmed or withdrawn, the state determines whether they happened.
                 self._known, self._announced = None, known
                 return recording
         raise conflict_error()
@@ -172,10 +174,11 @@ class FolderChangesets:
                 self._take_over(known)
 
     def settle(self, may_settle: Callable[[], bool] = lambda: True) -> ChangesetRecords:
-        """Finish an interrupted writer's work and return the recorded changesets. Raises as `record`."""
+        """Finish an interrupted writer's work and return the recorded changesets. Raises the errors of `record`."""
         try:
             for _ in range(_ATTEMPTS):
-                # After a write of this handle, the next one finds out by its own swap whether another one wrote in between.
+                # After a write by this object, the next write detects through its own swap whether another writer wrote
+                # in between.
                 known = self._known if self._is_settled and self._known is not None else self.keep()
                 if self._is_settled:
                     return known
@@ -202,7 +205,7 @@ class FolderChangesets:
             self._take_over(known)
 
     def _take_over(self, known: ChangesetRecords) -> None:
-        """Write the recorded changesets with all files, under the index that this handle last wrote."""
+        """Write the recorded changesets with all files, for the index that this object last wrote."""
         self._known, self._is_settled, self._is_sure = known, True, False
 
     def _write_files(self, known: ChangesetRecords, recording: Recording) -> None:
@@ -210,7 +213,7 @@ class FolderChangesets:
             held, data = known.stored(path), recording.files[path]
             if held == data:
                 return
-            # Rule 4: where another one wrote, it wrote this as well.
+            # Rule 4: if another writer wrote, it also wrote this file.
             with around(self._faults, "ledger.changeset", "file"):
                 if data is None:
                     self._store.delete(path)
@@ -219,7 +222,7 @@ class FolderChangesets:
                 else:
                     self._store.replace(path, data, expected=held)
 
-        # What is removed is in the archive, and the lines that say who leaves are removed last.
+        # Removed changesets are in the archive, and the lines that list them for removal are removed last.
         removed = [path for path, data in recording.files.items() if data is None]
         last = [path for path in recording.files if removed and path == layout.ENDED]
         first = [path for path in recording.files if path not in (*removed, *last)]
@@ -227,7 +230,10 @@ class FolderChangesets:
             in_parallel(write, paths, self._store.parallel)
 
     def _publish(self, index: ChangesetIndex, events: Iterable[ChangesetEvent]) -> bool:
-        """Replace the last read or written index by one with these events; False if another writer was faster."""
+        """Replace the last index that was read or written by one with these events.
+
+        Returns False if another writer was faster.
+        """
         lines, expected = write_events(events), self._index
         before = None if expected is None else read_index(expected).batch
         batch = digest(lines) if len(lines) > _INLINE else None
@@ -256,7 +262,7 @@ class FolderLedger(ChangesetReader):
     def __init__(
         self, store: ObjectStore, *, clock: Clock, faults: Faults, has_ended: Callable[[int], bool] = lambda _: False
     ) -> None:
-        """`store` is the storage root. `clock` gives the time at which approvals are consumed.
+        """`store` is the storage root. `clock` provides the time at which approvals are consumed.
 
         `has_ended` returns whether the process of a lock has ended, as far as that is known.
         """
@@ -281,12 +287,12 @@ class FolderLedger(ChangesetReader):
 
     @property
     def state_path(self) -> str:
-        """The place of the state document, for people."""
+        """The place of the state document in messages."""
         return self._store.display(layout.STATE)
 
     @property
     def lock_path(self) -> str:
-        """The place of the lock, for people."""
+        """The place of the lock in messages."""
         return self._store.display(layout.LOCK)
 
     def observe_lock(self) -> LockObservation:
@@ -329,7 +335,7 @@ class FolderLedger(ChangesetReader):
             return ApprovalListing(problem=error.detail)
 
     def moved_since(self, entry: str) -> frozenset[Address]:  # noqa: ARG002 - no entries are kept
-        """Return nothing, because a folder keeps no history."""
+        """Return an empty set, because a folder keeps no history."""
         return frozenset()
 
     def blob(self, address: Address, digest: str) -> BlobReading:
@@ -353,7 +359,7 @@ class FolderLedger(ChangesetReader):
             with around(self._faults, "ledger.lock", "take"):
                 taken = self._store.create(layout.LOCK, document)
         except RemoteError as error:
-            # Our own lock is removed after a creation that failed half-way; another one stays.
+            # After an incomplete creation, only our own lock is removed.
             with contextlib.suppress(RemoteError):
                 if self._store.read(layout.LOCK) == document:
                     self._store.delete(layout.LOCK)
@@ -412,7 +418,7 @@ class FolderLedger(ChangesetReader):
         events: Sequence[EventDraft] = (),
         retire: Sequence[str] = (),
     ) -> LedgerView:
-        """Record events and remove settled sidecars. `arm` makes each intent durable. Raises as `retire`."""
+        """Record events and remove settled sidecars. `arm` makes each intent durable. Raises the errors of `retire`."""
         return self.retire(view, retire, entry, events) if events or retire else view
 
     def arm(self, intent: Intent) -> None:
@@ -449,8 +455,8 @@ class FolderLedger(ChangesetReader):
     ) -> LedgerView:
         """Record events, and remove sidecars that the state already explains, if the state is still that of `view`.
 
-        A sidecar that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`, RemoteError
-        `state_read_error`; for its events as the port.
+        A sidecar that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`,
+        RemoteError `state_read_error`, and the port's errors for events.
         """
         try:
             current = self._store.read(layout.STATE)
@@ -460,7 +466,7 @@ class FolderLedger(ChangesetReader):
             raise conflict_error()
         if not self._holds_lock:
             self._writer.forget()
-        # What was announced is for the run that holds the lock to decide about; if none does, for this one.
+        # The run that holds the lock decides about announced events; if no run holds it, this one does.
         self._writer.record(events, lambda: self._holds_lock or not self.observe_lock().held)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view
@@ -477,7 +483,7 @@ class FolderLedger(ChangesetReader):
             raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address)
         try:
             content.decode("utf-8")
-            # Most blobs are new: one request, where a read before it would make two.
+            # Most blobs are new, so writing takes one request, while reading first would take two.
             with around(self._faults, "ledger.blob", "write"):
                 if not self._store.create(key, content) and self._store.read(key) != content:
                     self._store.write(key, content)
@@ -558,7 +564,7 @@ class FolderLedger(ChangesetReader):
         self._seen = self._store.read(layout.STATE)
 
     def _read_ahead(self, folder: str) -> None:
-        """Read documents before they are needed. After a failure they are read when they are needed."""
+        """Read documents in advance. After a failure, they are read on demand."""
         with contextlib.suppress(RemoteError):
             self._ahead[folder] = self._read_documents(folder)
 
@@ -572,7 +578,7 @@ class FolderLedger(ChangesetReader):
                 content = self._store.read(f"{folder}/{name}")
             except RemoteError as error:
                 return FoundDocument(name, None, error.detail)
-            # One that vanished since it was listed has been settled by its owner.
+            # A document that disappeared after it was listed has been settled by its owner.
             return None if content is None else FoundDocument(name, content)
 
         names = filter(layout.document_id, self._store.names(folder))

@@ -3,11 +3,12 @@
 The commit has no parent, because a descendant could be pushed over its holder. It has a new id each time, because pushing the
 same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
 
-So the lock can be at two refs, and a host may refuse one of them only for some writers or for some time. After creating one
-ref, a writer therefore checks the other: if two writers hold the two refs, at least one of them notices.
+So the lock can be at either of two refs, and a host might refuse one of them only for some writers or for some time.
+After creating one ref, a writer therefore checks the other: if two writers hold the two refs, at least one of them
+notices.
 
-Hosts can permit an account to create refs but not to delete them. Its lock would lock out everyone else, so a clone creates its
-first lock atomically together with the deletion of another ref, which was created for this purpose.
+Hosts can permit an account to create refs but not to delete them. Such a lock would lock out everyone else. So a clone
+creates its first lock in one atomic push with the deletion of another ref, which was created for this purpose.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _FoundLock:
 
 
 def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
-    """Push or delete refs of a commit that only this process made, all or none. Raises as `push` does.
+    """Atomically push or delete the refs of a commit created by this process. Raises the errors of `push`.
 
     If a transport loses the answer and pushes again, the second push finds the ref moved by the first. As the commit is
     unique, the ref shows whether the first push succeeded.
@@ -70,7 +71,7 @@ class GitLock:
     """The lock of one cluster. `ref` is tried first; it is the ref of the last lock, if any."""
 
     def __init__(self, store: GitStore, remote: GitRemote, refs: LockRefs, faults: Faults) -> None:
-        """The lock of the cluster that uses these refs."""
+        """Create the lock of the cluster that uses these refs."""
         self._store = store
         self._remote = remote
         self.ref = refs.ref
@@ -78,7 +79,7 @@ class GitLock:
         self._remember = refs.remember
         self._proven = refs.proven
         self._faults = faults
-        # What this process created: the id of the lock and its commit, at `ref`.
+        # The lock that this process created: its id and commit, at `ref`.
         self._ours: tuple[str, str] | None = None
 
     def observe(self) -> LockObservation:
@@ -116,7 +117,7 @@ class GitLock:
     def release(self, lock_id: str) -> None:
         """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if that fails.
 
-        A lock that this process created does not have to be looked up: it is deleted only if its commit is still there.
+        A lock created by this process need not be looked up, because it is deleted only if its commit is still there.
         """
         try:
             if self._ours is not None and self._ours[0] == lock_id:
@@ -130,7 +131,7 @@ class GitLock:
             with around(self._faults, "ledger.lock", "give_back"):
                 push_own(self._remote, ours)
         except ConflictError:
-            # The lock was broken, and may be another process's by now.
+            # The lock was broken, and may now belong to another process.
             return
         except GitopsError as error:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
@@ -160,7 +161,7 @@ class GitLock:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=wanted.ref) from error
 
     def _create(self, oid: str) -> None:
-        """Push the new ref to the first place that the host does not refuse; it becomes `ref`."""
+        """Push the new ref to the first place that the host does not refuse. That place becomes `ref`."""
         *others, last = self._order()
         for place in (*others, last):
             try:
@@ -178,9 +179,9 @@ class GitLock:
                 return
 
     def _create_where_it_can_be_deleted(self, place: str, oid: str) -> None:
-        """Push the new ref and delete another one of its kind atomically. Raises as `push` does."""
+        """Push the new ref and delete another one of its kind in one atomic push. Raises the errors of `push`."""
         other = f"{place}{_TRIAL}"
-        # It may be there from an attempt that was refused.
+        # It may exist from an attempt that was refused.
         left = self._remote.refs(other).get(other)
         if left is None:
             push_own(self._remote, RefUpdate(other, ZERO, oid))
@@ -196,14 +197,14 @@ class GitLock:
             raise GitopsError(Code.PUSH_REFUSED, f"{detail} delete (gitolite: RW+ or RWD): {error.detail}") from error
 
     def _take_back(self, oid: str) -> None:
-        """Remove our own ref after a failed attempt. The ref of a different holder is kept."""
+        """Remove our own ref after a failed attempt. Another holder's ref is kept."""
         for place in self._places:
             with contextlib.suppress(GitopsError):
                 if self._remote.refs(place).get(place) == oid:
                     self._remote.push([RefUpdate(place, oid, ZERO)])
 
     def _order(self) -> tuple[str, ...]:
-        """Return all places, the likely one first."""
+        """Return all places, the most likely one first."""
         return (self.ref, *(place for place in self._places if place != self.ref))
 
     def _find(self, *places: str) -> Iterator[_FoundLock]:

@@ -6,9 +6,10 @@
    which must pass the anchor.
 3. It must continue every head that this clone knows: the ref `refs/gitops/seen/<cluster>`, the note next to the refs, which no
    fetch can change, and the clone's own branch with that name.
-4. A head that is new here, or missing, is also compared with witnesses: an approval refers to the entry that its signer saw. If
-   such an entry passes rule 2 and is not part of the ledger, it proves that the ledger was rewound or forked, or that an old
-   state of it is served. A made-up entry has no effect, and neither has an entry of another copy of the repository.
+4. A head that is new here, or missing, is also compared with witnesses: an approval refers to the entry that its signer
+   saw. If such an entry passes rule 2 and is not part of the ledger, it proves that the ledger was rewound or forked,
+   or that an old state of it is served. A forged entry has no effect, nor does an entry in another copy of the
+   repository.
 5. In a clone, the branch with the same name follows the verified head, by fast-forward and through git itself, which does not
    move a checked-out branch.
 6. After a push, this clone contains the pushed entry, as after `git push`. Otherwise an audit here would know newer entries
@@ -54,9 +55,9 @@ from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
 
 # -- the pin -----------------------------------------------------------------------------------------------------------
-# The newest ledger head that a clone has seen, in a file beside its refs.
-# A ref is exact, but a clone that mirrors a remote (`+refs/*:refs/*` with pruning) loses the refs that the remote does not have,
-# and accepts those that it invents. No fetch writes this file.
+# The newest ledger head that a clone has seen, in a file next to its refs. A ref would be exact, but a clone that
+# mirrors a remote (`+refs/*:refs/*` with pruning) loses refs that the remote lacks, and accepts any refs that the
+# remote invents. Fetches never write this file.
 
 
 _FOLDER = "gitops/seen"
@@ -68,7 +69,7 @@ class HeadPin:
     def __init__(self, git_dir: str | Path, cluster: str) -> None:
         """`git_dir` is the folder that all work trees of the clone share.
 
-        Raises ValueError if the cluster's name is impossible.
+        Raises ValueError for an invalid cluster name.
         """
         if not is_name(cluster):
             raise ValueError(f"{cluster!r} is not a valid cluster name")
@@ -83,10 +84,13 @@ class HeadPin:
         return text if is_object_id(text) else None
 
     def write(self, head: str) -> None:
-        """Write a head atomically. If the repository is not writable, the old head stays; the ref was written first."""
+        """Write a head atomically.
+
+        If the repository is not writable, the old head is kept; the ref has already been written.
+        """
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A usual file, not one that only its owner reads: in a shared repository others compare with it as well.
+            # A regular file that others can read, because in a shared repository, they also compare heads with it.
             temporary = self._path.with_name(f".{secrets.token_hex(8)}")
             try:
                 with temporary.open("x", encoding="ascii") as file:
@@ -99,7 +103,9 @@ class HeadPin:
 
 @dataclass(frozen=True, slots=True)
 class BranchSettings:
-    """Settings of a ledger branch: cluster, writer and refs. `signing_key` is a path for ssh-keygen, None for read-only.
+    """Settings of a ledger branch: cluster, writer and refs.
+
+    `signing_key` is a path for ssh-keygen; None for read-only.
 
     `lock_ref` is tried first, `fallback_lock_ref` if the host refuses such refs; `remember_lock_ref` gets the ref that
     worked; `lock_proven` means that this account can delete the first. Every writer checks both, so all must use the same
@@ -157,7 +163,7 @@ class Heads:
         self.seen_ref = f"refs/gitops/seen/{settings.cluster}"
 
     def known(self) -> KnownHeads:
-        """Return the heads that this clone currently knows."""
+        """Return the heads that this clone knows now."""
         return KnownHeads(self._store.resolve(self.seen_ref), self._settings.read_note(), self._store.resolve(self.ref))
 
     def newest(self) -> VerifiedEntry | None:
@@ -169,14 +175,15 @@ class Heads:
         try:
             return self._newest()
         except IntegrityError:
-            # Refs that were listed before rule 1 prove nothing: another process may have accepted a newer head since.
+            # Refs listed before rule 1 prove nothing, because another process may have accepted a newer head in the
+            # meantime.
             if not self._settings.relist():
                 raise
         return self._newest()
 
     def _newest(self) -> VerifiedEntry | None:
         known = self.known()
-        # A clone that has seen no head yet needs the approvals below as well: one answer of the remote has both.
+        # A clone that has not seen a head yet also needs the approvals below. One response of the remote contains both.
         listed = self._remote.refs(self.ref if known.pin else BRANCHES)
         head = listed.get(self.ref)
         if head is None:
@@ -204,7 +211,7 @@ class Heads:
         return found
 
     def remember(self, seen: str | None, head: str) -> None:
-        """Remember a verified head. A faster process has verified its head by the same rules."""
+        """Remember a verified head. If another process was faster, it verified its head by the same rules."""
         if seen != head:
             with contextlib.suppress(ConflictError), around(self._faults, "ledger.branch", "note"):
                 self._store.update_refs([RefUpdate(self.seen_ref, seen or ZERO, head)])
@@ -269,7 +276,7 @@ class Heads:
         return WitnessedLedger(self.cluster, head, entries, settings.anchor, repository)
 
     def _doubt(self, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-        """Return why a signed document proves nothing. It is empty if the document is a proof."""
+        """Explain why a signed document proves nothing; empty if it is a proof."""
         try:
             return document_problem(self._store, commit_id, witness, ledger)
         except GitopsError as error:
@@ -326,7 +333,7 @@ class Heads:
         return found
 
     def _explained(self, head: str, known: KnownHeads) -> str:
-        """Describe the good part of a branch that does not verify, with the command that repairs it."""
+        """Describe the valid part of a branch that cannot be verified, with the command that repairs it."""
         good: VerifiedEntry | None = None
         bad: tuple[str, ...] = ()
         with contextlib.suppress(GitopsError):
@@ -344,10 +351,10 @@ class Heads:
                 raise IntegrityError(problem.code, problem.detail, path=self.ref)
 
     def _follow(self, local: str | None) -> None:
-        """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
+        """Move this clone's branch forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
         try:
             with around(self._faults, "ledger.branch", "follow"):
-                # What was verified is here: no remote has to be asked for it.
+                # The verified objects are already here, so no remote needs to be queried.
                 here = self._settings.own
                 if here is None:
                     self._remote.fetch([f"{self.ref}:{self.ref}"])

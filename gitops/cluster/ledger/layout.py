@@ -1,7 +1,7 @@
 """Keys of ledger files and graph roots, relative to the storage root.
 
-Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest that comes
-out of a document is checked here before it becomes part of a key.
+Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest from a
+document is checked here before it becomes part of a key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ARCHIVE = f"{CHANGESETS}/archive.jsonl"
 
 _RESOURCES = "__cluster/resources"
 DOCUMENT_SUFFIX = ".json"
-# Wider than a ULID: a document of another writer must be found, not ignored, whatever it calls itself.
+# Wider than a ULID, because documents of other writers must be found, not ignored, whatever their ids are.
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
 
 
@@ -76,7 +76,7 @@ def document_id(name: str) -> str | None:
 
 
 def blob_key(address: Address, digest: str) -> str | None:
-    """Return the key of a catalog blob; None for another kind, and for an unsafe name or digest."""
+    """Return the key of a catalog blob; None for a different kind, and for an unsafe name or digest."""
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix
@@ -88,7 +88,7 @@ def blob_key(address: Address, digest: str) -> str | None:
 
 
 def graph_root(graph: str) -> str:
-    """Return the folder of a graph. Raises ValueError for an id that breaks the naming rule."""
+    """Return the folder of a graph. Raises ValueError for an invalid id."""
     if not is_name(graph):
         raise ValueError(f"{graph[:64]!r} is not a graph id")
     return f"graphs/{graph}.omni"

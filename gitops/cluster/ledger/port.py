@@ -40,8 +40,8 @@ from gitops.core.errors import GitopsError
 def ledger_time(now: datetime, newest: LedgerEntry | None) -> datetime:
     """Return the time for judging keys, approvals and expiry and for dating the next entry, in whole seconds.
 
-    It is the later of the clock (`now`) and the newest entry. So a slow clock accepts nothing that has expired, and an
-    auditor, who judges each entry at its own time, reaches the same verdict.
+    It is the later of the clock (`now`) and the newest entry. So with a slow clock, nothing that has expired is
+    accepted, and an auditor, who judges each entry at its own time, reaches the same verdict.
     """
     head = None if newest is None else parse_timestamp(newest.at)
     return (now if head is None else max(now, head)).replace(microsecond=0)
@@ -101,8 +101,8 @@ class IntentListing:
 class ApprovalListing:
     """All approvals: the store's own `documents`, and the `evidence` of approval commits that wait to be consumed.
 
-    `decisions` revoke approvals or settle debts. `announced` are the approvals of `documents` that an entry announced and
-    none records as consumed, with the commits in the ledger.
+    `decisions` revoke approvals or settle debts. `announced` are the approvals among `documents` that an entry
+    announced but none records as consumed, with the commits in the ledger.
     """
 
     documents: tuple[Approval, ...] = ()
@@ -132,11 +132,11 @@ class ChangesetListing:
 class LedgerWrite:
     """One atomic update of the ledger.
 
-    `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as consumed (with the approval
-    commits that become extra parents of the entry, in a branch ledger). A branch ledger requires `entry` and a folder
-    ignores it; the store sets its `number` and `previous`. `trust_files` replaces the snapshot of keys and rules (path to
-    bytes) if given, `sound` the record of checked graphs; a folder keeps neither. The changeset `events` are recorded
-    together with the state, or not at all.
+    `retire` are the operation ids of sidecars to remove with it, and `consumed` are the approvals to mark as consumed
+    (in a branch ledger, with the approval commits that become extra parents of the entry). A branch ledger requires
+    `entry`, and a folder ignores it; the store sets its `number` and `previous`. `trust_files` replaces the snapshot of
+    keys and rules (path to bytes) if given, and `sound` the record of checked graphs; a folder keeps neither. The
+    changeset `events` are recorded atomically with the state.
     """
 
     state: LedgerState
@@ -149,11 +149,11 @@ class LedgerWrite:
 
 
 class LedgerReader(Protocol):
-    """The read half of a ledger. It takes no lock and writes nothing."""
+    """The read half of a ledger. It neither takes a lock nor writes."""
 
     @property
     def snapshot_reads(self) -> bool:
-        """True if `view` is an immutable snapshot (a commit), so that planning needs no lock."""
+        """Whether `view` is an immutable snapshot (a commit), so that planning needs no lock."""
         ...
 
     @property
@@ -163,12 +163,12 @@ class LedgerReader(Protocol):
 
     @property
     def state_path(self) -> str:
-        """The place of the state document, for people."""
+        """The place of the state document in messages."""
         ...
 
     @property
     def lock_path(self) -> str:
-        """The place of the lock, for people."""
+        """The place of the lock in messages."""
         ...
 
     def observe_lock(self) -> LockObservation:
@@ -219,7 +219,10 @@ class LedgerReader(Protocol):
         ...
 
     def run_of(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset. None if it is not recorded, or no longer. Also raises `run_record_invalid`."""
+        """Return the run record of a changeset. None if it is not recorded or no longer kept.
+
+        Also raises `run_record_invalid`.
+        """
         ...
 
     def check_trailers(self, key: str) -> None:
@@ -264,7 +267,10 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def former(self) -> FormerLedger | None:
-        """Return traces of the cluster's earlier ledger if there is no branch; None for a folder. Raises as above."""
+        """Return traces of the cluster's earlier ledger if there is no branch; None for a folder.
+
+        Raises the errors of `check_anchor`.
+        """
         ...
 
     def begin(
@@ -282,7 +288,7 @@ class LedgerStore(LedgerReader, Protocol):
         change nothing, such as creating a changeset that exists, are skipped.
 
         Raises GitopsError `recovery_sidecar_write_error`, or `ledger_not_writable` if a remote refuses the entry;
-        ConflictError `state_cas_mismatch`; as ConflictError, with nothing written, `changeset_active` while another
+        ConflictError `state_cas_mismatch`; without writing anything, ConflictError `changeset_active` while another
         changeset is active, `changeset_overlap` while one is still cleaning up resources that this one touches,
         `changeset_conflict` for a key that exists with another plan, `changeset_state_invalid` for an event that is not
         allowed now.
@@ -325,7 +331,7 @@ class LedgerStore(LedgerReader, Protocol):
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
         """Publish `write` by compare-and-swap if the ledger is still that of `view`.
 
-        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`; for its events as
-        `begin`.
+        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, and the errors of
+        `begin` for its events.
         """
         ...

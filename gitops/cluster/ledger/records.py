@@ -3,14 +3,15 @@
 Rules:
 
 1. Events are numbered without gaps in the order in which they are recorded. The author of a draft does not know its number.
-2. A record is the result of its events. It is written with them, and both with the index.
-3. At most one changeset is active. Another one can be created once that one is committed or has failed, and only if it touches
-   none of the resources of those that are still cleaning up.
+2. A record is the result of its events. They are written together, with the index.
+3. At most one changeset is active. Another one can be created once that one is committed or has failed, and only if it
+   does not touch any resources of changesets that are still cleaning up.
 4. Creating a changeset again with the same plan joins the existing one and records nothing.
 5. An ended record does not change. Its line in `ended.jsonl` has its commits and the time when it ended.
-6. If there are too many of them, the oldest are archived: only their line in `archive.jsonl` remains, without their lists.
-7. The record of its run is written next to it once, with the last event of the run. It is informational: a store that writes file
-   by file may lose it, and one that does not fit the record is not written.
+6. If there are too many ended records, the oldest are archived: only their line in `archive.jsonl` remains, without
+   their lists.
+7. The record of its run is written next to it once, with the last event of the run. It is informational: a store that
+   writes file by file can lose it, and a run record that contradicts its changeset is not written.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ ReadFile = Callable[[str], bytes | None]
 Leaving = Callable[[Sequence[EndedChangeset], str], Sequence[str]]
 
 
-# One run reads the same index several times, and after a large write there are thousands of events.
+# A run reads the same index several times, and after a large write it contains thousands of events.
 _events_of_newest = lru_cache(maxsize=2)(read_events)
 
 
@@ -92,7 +93,7 @@ class ChangesetRecords:
         `leaving` returns the keys of the ended changesets to archive. `pending` is True if the index announces events
         and the state decides whether they count.
 
-        Raises IntegrityError `changeset_invalid`, also in all methods, and what `read` raises.
+        Raises IntegrityError `changeset_invalid` and the errors of `read`, as do all methods.
         """
         self._source = read
         self._leaving = leaving
@@ -108,16 +109,17 @@ class ChangesetRecords:
                 self._stored = self.index
             for key, group in groupby(self.newest, key=lambda event: event.changeset):
                 events = tuple(group)
-                # From the events alone: who died while files were written may have written the record after them already.
+                # Only from the events, because a writer that crashed while writing files may already have written the
+                # record after them.
                 record = self._records[key] = replay(self.events_of(key))
                 self.index = _advanced(self.index, record, events[-1])
 
     @cached_property
     def newest(self) -> tuple[ChangesetEvent, ...]:
-        """The events of the newest write, for a store that writes file by file."""
+        """Return the events of the newest write, for a store that writes file by file."""
         batch = self._stored.batch
         lines = "".join(f"{line}\n" for line in self._stored.newest).encode()
-        # Who takes a batch away has written the files of its events before.
+        # The writer that removes a batch has already written the files of its events.
         data = lines if batch is None else self._read(layout.batch_key(batch)) or b""
         if data and batch is not None and digest(data) != batch:
             raise IntegrityError(
@@ -151,7 +153,7 @@ class ChangesetRecords:
     def latest(self) -> ChangesetStanding | None:
         """Return the active changeset, or the newest one that is cleaning up, or the one that ended last, if any.
 
-        If that one has the newest event of all, only its line is read, because a record has as many events as its run had
+        If it has the newest event of all, only its line is read, because a record has as many events as its run had
         changes.
         """
         key = self.index.active or next(reversed(self.index.open), None)
@@ -195,7 +197,10 @@ class ChangesetRecords:
         return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
 
     def run(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset. None if it is not recorded, or no longer. Also raises `run_record_invalid`."""
+        """Return the run record of a changeset. None if it is not recorded or no longer kept.
+
+        Also raises `run_record_invalid`.
+        """
         data = self._read(layout.run_key(key)) if is_changeset_key(key) else None
         return None if data is None else read_run(data)
 
@@ -229,10 +234,10 @@ class ChangesetRecords:
             elif isinstance(first, Created):
                 self._check_free(index, records, first.record)
                 cluster = first.record.cluster
-                # What is only created has no events and no run yet: a bucket need not be asked.
+                # A changeset that was just created has no events or run yet, so a bucket need not be queried.
                 for path in (layout.events_key(key), layout.run_key(key)):
                     self._files.setdefault(path, None)
-            # A run that is repeated whole, as one without changes is, has nothing to add to what it ended as.
+            # A run that is repeated completely, such as one without changes, adds nothing to the recorded result.
             if not due or (key in joined and before is not None and before.ended):
                 continue
             new = [
@@ -276,7 +281,7 @@ class ChangesetRecords:
             self._records.pop(key, None)
 
     def stored(self, path: str) -> bytes | None:
-        """Return a file as it was last read or written."""
+        """Return a file's content as it was last read or written."""
         return self._read(path)
 
     def _recording(
@@ -287,7 +292,7 @@ class ChangesetRecords:
         events: tuple[ChangesetEvent, ...],
         leaving: Leaving,
     ) -> Recording:
-        """`lines` are all events of each changeset."""
+        """Build a recording. `lines` are all events of each changeset."""
         files: dict[str, bytes | None] = {}
         ended = []
         for key, now in records.items():
@@ -300,18 +305,18 @@ class ChangesetRecords:
         if not ended:
             return Recording(index, events, records, files)
         known = self._read(layout.ENDED) or b""
-        # What this very write ends stays: nothing else shows an auditor its events.
+        # Changesets that end in this write are kept, because nothing else shows their events to an auditor.
         before = read_ended(known)
         gone = tuple(leaving(before, events[-1].at))
         known += write_ended(each for each in ended if each.key.encode() not in known)
         if gone:
             archive = self._read(layout.ARCHIVE) or b""
-            # Who died while they left has written some of them.
+            # A writer that crashed during the archiving has written some of them.
             due = (records.get(key) or self.record(key) for key in gone if key.encode() not in archive)
             files[layout.ARCHIVE] = archive + write_archive(filter(None, due))
             files |= {make(key): None for key in gone for make in (layout.record_key, layout.events_key)}
             files |= {path: None for path in map(layout.run_key, gone) if self._read(path) is not None}
-        # Its lines are removed last: they say who leaves.
+        # Its lines are removed last, because they list the changesets to remove.
         files[layout.ENDED] = write_ended(each for each in read_ended(known) if each.key not in gone) if gone else known
         return Recording(index, events, records, files, gone)
 
@@ -345,7 +350,7 @@ def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -
     cleaning = [each for each in index.open if each != key or not record.ended]
     if not blocks and not record.ended and key not in cleaning:
         cleaning.append(key)
-    # The last part of a merge brings it in; a merge that failed waits for a retry or for the next one.
+    # The last part of a merge completes it. A failed merge waits for a retry or for the next merge.
     part, _, parts = record.part.partition("/")
     done = record.state is ChangesetState.FAILED or (not blocks and part == parts)
     covers = record.covers if done and record.kind is ChangesetKind.MERGE else ()
@@ -360,11 +365,11 @@ def _lines(data: bytes, containing: str) -> bytes:
 
 
 class ChangesetReader(ABC):
-    """Changeset reading that all stores share."""
+    """Methods for reading changesets that all stores share."""
 
     @abstractmethod
     def _changesets(self) -> ChangesetRecords:
-        """Return the changesets as they are now. Raises GitopsError."""
+        """Return the current changesets. Raises GitopsError."""
 
     def changesets(self) -> ChangesetListing:
         """Return the open changesets. If the ledger cannot be read, the listing has a problem."""
@@ -400,7 +405,7 @@ class ChangesetReader(ABC):
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-# The document of a run: `changesets/<key>.run.json`, beside the record of its changeset.
+# The document of a run: `changesets/<key>.run.json`, next to the record of its changeset.
 
 
 MAX_BYTES = 256 * 1024
@@ -425,8 +430,8 @@ RUN = Document(
 
 
 def write_run(run: RunRecord) -> bytes:
-    """Encode a run record. If it would exceed 256 KiB, it has only the 200 nodes that took longest."""
-    # A node takes 100 bytes at least: a much longer run need not be written to see that.
+    """Encode a run record. If it would exceed 256 KiB, it contains only the 200 longest nodes."""
+    # A node takes at least 100 bytes, so a much longer run need not be encoded to detect that.
     data = b"" if len(run.nodes) * 100 > MAX_BYTES else RUN.write(run)
     return data if data and len(data) <= MAX_BYTES else RUN.write(longest(run, _LONGEST))
 

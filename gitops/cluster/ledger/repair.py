@@ -1,10 +1,11 @@
-"""Repair of a ledger branch: back to the newest good entry, whatever was pushed to or removed from the branch.
+"""Repair of a ledger branch: returns it to the newest valid entry, whatever was pushed to or removed from the branch.
 
-1. The longest known chain of entries that verifies counts. Its sources are the branch up to its first bad
-   commit, the entries that this clone saw, the anchor next to the graphs, and signed documents. All of them must be one chain:
-   if there are two ledgers with good entries, people decide which one is right.
+1. The longest known chain of valid entries counts. Its sources are the branch up to its first invalid commit, the
+   entries that this clone saw, the anchor next to the graphs, and signed documents. All of them must be one chain: if
+   there are two ledgers with valid entries, people decide which one is right.
 2. Commits of the branch beyond it are kept at `refs/heads/gitops/quarantine/<cluster>/<commit>` and listed in the entry.
-3. An entry of kind `repair` follows the newest good one. It changes nothing, so the audit of the ledger succeeds.
+3. An entry of kind `repair` follows the newest valid one. It doesn't change anything, so the audit of the ledger
+   succeeds.
 4. The branch moves by compare-and-swap from exactly the head that the operator was shown.
 """
 
@@ -31,10 +32,12 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The damage of a ledger branch. `head` is its current head (None if it is missing), `good` the newest good entry.
+    """The damage of a ledger branch.
 
-    `bad` are its commits beyond the good entries, the newest first, and `problem` describes the lowest of them. `found` is
-    the source of the good entry.
+    `head` is its current head (None if it is missing), and `good` is the newest valid entry.
+
+    `bad` are its commits after the valid entries, the newest first, and `problem` describes the lowest of them. `found`
+    is the source of the valid entry.
     """
 
     head: str | None
@@ -48,9 +51,10 @@ class RepairLedger(BranchLedger):
     """A ledger branch that can be examined and repaired."""
 
     def damage(self) -> Damage | None:
-        """Return the damage of the branch, None if it is good.
+        """Return the damage of the branch; None if there is none.
 
-        Raises GitopsError `ledger_repair_refused` if no good entry is known, or two ledgers have good ones; RemoteError.
+        Raises GitopsError `ledger_repair_refused` if no valid entry is known, or if two ledgers have valid entries;
+        RemoteError.
         """
         head = self._remote.refs(self._ref).get(self._ref)
         if head is not None and self._store.resolve(head) is None:
@@ -76,7 +80,10 @@ class RepairLedger(BranchLedger):
         return Damage(head, best, bad[:_MOST_NAMED], problem, candidates[best.commit.id])
 
     def repair(self, damage: Damage, *, operation: str, at: str, actor: str | None) -> LedgerView:
-        """Carry out rules 2 to 4 with the lock held. Raises ConflictError `state_cas_mismatch`, GitopsError as `commit`."""
+        """Apply rules 2 to 4 with the lock held.
+
+        Raises ConflictError `state_cas_mismatch`, and the errors of `commit`.
+        """
         good = damage.good
         before = self._view_at(good)
         entry = following(
@@ -85,7 +92,7 @@ class RepairLedger(BranchLedger):
         entry = replace(entry, quarantined=damage.bad)
         found = self._sign(before, next_entry(entry, before), {})
         if damage.head is not None and damage.bad:
-            # Rule 2; an existing ref already has the commit.
+            # Rule 2. If the ref exists, it already contains the commit.
             ref = quarantine_ref(self._place.cluster, damage.head)
             with contextlib.suppress(ConflictError):
                 self._remote.push([RefUpdate(ref, ZERO, damage.head)])
@@ -101,7 +108,7 @@ class RepairLedger(BranchLedger):
         return self._last
 
     def _known(self) -> Iterator[tuple[str, str]]:
-        """Return the entries that are known apart from the branch, each with its source."""
+        """Yield the entries known from sources other than the branch, each with its source."""
         known = self._heads.known()
         for commit in (known.seen, known.note, known.branch):
             if commit is not None:
@@ -117,7 +124,7 @@ class RepairLedger(BranchLedger):
             yield entry, f"an entry that {ref.removeprefix('refs/heads/')} names"
 
     def _verified(self, commit: str) -> VerifiedEntry | None:
-        """Return an entry of this cluster if its whole chain verifies, otherwise None."""
+        """Return an entry of this cluster if its complete chain is valid; otherwise None."""
         try:
             found = verify_chain(self._store, commit, None)
         except GitopsError:

@@ -20,9 +20,9 @@ def recorded_schema(
 ) -> bytes | None:
     """Return a graph's schema text that a ledger recorded with this digest up to the entry `head`, from local objects.
 
-    The sources are tried from the newest back to the one that applied it. An entry may also refer to a commit of which
-    it applied nothing. The digest proves the text, so the chain does not have to be verified. None if no source has the
-    text, for example if it was found in a graph.
+    The sources are tried from the newest back to the one that applied it, because an entry can refer to a commit
+    without applying anything from it. The digest proves the text, so the chain need not be verified. Returns None if no
+    source has the text, for example if it was found in a graph.
     """
     tried: set[str] = set()
     with suppress(GitopsError):

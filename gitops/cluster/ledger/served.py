@@ -2,8 +2,9 @@
 
     <storage root>/__cluster/serving/<replica>.json
 
-Every account with write access to the storage root can write a report. So a report is read strictly, and decides only how long a
-command waits. Unreadable reports are left out and listed. A server can also be asked for a past revision of its ledger.
+Every account with write access to the storage root can write a report. So reports are read strictly, and only determine
+how long a command waits. Unreadable reports are skipped and listed. A server can also be asked for a past revision of
+its ledger.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTS = 256
-"""The maximum number of reports that are read."""
+"""Maximum number of reports that are read."""
 MAX_CODES = 16
 _LONGEST_S = 3600
 _KEPT = timedelta(hours=1)
-"""The time for which an expired report is kept, so that people can look for a server that died."""
+"""How long an expired report is kept, so that people can look for a crashed server."""
 
 _REVISION = record(
     RevisionIdentity,
@@ -85,7 +86,7 @@ class UnreadReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportListing:
-    """The reports of a storage root, live or not, and the files that were left out."""
+    """The reports in a storage root, live or not, and the files that were skipped."""
 
     reports: tuple[ServerReport, ...] = ()
     unread: tuple[UnreadReport, ...] = ()
@@ -148,9 +149,9 @@ class ServingReports:
 
 
 # -- a past revision ---------------------------------------------------------------------------------------------------
-# A ledger as it was when its state had a certain digest: what is served of a past revision. Read only.
-# The chain is verified from its head as for every reader. Interrupted operations are those of the head: they say what is half
-# changed now, whichever revision is read.
+# A ledger as it was when its state had a given digest, for serving a past revision. Read only. The chain is verified
+# from its head as for every reader. Interrupted operations are always those of the head, because they show which graphs
+# are half changed now.
 
 
 def past_ledger(ledger: LedgerStore, state: str, objects: GitReader | None = None) -> LedgerStore:
@@ -176,7 +177,7 @@ class _PastLedger:
         return self._ledger.intents()
 
     def view(self) -> LedgerView:
-        """Return the state of that digest. Raises GitopsError `revision_unknown`, and as every view."""
+        """Return the state with that digest. Raises GitopsError `revision_unknown`, and the errors of every view."""
         newest = self._ledger.view()
         if not newest.found or newest.problems or newest.cas == f"sha256:{self._state}":
             return newest
@@ -186,14 +187,14 @@ class _PastLedger:
             data = self._read(commit.tree, layout.STATE)
             if data is not None and digest(data) == self._state:
                 self._tree = commit.tree
-                # Whose tokens are taken is not a matter of the past.
+                # The accepted identity providers are always the current ones.
                 return replace(view_of(data), trust=newest.trust)
             head = next(iter(commit.parents), None)
         detail = f"no entry of the ledger has a state with the digest {self._state[:64]}"
         raise GitopsError(Code.REVISION_UNKNOWN, detail, path="--revision")
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """Return the blob as the entry of that state has it."""
+        """Return the blob at the entry with that state."""
         if self._tree is None:
             return self._ledger.blob(address, digest)
         key = layout.blob_key(address, digest)

@@ -27,12 +27,15 @@ def trust_at(reader: GitReader, tree: str) -> Mapping[str, bytes]:
 
 @lru_cache(maxsize=8)
 def _paths(source: bytes) -> tuple[str, ...]:
-    """Return the files that a `gitops.yaml` names; hundreds of branches of one push have the same."""
+    """Return the files that a `gitops.yaml` refers to.
+
+    Cached, because hundreds of branches in a push can have the same file.
+    """
     return tuple(trust_paths(parse_bot_config(source)))
 
 
 def trust_waits(reader: GitReader, source: str | None, in_force: str) -> bool:
-    """Return True if a source commit's keys and rules differ from the digest `in_force` and so wait for approval.
+    """Return True if a source commit's keys and rules differ from the digest `in_force` and therefore wait for approval.
 
     False if the commit is not available.
     """
@@ -42,7 +45,7 @@ def trust_waits(reader: GitReader, source: str | None, in_force: str) -> bool:
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
-# Where an entry records its cluster.
+# The location of a cluster according to an entry.
 
 
 FolderOpener = Callable[[GitReader, str], SourceTree]
@@ -52,8 +55,8 @@ FolderOpener = Callable[[GitReader, str], SourceTree]
 def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpener) -> ClusterScope:
     """Return the location of the cluster after an entry.
 
-    Entries of the first release do not record where the graphs are. The storage is then the one that their source commit
-    declares, which that release used. Without that commit it is unknown, and equals no declaration.
+    Entries of the first release do not record the location of the graphs. Their storage is the one declared in their
+    source commit, which that release used. Without that commit, it is unknown and differs from every declaration.
     """
     if entry.scope is not None:
         return entry.scope

@@ -69,13 +69,13 @@ def _changesets(recorded: Recording) -> list[tuple[str, str]]:
         pairs += [("Changeset", key), ("Changeset-State", record.state.value)]
         if record.retry_of and any(event.changeset == key and isinstance(event.happening, Created) for event in events):
             pairs.append(("Retry-Of", record.retry_of))
-    # Many members mean many events of one type.
+    # Many members mean many events of the same type.
     pairs += [("Changeset-Event", name) for name in dict.fromkeys(event_type(event.happening) for event in events)]
     return [*pairs, ("Event-Seq", f"{events[0].seq}-{events[-1].seq}")]
 
 
 def commit_message(entry: LedgerEntry, recorded: Recording | None = None) -> str:
-    """Return the whole message: `<kind>(<cluster>): <what happened>`, one line per change up to a limit, the trailers.
+    """Return the complete message: `<kind>(<cluster>): <what happened>`, one line per change up to a limit, the trailers.
 
     Raises IntegrityError `ledger_entry_invalid` for a value that is not one plain line.
     """
@@ -88,7 +88,10 @@ def commit_message(entry: LedgerEntry, recorded: Recording | None = None) -> str
 
 
 def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
-    """Return the trailers in the last paragraph of `message`; none if it is the subject or has any other line."""
+    """Return the trailers in the last paragraph of `message`.
+
+    Empty if that is the subject or contains any other line.
+    """
     if len(message) > _MAX_MESSAGE:
         return ()
     _, blank, last = message.rstrip("\n").rpartition("\n\n")
@@ -136,21 +139,23 @@ def _line(name: str, value: str) -> str:
 
 
 # -- the checks --------------------------------------------------------------------------------------------------------
-# Whether the files of changesets in an entry are what its events give.
-# 1. The files of events only grow, and what is added is numbered on from the newest event before.
-# 2. Each added event may happen after those before it: what a store refuses to record is not in a ledger.
-# 3. The run of a changeset comes with an event of it, and fits its record: it names no other change, and ends none otherwise.
-# 4. Everything else in the two folders is what a store writes with these events, byte for byte. A record that leaves is in the
-#    archive.
+# Checks that the changeset files in an entry match its events.
+# 1. Event files only grow, and added events are numbered consecutively after the newest earlier event.
+# 2. Each added event must be allowed after the earlier ones. Events that a store would refuse are never in a ledger.
+# 3. The run of a changeset is written with one of its events, and matches its record: same changes, same results.
+# 4. Everything else in the two folders is exactly what a store writes with these events, byte for byte. A removed
+#    record is in the archive.
 #
-# A ledger of an earlier release has neither folder.
+# A ledger of an earlier release has neither of these folders.
 
 
 _FOLDERS = (layout.EVENTS, layout.CHANGESETS)
 
 
 def check_records(reader: GitReader, before: str | None, after: str) -> Recording | None:
-    """Return what an entry records about changesets; None without events. `before` and `after` are the trees around it.
+    """Return the changeset events and records in an entry; None without events.
+
+    `before` and `after` are the trees around it.
 
     `before` is the tree of the previous entry, if any. Raises IntegrityError `changeset_mismatch` for the first violated
     rule, `changeset_invalid`.
@@ -208,7 +213,7 @@ def _added_run(reader: GitReader, after: str, changed: Collection[str], key: str
 def check_trailers(reader: GitReader, commit_id: str) -> None:
     """Check that the trailers of an entry's commit match its files.
 
-    Raises IntegrityError `trailer_mismatch`, `ledger_entry_invalid`, and as `check_records`.
+    Raises IntegrityError `trailer_mismatch`, `ledger_entry_invalid`, and the errors of `check_records`.
     """
     commit = reader.commit(commit_id)
     entry = read_entry(reader.read(commit.tree, ENTRY) or b"")
@@ -221,7 +226,7 @@ def check_trailers(reader: GitReader, commit_id: str) -> None:
 
 
 def _changed(reader: GitReader, before: str | None, after: str) -> list[str]:
-    """Return the paths that differ in the folders of changesets; equal folders are not read."""
+    """Return the changed paths in the changeset folders. Equal folders are not read."""
     changed = []
     for folder in _FOLDERS:
         was, now = None if before is None else reader.subtree(before, folder), reader.subtree(after, folder)

@@ -9,14 +9,14 @@ from gitops.cluster.model.address import CLUSTER_SCOPE, Address
 from gitops.core.dataclass import dataclass
 
 RUN = "run"
-"""To run a stored query, among the actions of rows."""
+"""Running a stored query, which counts as an action on rows."""
 
 FROM = "_from"
-"""The end of an action of rows: to copy a protected branch by it to one that an actor may read who may not read the first."""
+"""Suffix of a row action: using the action to copy a protected branch to one that more actors can read."""
 
 
 class AccessClass(StrEnum):
-    """Severity class of a permission. The first class that fits applies, from the most severe on."""
+    """Severity class of a permission. The most severe class that fits applies."""
 
     CONTROL = "control"
     PROTECTED = "protected"
@@ -27,7 +27,7 @@ class AccessClass(StrEnum):
 
 
 class CauseKind(StrEnum):
-    """The part of a change whose reversal alone undoes a difference, in the order in which they are tried."""
+    """The part of a change whose reversal alone would undo a difference, in the order in which they are tried."""
 
     MEMBERSHIP = "membership"
     RULE = "rule"
@@ -55,8 +55,8 @@ class AccessCause:
 class Actors:
     """The actors of a row: `members` by name, and with `others` every valid token of actors in no group.
 
-    `union` and `minus` are up to three groups that together give exactly these actors, `*` for all; both are empty if no
-    groups do.
+    `union` and `minus` are up to three groups whose combination is exactly these actors, `*` for all; both are empty if
+    there is no such combination.
     """
 
     members: tuple[str, ...]
@@ -72,9 +72,9 @@ class Actors:
 class AccessRow:
     """A gain or loss of one action, for some actors, on branches of one scope.
 
-    It applies to the named `branches`, or with `other_branches` to all but `except_branches`; an action without a branch has
-    none of these. `queries` are the queries to run. `rule`, `file` and `line` are the rule that permits it afterwards, or
-    permitted it before; None if the graph has no policy.
+    It applies to the given `branches`, or with `other_branches` to all except `except_branches`; an action without a
+    branch has none of these. `queries` are the queries to run. `rule`, `file` and `line` are the rule that permits it
+    afterwards, or permitted it before; None if the graph has no policy.
     """
 
     gain: bool
@@ -94,7 +94,7 @@ class AccessRow:
 
     @property
     def copies(self) -> bool:
-        """True if it is about copying its branches, not about changing them."""
+        """Whether the row is about copying branches rather than changing them."""
         return self.action.endswith(FROM)
 
 
@@ -115,15 +115,15 @@ class AccessDiff:
 
     @property
     def gains(self) -> tuple[AccessRow, ...]:
-        """The rows that permit more."""
+        """The rows that permit something new."""
         return tuple(row for row in self.rows if row.gain)
 
     @property
     def widenings(self) -> tuple[AccessRow, ...]:
         """The gains that a policy change causes.
 
-        Gains from a new graph or from a new query are not included: a new graph has nothing to protect yet, and a new query
-        changes no policy.
+        Gains from a new graph or a new query are not included, because a new graph has nothing to protect yet, and a
+        new query does not change a policy.
         """
         query = CauseKind.QUERY
         return tuple(r for r in self.gains if r.scope not in self.new_scopes and r.cause.kind is not query)

@@ -15,7 +15,7 @@ _ROUTES = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
 class Kind(StrEnum):
-    """Resource kinds. `UNKNOWN` is for kinds in the ledger of another release, which are compared but never executed."""
+    """Resource kinds. `UNKNOWN` is for kinds in another release's ledger, which are compared but never applied."""
 
     GRAPH = "graph"
     SCHEMA = "schema"
@@ -47,9 +47,9 @@ def is_servable(graph: str) -> bool:
 class Address(str):
     """The name of a resource. It determines the resource's kind and owner.
 
-    An address is its text: equality, hash and order (by code point, the order of every list of changes) are those of
-    `str`, so that maps are keyed by addresses at no cost and documents write them unchanged. Every text is an address;
-    one of an unknown form is of kind UNKNOWN. Readers create addresses from the texts of a document. All other code
+    An address is a string: equality, hash and order (by code point, which is the order of every list of changes) are
+    those of `str`, so that addresses are efficient keys and documents contain them unchanged. Every string is an
+    address; an unknown form has the kind UNKNOWN. Readers create addresses from the texts of a document. All other code
     creates them with the functions of this module and uses their properties; it never splits or joins their text.
     """
 
@@ -63,9 +63,10 @@ class Address(str):
             return _QUERY if rest.partition(".")[2] else _UNKNOWN
         if prefix == "strategy":
             compute, _, strategy = rest.partition(".")
-            # A strategy that another release knows is not carried out by this one.
+            # A strategy that only another release knows is not applied by this one.
             return _STRATEGY if is_name(compute) and strategy in _STRATEGIES else _UNKNOWN
-        # No folder can declare another graph, and a root is derived from its name: what is recorded so is never touched.
+        # Folders cannot declare a graph with such a name. Roots are derived from names, so a recorded one is never
+        # touched.
         known = is_name(rest) if prefix in _OWN_GRAPH else rest
         return _BY_PREFIX.get(prefix, _UNKNOWN) if known else _UNKNOWN
 
@@ -73,7 +74,7 @@ class Address(str):
     def name(self) -> str:
         """Last part of the address: the id of a graph or schema, the name of a query, policy, strategy or cluster.
 
-        For an unknown kind, the whole address.
+        For an unknown kind, the complete address.
         """
         prefix, _, rest = self.partition(".")
         if prefix == "query":
@@ -163,7 +164,7 @@ def cluster_address(cluster: str) -> Address:
 def replica_address(target: str, compute: str, replica: str) -> Address:
     """Return `replica.<target>.<compute cluster>.<replica>`, for a replica that a tick creates or drops. It has no kind.
 
-    Folders declare no replicas. Replica names may contain any character; all but letters, digits, `_` and `-` are
+    Folders don't declare replicas. Replica names can contain any character; all except letters, digits, `_` and `-` are
     percent-encoded.
     """
     name = "".join(each if each.isascii() and (each.isalnum() or each in "_-") else _escaped(each) for each in replica)

@@ -15,11 +15,14 @@ from gitops.core.dataclass import dataclass
 from gitops.git.port import CommitSignature
 
 STATEMENT_VERSION = 3
-"""The version of the statements that this release writes."""
+"""The statement version that this release writes."""
 DECISION_VERSION = 2
-"""The version of the decisions that this release writes."""
+"""The decision version that this release writes."""
 APPROVAL_NAMESPACE = "gitops-approval"
-"""The namespace in which statements and decisions are signed, besides their commits: no other program signs in it by accident."""
+"""The namespace in which statements and decisions are signed, in addition to their commits.
+
+No other program uses it by accident.
+"""
 
 
 class Via(StrEnum):
@@ -45,9 +48,9 @@ class GrantSource(StrEnum):
 class ForgeGrant:
     """An account's review or comment on a forge that the bot attests as an approval.
 
-    `account` is the unchanging number that the forge gives the person, such as `github:583231`. `login` and `url` are only
-    for display and decide nothing. `reference` is the forge's id of the review or comment in change request `request`, given
-    at `at` (RFC 3339 UTC) about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot
+    `account` is the unchanging number that the forge gives the person, such as `github:583231`. `login` and `url` are
+    only displayed. `reference` is the forge's id of the review or comment in change request `request`, given at `at`
+    (RFC 3339 UTC) about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot
     fills it in.
     """
 
@@ -66,8 +69,9 @@ class ForgeGrant:
 class Approval:
     """`approvals/<approval_id>.json`: permission for exactly one change.
 
-    It is valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all equal those of the
-    change, and until it is consumed. `seen` is the graph that it is about; in a branch ledger, the statement contains it.
+    It is valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all match the change,
+    and until it is consumed. `seen` is the observed graph that it covers; in a branch ledger, the statement contains
+    it.
     """
 
     approval_id: str
@@ -85,15 +89,15 @@ class Approval:
 
 
 DOCUMENT_LIFETIME = timedelta(days=7)
-"""The time for which an approval of a ledger folder counts: the default of `approvals.expires_after`."""
+"""How long an approval in a ledger folder is valid, which is the default of `approvals.expires_after`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """The subject of an approval, a plan or an entry: one cluster of one repository on one branch in one environment.
+    """The target of an approval, a plan or an entry: one cluster of one repository on one branch in one environment.
 
-    `repository` is a stable id of the repository, `ref` the full name of the target branch, `path` the cluster folder
-    relative to the repository root (`.` for the root itself).
+    `repository` is a stable id of the repository, `ref` is the full name of the target branch, and `path` is the
+    cluster folder relative to the repository root (`.` for the root itself).
     """
 
     repository: str
@@ -107,12 +111,12 @@ class ClusterTarget:
 class ApprovalStatement:
     """The content that an approval commit's signature covers, repeated as canonical JSON in its message.
 
-    `cluster_tree` is the git tree id of the approved cluster folder; `plan_digest`, `config_digest`, `change_digest` and
-    `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique; `ledger_head` is the
-    ledger entry that the approver saw, which is also the commit's parent. `via` records how it was given; only FORGE has a
-    `grant`, and only BREAK_GLASS has an `emergency`, the reason that one person gave. `seen` is the graph that the approver
-    saw, for a change of data. `version` is that of its document: statements before version 3 were written by the first
-    release and lack some of these fields.
+    `cluster_tree` is the git tree id of the approved cluster folder; `plan_digest`, `config_digest`, `change_digest`
+    and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique; `ledger_head`
+    is the ledger entry that the approver saw, which is also the commit's parent. `via` records how it was given; only
+    FORGE has a `grant`, and only BREAK_GLASS has an `emergency`, the reason that one person gave. `seen` is the graph
+    that the approver saw, for a data change. `version` is the version of its document: statements before version 3 were
+    written by the first release and lack some of these fields.
     """
 
     approval_id: str

@@ -45,7 +45,7 @@ class Reason(StrEnum):
 
     @property
     def words(self) -> str:
-        """The reason for people, to be shown after the disposition."""
+        """The reason in words, to be shown after the disposition."""
         return _REASONS[self]
 
 
@@ -64,7 +64,9 @@ _REASONS = {
 
 
 class Effect(StrEnum):
-    """Class of a change: when it takes effect, and whether it can be rolled back. The classes are in chronological order.
+    """Class of a change, which determines when it takes effect and whether it can be rolled back.
+
+    In chronological order.
 
     STAGE prepares data that nothing refers to yet, and can be rolled back. PIVOT changes data in use and cannot be rolled
     back. COMMIT moves the applied state. FINISH comes after that: consequences of the commit and permanent deletes.
@@ -77,19 +79,19 @@ class Effect(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in the order. It never decreases along a dependency."""
+        """Position in the order, which never decreases along a dependency."""
         return tuple(Effect).index(self)
 
 
 class Tier(StrEnum):
-    """Classification of a gated change: whether a later plan can undo it."""
+    """Classification of a gated change, by whether a later plan can undo it."""
 
     REVERSIBLE = "reversible"
     IRREVERSIBLE = "irreversible"
 
 
 class GateName(StrEnum):
-    """Gates that require approvals. A change can meet several; the largest of their numbers of people counts.
+    """Gates that require approvals. A change can meet several gates; the one that requires the most people counts.
 
     LOSSY also covers the only replica of a compute cluster. `covers` describes the changes that meet a gate. Rules contain a
     gate with a `limit` if they have that key, whose value is a number.
@@ -115,10 +117,10 @@ class GateName(StrEnum):
 
 
 LIMITS = frozenset(gate.limit for gate in GateName if gate.limit)
-"""The keys of rules with a number that a gate reads."""
+"""Keys of rules whose value is a number that a gate uses."""
 
 NOT_KNOWN_HERE = "its rows are not known here"
-"""Shown for a graph that cannot be read here, if no stored plan has its rows."""
+"""Shown for a graph that cannot be read here, if no stored plan contains its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Seen:
 
     @property
     def dated(self) -> str:
-        """The end of a clause about the rows that were not read; empty if they were."""
+        """The end of a clause about rows that were not read; empty if they were."""
         return "" if self.recorded_at is None else f", last recorded at {self.recorded_at}"
 
     @property
@@ -155,9 +157,10 @@ class Change:
     """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
 
     `disposition` and `reason` describe what apply will do and never affect the change itself. `details` are lines for
-    people. `seen` is the graph of a data change, None if unknown. If `at_hand` is false, the graph was not read here: `seen`
-    comes from a stored plan or the approver, and the bot compares it with the graph. `tier` is that of a gated change, None
-    without a gate, and `gates` are the gates that it meets, whether or not the rules have a number for each.
+    people. `seen` is the graph of a data change, None if unknown. If `at_hand` is false, the graph was not read here:
+    `seen` comes from a stored plan or the approver, and the bot compares it with the graph. `tier` is the tier of a
+    gated change; None without a gate. `gates` are the gates that it meets, whether or not the rules have a number for
+    each.
     """
 
     address: Address
@@ -176,7 +179,7 @@ class Change:
 
     @property
     def unknown_data(self) -> bool:
-        """True if the data of the graph is not known here. Unknown data is never treated as zero rows."""
+        """Whether the data of the graph is unknown here. Unknown data is never treated as zero rows."""
         return self.seen is None and not self.at_hand
 
     @property

@@ -1,7 +1,7 @@
 """Changesets: the run of one plan as a ledger record, and the events that make up the record.
 
-A cluster is never changed directly. A changeset is created first, lists the changes, is tracked while its members are
-prepared, and then moves the cluster's applied state in one step or not at all.
+A cluster is never changed directly. First, a changeset that lists the changes is created. It is tracked while its
+members are prepared, and then moves the cluster's applied state atomically.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ChangesetState(StrEnum):
 
 
 BLOCKING = frozenset({ChangesetState.PREPARING, ChangesetState.PREPARED, ChangesetState.ROLLING_BACK})
-"""A changeset in one of these states keeps every other one of its cluster from being created."""
+"""A changeset in one of these states prevents its cluster from getting another one."""
 
 ENDED = frozenset({ChangesetState.FINALIZED, ChangesetState.FAILED})
 """A record in one of these states never changes again."""
@@ -105,13 +105,16 @@ class Member:
 
     @property
     def finishes(self) -> bool:
-        """True if part of it remains to be done after the commit."""
+        """Whether part of the work is done after the commit."""
         return self.effect is Effect.FINISH or self.expanded is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A resource that leaves the cluster. The commit removes it from the applied state, and it is deleted afterwards."""
+    """A resource that leaves the cluster.
+
+    The commit removes it from the applied state, and its data is deleted afterwards.
+    """
 
     address: Address
     digest: str
@@ -130,7 +133,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Something that a failed changeset left behind, with the reason why it was not removed."""
+    """Data that a failed changeset left behind, with the reason why it was not removed."""
 
     address: Address
     reason: str
@@ -169,7 +172,7 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetResult:
-    """Result of a changeset. `counts` has the number of members and removals for each outcome."""
+    """Result of a changeset. `counts` contains the number of members and removals by outcome."""
 
     state_revision: int
     converged: bool
@@ -223,7 +226,7 @@ class Changeset:
 
     @property
     def addresses(self) -> frozenset[Address]:
-        """The addresses of everything that the changeset touches."""
+        """The addresses of all resources that the changeset touches."""
         return frozenset((*(m.address for m in self.members), *(r.address for r in self.removals)))
 
     @property
@@ -245,7 +248,7 @@ class Changeset:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """`changeset_created`, with the whole first record."""
+    """`changeset_created`, with the complete first record."""
 
     record: Changeset
 
@@ -260,7 +263,7 @@ class RuntimeUpdated:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """`resource_staged`: a member's new content is stored where the cluster will find it, but nothing refers to it yet."""
+    """`resource_staged`: a member's new content is stored, but nothing refers to it yet."""
 
     address: Address
     digest: str
@@ -268,7 +271,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`changeset_prepared`: everything that can be rolled back is done."""
+    """`changeset_prepared`: all work that can be rolled back is done."""
 
     ready: tuple[Address, ...]
 
@@ -285,7 +288,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """`changeset_drained`: nothing reads the removed data any longer; `evidence` explains how that is known."""
+    """`changeset_drained`: the removed data is no longer read; `evidence` explains how that is known."""
 
     waited_ms: int
     evidence: str
@@ -300,7 +303,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """`changeset_finalized`: nothing is left to do."""
+    """`changeset_finalized`: there is nothing left to do."""
 
     result: ChangesetResult
 
@@ -324,7 +327,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequired:
-    """`approval_required`: a change is left out or waits because an approval is missing."""
+    """`approval_required`: a change is skipped or waits because an approval is missing."""
 
     address: Address
     digest: str

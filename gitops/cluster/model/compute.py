@@ -46,7 +46,7 @@ from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import IntegrityError
 
 APPLICATION_NAME = "cluster-gitops"
-"""The name under which this program connects to a target unless another one is declared."""
+"""The name under which this program connects to a target, unless another one is declared."""
 
 
 class TargetKind(StrEnum):
@@ -84,7 +84,7 @@ class StrategyText:
 class ComputeRules:
     """The strategies of one compute cluster, in the order in which they decide.
 
-    `key` is its name in `cluster.yaml` and in addresses, `cluster` its name on the target; often they are equal.
+    `key` is its name in `cluster.yaml` and in addresses; `cluster` is its name on the target, which is often the same.
     """
 
     key: str
@@ -103,9 +103,9 @@ class ComputeRules:
 class OwnedRow:
     """A row in a target's strategy table that this cluster has written or is about to write.
 
-    `digest` is that of the text from which the row was last written, `cluster_id` the id of its compute cluster at that
-    time, and `owner` the name of this cluster folder in the row; all are None until the write is known to be done. A row of
-    a compute cluster that now belongs to another cluster folder has no digest.
+    `digest` is the digest of the text from which the row was last written, `cluster_id` is the id of its compute
+    cluster at that time, and `owner` is the name of this cluster folder in the row; all are None until the write is
+    known to be done. A row of a compute cluster that now belongs to another cluster folder has no digest.
     """
 
     address: Address
@@ -176,7 +176,7 @@ STRATEGY = Document(
     versions={1: record(StrategyText, {"cluster": LINE, "target": _TARGET, "rule": _RULE, "limits": _LIMITS})},
     code=Code.STRATEGY_RECORD_INVALID,
 )
-"""The text of a strategy."""
+"""The document of a strategy."""
 
 
 def rule_config(rule: StrategyRule) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def rule_config(rule: StrategyRule) -> dict[str, Any]:
 
 
 def new_sizes(declared: ComputeRules, applied: Iterable[ComputeRules]) -> tuple[str, ...]:
-    """Return the sizes in declared strategies of a compute cluster that no applied strategy of their target uses."""
+    """Return the declared sizes of a compute cluster that no applied strategy of its target uses."""
     known = {size for each in applied if each.target.name == declared.target.name for size in sizes_of(each.rules)}
     return tuple(size for size in sizes_of(declared.rules) if size not in known)
 
@@ -291,7 +291,7 @@ def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
 def intended_rows(address: Address, content: bytes, observed: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the row record for an applied strategy: existing rows plus the intended one.
 
-    It is recorded with the commit, so that every row is known to be ours, wherever a run crashes.
+    It is recorded with the commit, so that every row is known to be ours even if a run crashes.
     """
     text = read_strategy(address, content)
     rows = owned_rows({address: observed or {}})
@@ -304,14 +304,14 @@ def _invalid(address: Address, detail: str) -> IntegrityError:
     return IntegrityError(Code.STRATEGY_RECORD_INVALID, f"{address}: {detail}", path=str(address))
 
 
-# What a change of strategies would do: values that only explain a plan, and are never part of its digest.
+# Predicted effects of strategy changes. They only explain a plan, and are never part of its digest.
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyChanges:
     """All applied and declared strategies, with the keys of the compute clusters where they differ.
 
-    `own` are the names of the cluster folder in the rows of its targets.
+    `own` are the names of the cluster folder in its targets' rows.
     """
 
     applied: tuple[ComputeRules, ...]
@@ -322,7 +322,7 @@ class StrategyChanges:
     def sides(self, key: str) -> tuple[ComputeRules, ComputeRules]:
         """Return the applied and the declared strategies of one compute cluster; one of them may be empty.
 
-        Both are on the declared target, or on the applied one if nothing is declared any longer.
+        Both are on the declared target, or on the applied one if there are no declarations any longer.
         """
         before, after = (
             next((each for each in side if each.key == key), None) for side in (self.applied, self.declared)

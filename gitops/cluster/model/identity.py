@@ -1,9 +1,10 @@
 """Maps the claims of an identity provider's token to a person, by the rules of `oidc` in `gitops.yaml`. Pure.
 
 1. The first rule of an issuer whose `require` matches the claims decides. Claims that lack a value that this rule uses
-are refused. 2. A text with a claim in braces uses one claim, so that no two combinations of claims produce the same
-actor. 3. Names of actors and groups cannot collide: a group is a policy member `group:NAME`, and no actor has a name of
-that form.
+   are refused.
+2. A text with a claim in braces uses one claim, so that no two combinations of claims produce the same actor.
+3. Names of actors and groups cannot collide: a group is a policy member `group:NAME`, and no actor has a name of that
+   form.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from gitops.core.dataclass import dataclass
 
 GROUP = "group:"
-"""How the name of a group begins among the actors of a policy."""
+"""Prefix of group names among the actors of a policy."""
 
 MOST_GROUPS = 200
 _LONGEST_NAME = 200
@@ -56,8 +57,8 @@ class TokenRefusedError(Exception):
     """
 
     def __init__(self, reason: Refusal, detail: str, issuer: str | None = None) -> None:
-        """Create the error; `issuer` is one of the rules, None if the token's issuer is unknown."""
-        # JSON can have halves of characters, which no answer can.
+        """Create the error. `issuer` is an issuer in the rules; None if the token's issuer is unknown."""
+        # JSON can contain lone surrogates, which cannot be in any response.
         self.reason, self.detail, self.issuer = reason, detail.encode("utf-8", "replace").decode(), issuer
         super().__init__(self.detail)
 
@@ -72,7 +73,7 @@ class Grant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Holder of a token: an actor, and the groups from the identity provider, as policy members (`group:NAME`)."""
+    """A token's holder: an actor, and the groups from the identity provider, as policy members (`group:NAME`)."""
 
     actor: str
     groups: tuple[str, ...] = ()
@@ -84,8 +85,8 @@ class Identity:
 class ClaimRule:
     """Required claims of a token, and the actor and groups that they map to.
 
-    `require` lists, by claim, the values of which one must match. `actor` and each of `groups` are texts with at most
-    one claim in braces; a claim that is a list produces a group for each of its values.
+    `require` lists values by claim; one of each must match. `actor` and each of `groups` are texts with at most one
+    claim in braces; a claim that is a list produces a group for each of its values.
     """
 
     actor: str
@@ -112,7 +113,7 @@ class ClaimRule:
 
 
 class KeysNeededError(Exception):
-    """Raised if the keys of an issuer have to be fetched first, which takes as long as the issuer's response."""
+    """Raised if an issuer's keys must be fetched first, which takes as long as the issuer needs to respond."""
 
     def __init__(self, issuer: TokenIssuer) -> None:
         super().__init__(issuer.issuer)
@@ -123,7 +124,7 @@ class KeysNeededError(Exception):
 class TokenIssuer:
     """An accepted identity provider: its audience, its keys, and the rules for its claims.
 
-    `jwks` is the address of its keys, None to read it from the discovery document. `clock_tolerance` is the permitted
+    `jwks` is the address of its keys; None to read it from the discovery document. `clock_tolerance` is the permitted
     difference between its clock and the server's.
     """
 
@@ -148,7 +149,7 @@ class TokenIssuer:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> TokenIssuer:
-        """Return the issuer from the JSON that `form` produced."""
+        """Restore an issuer from the JSON that `form` produced."""
         rules = tuple(
             ClaimRule(
                 each["actor"],
@@ -179,7 +180,7 @@ class TokenIssuer:
         return Identity(actor, members, frozenset(map(Grant, rule.grants)), self.issuer)
 
     def _filled(self, key: str, text: str, claims: Mapping[str, Any]) -> list[str]:
-        """Return the names that result from filling a claim into a text; none for an empty list."""
+        """Return the names that result from filling a claim into a text; empty for an empty list."""
         hole = _HOLE.search(text)
         if hole is None:
             return [text]
@@ -204,7 +205,7 @@ class TokenIssuer:
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a claim, None if it is missing. `a.b` is `b` in the object `a`; a URL is used as one name."""
+    """Return the value of a claim; None if it is missing. `a.b` is `b` in the object `a`; a URL is used as one name."""
     value: Any = claims
     for part in [name] if name.startswith(_WHOLE) else name.split("."):
         if not isinstance(value, Mapping):
@@ -219,7 +220,7 @@ def is_claim(name: str) -> bool:
 
 
 def holes(text: str) -> Iterator[str]:
-    """Return the claims in the braces of a text. Raises ValueError for unmatched braces."""
+    """Yield the claims in the braces of a text. Raises ValueError for unmatched braces."""
     rest = _HOLE.sub("", text)
     if "{" in rest or "}" in rest:
         raise ValueError("the braces do not match")
@@ -236,5 +237,5 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _same(value: object, wanted: object) -> bool:
-    # `true` equals 1 otherwise.
+    # Otherwise `true` would equal 1.
     return type(value) is type(wanted) and value == wanted

@@ -1,7 +1,7 @@
 """Rules for each kind of resource, in one table. `docs/extending.md` shows how to add a kind.
 
-Everything that the rest of the program has to know about a kind is an attribute or a method of its rules, so no other table lists
-kinds.
+Everything that the rest of the program needs to know about a kind is an attribute or a method of its rules, so there is
+no other table of kinds.
 
 A change takes effect at one of four times (`Effect`):
 
@@ -36,11 +36,11 @@ Ruling = tuple[Disposition, Reason | None]
 
 
 LOSES_DATA = (GateName.IRREVERSIBLE, GateName.LOSSY)
-"""The gates of what destroys rows, such as the delete of a graph."""
+"""The gates of changes that destroy rows, such as deleting a graph."""
 
 
 class Gate(NamedTuple):
-    """Reason why a change needs approval, as a fixed sentence, and the gates that it meets.
+    """Why a change needs approval, as a fixed sentence, and the gates that it meets.
 
     Destroying rows also counts as lossy.
     """
@@ -50,15 +50,15 @@ class Gate(NamedTuple):
 
     @property
     def tier(self) -> Tier:
-        """The tier: whether a later plan can undo the change."""
+        """The tier, which depends on whether a later plan can undo the change."""
         return Tier.IRREVERSIBLE if GateName.IRREVERSIBLE in self.met else Tier.REVERSIBLE
 
 
 class Classified(NamedTuple):
-    """The class of a change, with the reason for people.
+    """The class of a change, with the reason in words.
 
-    `expanded` is the digest of the schema to which a staged migration leads before the commit, if part of it remains to be
-    finished.
+    `expanded` is the digest of the schema to which a staged migration leads before the commit, if part of the migration
+    is finished later.
     """
 
     effect: Effect
@@ -69,8 +69,8 @@ class Classified(NamedTuple):
 class Operation(NamedTuple):
     """Operation on a graph: the intent that announces it, and how it is reported if it is not done.
 
-    `failed` is the status recorded after a failure. `refused` and `skipped` are the codes for a refusal by the graph and for
-    an operation that was not tried; None if the graph's own code is reported.
+    `failed` is the status recorded after a failure. `refused` and `skipped` are the codes for a refusal by the graph
+    and for an operation that was not attempted; None if the graph's own code is reported.
     """
 
     intent: IntentKind
@@ -99,7 +99,7 @@ _RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything else in the plan that affects a ruling: sets of graph ids, and of approved addresses.
+    """The rest of the plan, as far as it affects a ruling.
 
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
@@ -156,7 +156,7 @@ class Situation:
         return False
 
     def _waits_itself(self, policy: Address) -> bool:
-        """Return True if a policy is bound to a graph with problems, or whose creation is not approved."""
+        """Return True if a policy is bound to a graph that has problems or whose creation is not approved."""
         bound = self.policy_graphs.get(policy, ())
         return any(graph in self.pending or (graph in self.created and self._gate_is_shut(graph)) for graph in bound)
 
@@ -184,21 +184,21 @@ class ResourceKind:
     """Rules of one kind, as pure functions. The defaults are those of a text that can change at any time."""
 
     catalog_suffix: ClassVar[str] = ""
-    """Ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there."""
+    """Suffix of the file names of its texts in the ledger's catalog; empty for a kind without texts there."""
     section: ClassVar[str] = ""
-    """The key of `cluster.yaml` under which each one is declared by name, with its file."""
+    """The key in `cluster.yaml` under which resources of this kind are declared by name, with their file."""
     file_missing: ClassVar[Code] = Code.SOURCE_MISSING
-    """The code of a file of this kind that cannot be read."""
+    """The code for a file of this kind that cannot be read."""
     binds: ClassVar[bool] = False
-    """True if `applies_to` binds it to graphs or the cluster; it then guards those graphs until they are gone."""
+    """Whether `applies_to` binds it to graphs or to the cluster. It then guards those graphs until they are gone."""
     in_folder: ClassVar[bool] = True
-    """True if cluster folders declare it. They declare everything except keys, rules and the place of a cluster."""
+    """Whether cluster folders declare it. They declare everything except keys, rules and the location of a cluster."""
     with_graph: ClassVar[bool] = True
-    """True if the resources that belong to a graph are declared with it."""
+    """Whether resources that belong to a graph are declared with it."""
     uses_graph: ClassVar[bool] = False
-    """True if its graph must not move while it is applied."""
+    """Whether its graph must not change while it is applied."""
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({})
-    """Labels of edges: the reason why it comes after a resource that it needs, by the kind of that resource."""
+    """Labels of edges: why it comes after a resource that it needs, by that resource's kind."""
 
     @property
     def has_text(self) -> bool:
@@ -206,7 +206,7 @@ class ResourceKind:
         return bool(self.catalog_suffix)
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
-        """Return the disposition of the change, and the reason if it is not carried out.
+        """Return the disposition of the change, and the reason if it is not applied.
 
         The planner blocks a change with a separate gate and no approval. A kind does so itself only if that reason has
         priority over another one.
@@ -236,12 +236,12 @@ class ResourceKind:
         return False
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - for kinds with needs
-        """Return the resources that a resource of this kind depends on. `bindings` are those of a policy."""
+        """Return the resources that a resource of this kind depends on. `bindings` are a policy's bindings."""
         return ()
 
 
 class GraphKind(ResourceKind):
-    """Graphs. They are created and deleted; an update only follows from changes to schema and queries. Rows 1 to 7."""
+    """Graphs. They are created and deleted; updates only follow from changes to schema and queries. Rows 1 to 7."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Apply creates and deletes; derive updates."""
@@ -330,7 +330,7 @@ class SchemaKind(ResourceKind):
         return change.action is not Action.CREATE
 
     def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
-        """Gate everything that no later plan can undo, and data loss if the rules list it.
+        """Gate every migration that no later plan can undo, and data loss if the rules list it.
 
         Unknown rows count as rows. If neither the recorded text nor the graph is available, it counts as such a migration.
         """
@@ -339,7 +339,7 @@ class SchemaKind(ResourceKind):
             return Gate("what this schema change does is not known here")
         if migration is None or not migration.supported:
             return None  # it is not carried out
-        # The language of schemas is large to import: few plans change a schema.
+        # Importing the schema language is slow, and few plans change a schema.
         from gitops.database.language.schema.steps import Reversibility, reversibility_of
 
         found = {reversibility_of(step) for step in migration.steps}
@@ -370,7 +370,7 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
         return Classified(Effect.PIVOT, "its steps are not known")
     steps = set()
     for step in migration.steps:
-        # A new interface is a separate kind of step, because no later migration can remove it.
+        # Adding an interface is a separate kind of step, because no later migration can remove it.
         interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
         steps.add("add_interface" if interface else str(step.get("kind")))
     if steps <= _ADDS:
@@ -417,7 +417,7 @@ class QueryKind(ResourceKind):
 
 
 class PolicyKind(ResourceKind):
-    """Access policies: texts in the catalog that are in force where they are bound. Rows 22 to 24."""
+    """Access policies: texts in the catalog that apply where they are bound. Rows 22 to 24."""
 
     catalog_suffix = ".yaml"
     section = "policies"
@@ -461,7 +461,7 @@ class RestoreKind(ResourceKind):
     )
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Apply once the schema of its graph is applied."""
+        """Return APPLIED once the schema of its graph is applied."""
         graph = change.address.name
         if change.action is Action.DELETE:
             return _APPLIED
@@ -500,14 +500,17 @@ class StrategyKind(ResourceKind):
     catalog_suffix = ".json"
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Apply together: those of one compute cluster or target must agree, so all wait for the approval of any of them."""
+        """Apply together: strategies of one compute cluster or target must match, so all wait for the approval of any of them."""
         if situation.is_shut(change.address):
             return _NEEDS_APPROVAL
         waits = any(situation.is_shut(each) for each in situation.gapped)
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
-        """Gate dropping the only replica before there is another, which comes back empty and hydrates, if the rules list that."""
+        """Gate dropping the only replica before there is another one, if the rules list that.
+
+        The new replica is empty at first and must hydrate.
+        """
         if change.address not in situation.gapped or GateName.LOSSY not in situation.gates:
             return None
         return Gate("it drops the replica of a compute cluster before the new one is created", (GateName.LOSSY,))
@@ -535,13 +538,15 @@ class TrustKind(_RuleKind):
 
 
 class ClusterKind(_RuleKind):
-    """The location of a cluster. A new location is applied when its ledger starts; others change what approvals refer to.
+    """The location of a cluster.
 
-    Until a change is approved under the keys and rules in force, the cluster stays at its old location.
+    A new location is applied when its ledger starts; later ones change what approvals refer to.
+
+    Until a change is approved under the keys and rules in force, the cluster remains at its old location.
     """
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
-        """Gate everything but a new cluster."""
+        """Gate everything except a new cluster."""
         if change.action is Action.DELETE:
             return Gate("taking out a cluster leaves its graphs without a ledger", tuple(GateName))
         if change.action is Action.ADOPT:
@@ -556,7 +561,7 @@ class UnknownKind(ResourceKind):
     """Resources recorded by another release: compared but never applied. Row 25."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - one ruling for all
-        """Always defer, which also prevents the cluster from converging, so that no one overlooks it."""
+        """Always defer, which also prevents the cluster from converging, so that it is not overlooked."""
         return _DEFERRED
 
 
@@ -573,10 +578,10 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
         Kind.UNKNOWN: UnknownKind(),
     }
 )
-"""Every kind with its rules, in the order in which people read what changed."""
+"""Every kind with its rules, in the order in which changes are displayed."""
 
 SECTIONS: Mapping[str, Kind] = MappingProxyType({rules.section: kind for kind, rules in KINDS.items() if rules.section})
-"""The kinds whose resources are declared by name with a file, by the key of `cluster.yaml`."""
+"""The kinds whose resources are declared by name with a file, by their key in `cluster.yaml`."""
 
 
 def rules_of(address: Address) -> ResourceKind:
@@ -590,9 +595,10 @@ def is_counted_delete(change: Change) -> bool:
 
 
 def gate_of(change: Change, situation: Situation) -> Gate | None:
-    """Return the gate of a change: that of its kind, and for every kind that of a plan with more deletes than permitted.
+    """Return the gate of a change: the gate of its kind, or for any kind the gate of a plan with more deletes than permitted.
 
-    Gates with a limit are met only if the rules set it. What goes with its graph is covered by the gate of the graph.
+    Gates with a limit are met only if the rules set it. Resources that are deleted with their graph are covered by the
+    graph's gate.
     """
     rules = rules_of(change.address)
     gate = rules.gate(change, situation)

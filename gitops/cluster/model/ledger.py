@@ -1,4 +1,4 @@
-"""Contents of a ledger as values: entries, the state after each, intents and the lock."""
+"""Contents of a ledger as values: entries, the state after each entry, intents and the lock."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class SourceRevision:
 class EntryChange:
     """One change of an entry with its final disposition. Digests are 64 hex digits or None.
 
-    `seen` is the graph of a data change when it was decided, `tier` that of a gated change, and `digest` the one in its
-    approvals. Entries before version 3 have none of these. `gates` are the names of the gates that a gated change meets;
-    entries before version 5 do not have them.
+    `seen` is the observed graph of a data change when it was decided, `tier` is the tier of a gated change, and
+    `digest` is the digest in its approvals. Entries before version 3 have none of these. `gates` are the names of the
+    gates that a gated change meets; entries before version 5 do not have them.
     """
 
     resource: Address
@@ -88,8 +88,8 @@ class ApprovalUse:
 class Debt:
     """Debt of an emergency approval: `principal` alone let `resource` be changed, for `reason`, with an approval and its commit.
 
-    It is open until a second person countersigns it. Until then only the countersignature and further emergencies are
-    applied.
+    It is open until a second person countersigns it. Until then, only the countersignature and further emergencies can
+    be applied.
     """
 
     approval_id: str
@@ -136,42 +136,45 @@ class FormerLedger:
 
 
 ENTRY_VERSION = 5
-"""The version of the entries that this release writes."""
+"""The entry version that this release writes."""
 
 WITH_ORIGINS = 3
-"""The first version whose entries record where commits come from. Those before are of the first release."""
+"""The first version whose entries record the origins of commits. Earlier versions are from the first release."""
 
 RULES_OF_0_2_1 = 4
-"""The first version of entries whose origins explain each change (`cluster.approvals.origins`, rule 1), and whose policies need
-an approval to let actors copy a protected branch to where others read it."""
+"""The first version of entries whose origins explain each change (`cluster.approvals.origins`, rule 1).
+
+From this version on, a policy needs an approval if it lets actors copy a protected branch to where others can read it.
+"""
 
 WITH_GATES = 5
 """The first version of entries that record the gates of each change, so that an audit need not infer them from its tier."""
 
 CONFLICTS_EXPLAIN_NOTHING = 5
-"""The first version of entries whose commits do not explain a change where one of them conflicts with the others."""
+"""The first version of entries whose commits don't explain a change if one of them conflicts with the others."""
 
 COUNTS_FROM_START = 5
 """The first version of entries whose commits count from the start of history until the cluster has converged once."""
 
 UNKNOWN_AUTHOR = "<unknown>"
-"""The author where authors could not be determined. No commit and no account can have this name."""
+"""The author if authors could not be determined. Neither commits nor accounts can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """`entry.json` of one ledger commit.
 
-    `number` counts from 1 without gaps; `previous` is the commit id of the previous entry (None for the first) and must be
-    the commit's first parent. `origins` are the origins of the commits of its gated and waiting changes, and `authors` are
-    the people behind all of them, who cannot approve these changes. `forge` is the kind of the forge in use. `at` is RFC
-    3339 UTC and never goes backwards along the chain. `changeset` identifies the run of one plan: that of its events, if it
-    has any. `policy_digest` is that of the keys and rules under which the entry was made; `trust_digest` that of those in
-    force after it. `debts` are opened by this entry, `settled` are closed by it. `vanished` are the graphs that it found
-    missing. `revoked` are the revocations that it records, `former` are the traces of an earlier ledger that an import
-    found, `quarantined` are commits that a repair removed from the branch, the newest first. `target` is the location of the
-    cluster before it, `scope` the location afterwards, None after an entry of the first release. `version` is that of its
-    document and selects the verification rules: fields that entries before version 3 lack are unknown.
+    `number` counts from 1 without gaps; `previous` is the commit id of the previous entry (None for the first) and must
+    be the commit's first parent. `origins` are the origins of the commits of its gated and waiting changes, and
+    `authors` are the people behind all of them, who cannot approve these changes. `forge` is the kind of the forge in
+    use. `at` is RFC 3339 UTC and never goes backwards along the chain. `changeset` identifies the run of one plan: that
+    of its events, if it has any. `policy_digest` is the digest of the keys and rules under which the entry was created;
+    `trust_digest` is the digest of those in force after it. `debts` are opened by this entry, `settled` are closed by
+    it. `vanished` are the graphs that it found missing. `revoked` are the revocations that it records, `former` are the
+    traces of an earlier ledger that an import found, `quarantined` are commits that a repair removed from the branch,
+    the newest first. `target` is the cluster's location before it, and `scope` is the location afterwards; None after
+    an entry of the first release. `version` is the version of its document and selects the verification rules: fields
+    that entries before version 3 lack are unknown.
     """
 
     number: int
@@ -211,13 +214,13 @@ class LedgerEntry:
 
     @property
     def moved(self) -> frozenset[Address]:
-        """The resources that it changed. An announcement changes none."""
+        """The resources that the entry changed. An announcement doesn't change any."""
         changes = self.changes if self.kind is EntryKind.APPLY else ()
         return frozenset(change.resource for change in changes if change.disposition == Disposition.APPLIED)
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """The commits that must be its further parents: used approvals, then recorded decisions."""
+        """The commits that must be its additional parents: used approvals, then recorded decisions."""
         taken_in = (*(s.commit for s in self.settled), *(r.commit for r in self.revoked))
         return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *taken_in)))
 
@@ -253,7 +256,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatusRecord:
-    """A status with its conditions (at most one is written) and a message to read."""
+    """A status with its conditions (at most one is written) and a message for people."""
 
     status: Status
     conditions: tuple[str, ...] = ()
@@ -277,7 +280,9 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """`state.json`. Maps are keyed by address, those of records by their ULID. Values of the last three are free-form JSON.
+    """`state.json`. Maps are keyed by address; those of records by their ULID.
+
+    Values of the last three are free-form JSON.
 
     Create a changed state with `dataclasses.replace` and new maps; never edit one in place.
     """
@@ -292,17 +297,20 @@ class LedgerState:
 
     @property
     def next_revision(self) -> int:
-        """The revision number of the next state. The highest number that other programs can read is followed by itself."""
+        """The revision number of the next state.
+
+        At the highest number that other programs can read, it stays the same.
+        """
         return min(self.revision + 1, _HIGHEST_REVISION)
 
     @property
     def decided(self) -> Mapping[str, Mapping[str, Any]]:
-        """The meaningful approval records. A ledger of another program may contain any value there."""
+        """The meaningful approval records. Another program's ledger can contain any value there."""
         return {each: record for each, record in self.approval_records.items() if isinstance(record, Mapping)}
 
     @property
     def debts(self) -> tuple[Debt, ...]:
-        """Debts without a countersignature, by approval id. An unreadable debt is open until it is settled."""
+        """Debts without a countersignature, by approval id. An unreadable debt counts as open."""
         settled = {str(r["countersigns"]) for r in self.decided.values() if "countersigns" in r}
         debts = []
         for approval_id, record in sorted(self.decided.items()):
@@ -315,7 +323,7 @@ class LedgerState:
 
     @property
     def vanished(self) -> frozenset[Address]:
-        """The graphs that are recorded as applied but were observed as missing without a delete."""
+        """The graphs that are recorded as applied but were found missing without a delete."""
         gone = (address for address, seen in self.observations.items() if seen.get("vanished") is True)
         return frozenset(address for address in gone if address in self.resources)
 
@@ -354,12 +362,12 @@ class IntentKind(StrEnum):
 class Intent:
     """One recovery sidecar (`recoveries/<operation_id>.json`).
 
-    `operation_id` is a ULID and the file name. `observed_manifest_version` is the version at which the approvals of a delete
-    were checked. `expected_manifest_version` and `state_cas_base` are only forensic: the result of an operation is read from
-    its graph. `desired_schema_digest` is empty for a delete and a restore, `restores` is the content of a restore.
-    `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further approvals that
-    the operation consumes. `incarnation` is the graph to change, `max_rows` the number of rows that it may have to be
-    deleted, and `fence` the operation number: None in intents of the first release.
+    `operation_id` is a ULID and the file name. `observed_manifest_version` is the version at which the approvals of a
+    delete were checked. `expected_manifest_version` and `state_cas_base` are only informational, because the result of
+    an operation is read from its graph. `desired_schema_digest` is empty for a delete and a restore, `restores` is the
+    content of a restore. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids
+    of further approvals that the operation consumes. `incarnation` is the graph to change, `max_rows` the number of
+    rows that it may have to be deleted, and `fence` the operation number: None in intents of the first release.
     """
 
     operation_id: str
@@ -415,7 +423,7 @@ class LockObservation:
     """An observed lock. `problem` is a code if the lock exists but cannot be read as version 1.
 
     `key` identifies the lock regardless of its content: the id of its commit, or in a folder the digest of its bytes.
-    `abandoned` is true if the ledger is a folder of this machine, and the process of its lock does not run here.
+    `abandoned` is True if the ledger is a folder on this machine and the lock's process is not running here.
     """
 
     held: bool
@@ -435,7 +443,7 @@ class LockObservation:
         return bool(name) and name in (self.key, "" if self.info is None else self.info.lock_id)
 
 
-# Where a commit comes from: the nouns of the rules about authors (`gitops.cluster.approvals.origins`).
+# Origins of commits: the terms used in the rules about authors (`gitops.cluster.approvals.origins`).
 
 
 class How(StrEnum):
@@ -457,8 +465,8 @@ class Origin:
     """The origin of one commit.
 
     `by` is the evidence: the signer, the account that pushed, the head of the request, or the reason why there is none.
-    `people` are all names that count as authors because of it. `resources` are the changes to which it applies, empty for
-    all.
+    `people` are all names that count as authors because of it. `resources` are the changes to which it applies; empty
+    for all.
     """
 
     commit: str
@@ -470,9 +478,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Authors:
-    """The authors of one change: the names that cannot approve it, and why further authors may be unknown.
+    """The authors of a change: the names that cannot approve it, and why there might be further authors.
 
-    `pending` explains why they are unknown only for now, because the forge did not respond.
+    `pending` explains why they are only temporarily unknown, because the forge did not respond.
     """
 
     people: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Outcomes of the verbs, which the text, JSON and comment renderers read."""
+"""Outcomes of the verbs, for the text, JSON and comment renderers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, 
 
 @dataclass(frozen=True, slots=True)
 class StateObservations:
-    """A command's observations of ledger and lock, which every envelope but that of `validate` contains.
+    """A command's observations of ledger and lock, which are in every envelope except that of `validate`.
 
     `held` is a lock that existed before this command. `acquired_lock_id` is set if this command held the lock itself.
     `lock_age_seconds` is whole seconds since the holder took it, at least 0.
@@ -63,7 +63,7 @@ class VerbOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOutcome(VerbOutcome):
-    """Outcome of `validate`: everything that was loaded, even if there were errors."""
+    """Outcome of `validate`: everything that could be loaded, even if there were errors."""
 
     config_file: str
     resources: tuple[Resource, ...] = ()
@@ -81,7 +81,7 @@ class Course(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenChangeset:
-    """An open changeset, and what the next apply does with it.
+    """An open changeset, and the next apply's treatment of it.
 
     `orphaned` remains after a rollback; `unfinished` cannot be finished yet after a commit.
     """
@@ -133,11 +133,11 @@ class PlanOutcome(VerbOutcome):
 class ApplyOutcome(VerbOutcome):
     """Outcome of `apply`: the changes with their final dispositions, and the resulting ledger on disk.
 
-    `debts` are emergencies that still wait for a second person. `republished` are the changed queries whose text is
-    unchanged while their file changed. `plan` is the applied plan, and `changesets` record it, one for each of its parts.
-    `dry_run` are the nodes of a dry run in the order of their starts, None for a real run; the other fields are then what a
-    real run would report, except for the unchanged ledger. `serving` are the live servers at the end of the wait for them,
-    None without a wait.
+    `debts` are emergencies that still wait for a second person. `republished` are the updated queries whose file
+    changed but not their text. `plan` is the applied plan, and `changesets` record it, one for each of its parts.
+    `dry_run` are the nodes of a dry run in the order of their starts, None for a real run. In a dry run, the other
+    fields are the same as in a real run, except for the unchanged ledger. `serving` are the live servers at the end of
+    the wait for them; None without a wait.
     """
 
     observations: StateObservations
@@ -174,8 +174,8 @@ class ApplyOutcome(VerbOutcome):
 class ApprovalSubject:
     """Subject of an approval: the gated change of `address` in `plan`.
 
-    For a branch ledger it also names the target, the commit `head` that would be applied or merged, and `tree`, the tree of
-    its cluster folder.
+    For a branch ledger, it also contains the target, the commit `head` that would be applied or merged, and `tree`, the
+    tree of its cluster folder.
     """
 
     address: Address
@@ -189,7 +189,7 @@ class ApprovalSubject:
 class ApproveOutcome(VerbOutcome):
     """Outcome of `approve`: the approval that was written. `commit` is its commit id in a branch ledger.
 
-    `about` is the information that the approver has to see, None if no such change was found.
+    `about` is the information that the approver must see; None if there is no such change.
     """
 
     approval: Approval | None = None
@@ -219,7 +219,7 @@ class DecisionOutcome(VerbOutcome):
     """Outcome of `revoke` and `countersign`: the decision about an approval, its signer and its commit.
 
     `resource` is the approved resource. `commit` is None if the command failed. `about` is the information that its
-    signer has to see. For a revocation, `recorded` is true if a ledger entry has it, `deleted` are the approval
+    signer must see. For a revocation, `recorded` is True if a ledger entry contains it, `deleted` are the approval
     branches that were deleted with it, and `kept` is the reason why they were not.
     """
 
@@ -291,7 +291,7 @@ class StatusOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True)
 class OfferedGraph:
-    """A graph of the applied revision as a server offers it, with its queries and its policy by name."""
+    """A graph in the applied revision as a server offers it, with its queries and its policy by name."""
 
     graph_id: str
     uri: str

@@ -88,13 +88,16 @@ class ExecNode:
 
     @property
     def interruptible(self) -> bool:
-        """True if a run may stop waiting for it. False for migrations and graph deletes, which cannot be rolled back."""
+        """True if a run can stop waiting for it.
+
+        False for migrations and graph deletes, which cannot be rolled back.
+        """
         return (self.kind, self.action) not in (("schema", Action.UPDATE), ("graph", Action.DELETE))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ExecEdge:
-    """A dependency: `before` must have succeeded when `after` starts. `reason` is a stable label."""
+    """A dependency: `before` must have succeeded before `after` starts. `reason` is a stable label."""
 
     before: str
     after: str
@@ -134,14 +137,14 @@ class NodeOutcome(StrEnum):
 
     @property
     def failed(self) -> bool:
-        """True if the node failed, or may have failed."""
+        """True if the node failed or might have failed."""
         return self in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
 
 
 REFUSED = "refused"
-"""The fact of a look at a target: the keys of the compute clusters that it refuses."""
+"""Fact of a target check: the keys of the compute clusters that it refuses."""
 SHARED = "shared"
-"""The fact of a result that says that the ledger or the storage failed, not the graph."""
+"""Fact of a result which means that the ledger or the storage failed, not the graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class NodeResult:
 
     @property
     def concerns_group(self) -> bool:
-        """True if others in its failure group would probably fail too, because something they share failed or did not answer."""
+        """True if others in its failure group would probably fail too, because a shared service failed or did not respond."""
         return self.outcome is NodeOutcome.INDETERMINATE or bool(self.facts.get(SHARED))
 
     @property
@@ -183,7 +186,7 @@ def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
 
 
 class QueryChange(StrEnum):
-    """Change of a query in the same plan. A query whose file changes but whose text does not is unchanged."""
+    """Change of a query in the same plan. A query whose file changes but whose text does not counts as unchanged."""
 
     KEPT = "unchanged"
     ADDED = "new here"
@@ -212,7 +215,7 @@ class ResultChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaImpact:
-    """Effects of one schema update, if it has a migration preview. It explains a plan and decides nothing.
+    """Effects of one schema update, if it has a migration preview. It only explains a plan.
 
     A declared query that does not check against the new schema is an error before there is a plan, so a query that is listed
     here either keeps working, or is changed or removed by the same change.
@@ -229,9 +232,10 @@ class SchemaImpact:
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """A changed text in its recorded and its declared version; None if there is none.
+    """A changed text in its recorded and its declared version; None if a version does not exist.
 
-    A query file is the text of each of its queries: `resources` are all those that it changes, at least one and of one kind.
+    A query file consists of the texts of its queries: `resources` are all queries that it changes, at least one and of
+    one kind.
     """
 
     resources: tuple[Address, ...]
@@ -243,7 +247,7 @@ class TextChange:
 class RecordedGraph:
     """The ledger's record of a graph whose schema or queries change: the accepted schema and the query texts.
 
-    Only texts of queries that the plan changes or removes are needed. Texts that could not be read are left out.
+    Only texts of queries that the plan changes or removes are needed. Texts that could not be read are omitted.
     """
 
     schema: Schema
@@ -338,7 +342,7 @@ class ApprovalRequirement:
 
     @property
     def gate(self) -> GateName:
-        """Gate that requires the most people."""
+        """The gate that requires the most people."""
         return next(iter(self.gates), GateName.IRREVERSIBLE)
 
     @property
@@ -383,7 +387,7 @@ class Plan:
 
     @property
     def edits(self) -> tuple[Change, ...]:
-        """The changes that people made: all but `derived` graphs and `republished` queries."""
+        """The changes that people made: all except `derived` graphs and `republished` queries."""
         follow = {change.address for change in self.derived} | self.republished
         return tuple(change for change in self.changes if change.address not in follow)
 
@@ -404,22 +408,22 @@ class Plan:
         return next((c for c in self.changes if c.address == address), None)
 
 
-# The kinds of nodes of an execution graph that no resource has.
+# Kinds of execution graph nodes that don't correspond to a resource.
 
 
 BARRIER_KIND, TARGET, DECISION, READINESS, REPLICA = "barrier", "target", "decision", "readiness", "replica"
 
 LOOKS = (TARGET, DECISION, READINESS)
-"""Those of nodes that only look: at a target, whether a decision still holds, and what is hydrated."""
+"""Kinds of nodes that only check: a target, whether a decision is still valid, and which replicas are hydrated."""
 
 CHANGE_NOTHING = frozenset({BARRIER_KIND, *LOOKS})
-"""Those of nodes that carry out no change."""
+"""Kinds of nodes that don't apply a change."""
 
 CHECK = "check"
-"""The text that is shown in place of the action for a node that only reads."""
+"""Text shown in place of the action for a node that only checks."""
 
 
-# What a change of a stored query breaks for those who call it.
+# Ways in which a change to a stored query can break its callers.
 
 
 class BreakKind(StrEnum):
@@ -436,10 +440,10 @@ class BreakKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContractBreak:
-    """One promise to the callers of a query that a change breaks.
+    """A broken promise to the callers of a query.
 
-    `subject` is the parameter (`$name`) or the column, `before` and `after` are its types; for an effect, `read` and
-    `mutation`. A missing side is empty.
+    `subject` is the parameter (`$name`) or the column; `before` and `after` are its types, or `read` and `mutation` for
+    an effect. A missing side is empty.
     """
 
     query: Address
@@ -470,7 +474,7 @@ _ENUM = re.compile(r"enum\((.*)\)(\]?\??)\Z")
 
 
 def type_change(name: str, before: str, after: str) -> str:
-    """Return a parameter or column with its old and new type, in a line; of an enum, only the values that differ."""
+    """Describe a parameter or column with its old and new type on one line; for an enum, only the values that differ."""
     old, new = _ENUM.match(before), _ENUM.match(after)
     if old is None or new is None or old[2] != new[2]:
         return f"{name} changes from `{before}` to `{after}`"
@@ -481,7 +485,7 @@ def type_change(name: str, before: str, after: str) -> str:
     return f"{name} {' and '.join(found) or 'lists its values in a different order'}"
 
 
-# What going back to an earlier folder does to each resource and its data; it explains a plan and decides nothing.
+# Effects of reverting to an earlier folder on each resource and its data. They only explain a plan.
 
 
 class Undo(StrEnum):
@@ -508,8 +512,9 @@ class Undo(StrEnum):
 class UndonePart:
     """Part of a change that is not simply restored by undoing it: a type, a property (`Person.nick`), or a whole graph.
 
-    `version` is the newest graph version with its data, with that many `rows`; None if no version is known. `words` is a
-    description in one line. `comes_back` means that it is a type that is added again, whose rows can be restored as a whole.
+    `version` is the newest graph version with its data, with that many `rows`; None if no version is known. `words` is
+    a description in one line. `comes_back` means that it is a type that is added again, so that all its rows can be
+    restored.
     """
 
     name: str
@@ -529,11 +534,11 @@ class Undoing:
 
     @property
     def undo(self) -> Undo:
-        """Result of its worst part."""
+        """The result of its worst part."""
         return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.COMPLETE)
 
 
-# The short form of a run: when each node began and ended, and what it waited for. It says why a run took as long as it did.
+# The short form of a run: when each node started and ended, and what it waited for. It explains the duration of a run.
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,13 +567,13 @@ class RunNode:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A whole run: the number of workers, and its nodes in the order of their ends. It is for explanation only."""
+    """A complete run: the number of workers, and its nodes in the order of their ends. It is for explanation only."""
 
     workers: int
     nodes: tuple[RunNode, ...]
 
 
-# What happens while an execution graph is carried out, for those who watch it: a terminal, a log, a file.
+# Events of an execution graph for observers: a terminal, a log, a file.
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,7 +602,10 @@ class RunEvent:
 
 
 Observer = Callable[[RunEvent], None]
-"""Gets the events of a run, one after another, in the thread that coordinates it. An exception that it raises ends the run."""
+"""Receives the events of a run, one after another, in the coordinating thread.
+
+If it raises an exception, the run ends.
+"""
 
 
 def to_all(*observers: Observer | None) -> Observer:

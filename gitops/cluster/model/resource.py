@@ -27,9 +27,9 @@ V = TypeVar("V")
 class Resource:
     """One declared resource.
 
-    `path` is the path as written in the configuration (queries, policies and schemas), None for graphs. `data` is the bytes
-    that the digest covers, or a function that reads them, None for graphs; it is excluded from comparisons, because the
-    digest identifies it. `applies_to` are the normalized bindings of a policy.
+    `path` is the path as written in the configuration (for queries, policies and schemas); None for graphs. `data` is
+    the bytes that the digest covers, or a function that reads them; None for graphs. It is excluded from comparisons,
+    because the digest identifies it. `applies_to` are the normalized bindings of a policy.
     """
 
     address: Address
@@ -40,12 +40,12 @@ class Resource:
 
     @property
     def content(self) -> bytes | None:
-        """Return the bytes that the digest covers, None for graphs. Raises the errors of `data` if it is a function."""
+        """Return the bytes that the digest covers; None for graphs. Raises the errors of `data` if it is a function."""
         return self.data() if callable(self.data) else self.data
 
 
 class OnDemand(Mapping[K, V]):
-    """A map that creates each value whenever it is accessed. `known` has its keys, in order."""
+    """A map that creates each value when it is accessed. `known` contains its keys, in order."""
 
     __slots__ = ("_make", "known")
 
@@ -93,7 +93,7 @@ class Dependencies(Collection[Dependency]):
     def __init__(
         self, make: Callable[[], tuple[Dependency, ...]], near: Callable[[Collection[str]], tuple[Dependency, ...]]
     ) -> None:
-        """`make` returns all edges; `near` returns those of the given graphs, in the form that `edges_near` describes."""
+        """`make` returns all edges; `near` returns the edges of the given graphs, as described in `edges_near`."""
         self._all = cache(make)
         self.near = near
 
@@ -122,10 +122,10 @@ class GraphDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """Everything that a cluster folder declares, fully loaded.
+    """All declarations of a cluster folder, fully loaded.
 
-    `resources` is in address order. `storage` is the declared storage root, trimmed, or None for the configuration folder.
-    `config_digest` covers the parsed configuration and every resource digest.
+    `resources` is in address order. `storage` is the declared storage root, trimmed, or None for the configuration
+    folder. `config_digest` covers the parsed configuration and every resource digest.
     """
 
     config_digest: str
@@ -156,16 +156,20 @@ def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) 
     return digest("".join(f"{part}\0" for part in parts).encode())
 
 
-# What `restores` of `cluster.yaml` declares: for one graph, the types whose rows come back, and the version that has them.
+# Restores, as declared in `restores` in `cluster.yaml`: for one graph, the types whose rows are restored, and the
+# version that contains them.
 #
-# It is a resource, so that it is planned, approved, applied and recorded like any other. Its digest covers the graph, the version
-# and the types: it is done once, and the same declaration is not done again while it stays.
+# A restore is a resource, so it is planned, approved, applied and recorded like any other. Its digest covers the graph,
+# the version and the types, so it is done only once while the declaration exists.
 
 
 def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, Resource]:
-    """Return the restore resources of the declarations, by address. Each is under its graph and has `version` and `types`."""
+    """Return the restore resources of the declarations, by address.
+
+    Each form belongs to its graph and has `version` and `types`.
+    """
     found = {}
-    # A graph with another name is reported where it is declared.
+    # A graph with an invalid name is reported where it is declared.
     for graph in filter(is_name, forms):
         content = _content(graph, RestoreOrder(forms[graph]["version"], tuple(forms[graph]["types"])))
         found[restore_address(graph)] = Resource(restore_address(graph), digest(content), data=content)

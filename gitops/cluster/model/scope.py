@@ -9,19 +9,19 @@ from gitops.core.canonical import canonical_digest
 from gitops.core.dataclass import dataclass
 
 DEFAULT_STORAGE = "default"
-"""Shown where a cluster folder declares no storage."""
+"""Shown if a cluster folder does not declare a storage."""
 
 UNKNOWN_STORAGE = "<unknown>"
-"""The storage of a ledger of the first release whose newest source commit is missing. No declaration equals it."""
+"""The storage of a first-release ledger whose newest source commit is missing. It differs from all declarations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterScope:
-    """The location of a cluster.
+    """The location of a cluster that approvals refer to.
 
-    `storage` is the text in `cluster.yaml`, None for the default. `home` is the name under which this machine's or bucket's
-    storage keeps its graphs: the first name of the cluster, which a rename does not change. `closed` means that the cluster
-    was removed from `gitops.yaml`, and that this was approved.
+    `storage` is the text in `cluster.yaml`; None for the default. `home` is the name under which the storage keeps its
+    graphs: the first name of the cluster, which a rename does not change. `closed` means that the cluster was removed
+    from `gitops.yaml`, and that this was approved.
     """
 
     target: ClusterTarget
@@ -63,7 +63,7 @@ class ClusterScope:
 class ScopeChange:
     """A change to a cluster's location. `before` is None without a ledger; `after` is None if `gitops.yaml` no longer lists it.
 
-    `successor` is the name of a new cluster that replaces a removed one, so this may be a rename.
+    `successor` is the name of a new cluster that replaces a removed one, so this can be a rename.
     """
 
     before: ClusterScope | None
@@ -82,7 +82,7 @@ class ScopeChange:
         return replace(self.before, closed=True) if self.after is None and self.before is not None else self.after
 
     def details(self, graphs: int) -> tuple[str, ...]:
-        """Describe to people what changes and what is left behind. `graphs` is the number of graphs in the ledger."""
+        """Describe the change and anything that is left behind. `graphs` is the number of graphs in the ledger."""
         before, after = self.before, self.after
         if before is None:
             return () if after is None else tuple(f"{name}: {fact}" for name, fact in after.facts().items())

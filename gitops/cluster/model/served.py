@@ -1,7 +1,7 @@
 """Reports of query servers about the revision that they serve, compared with the applied revision.
 
-1. A report is a hint for those who wait. It never decides what is applied.
-2. A report is valid for the time that it states. A server that crashes removes nothing; its report expires.
+1. A report is a hint for commands that wait. It never determines what is applied.
+2. A report is valid for the time that it states. The report of a crashed server is not removed, but expires.
 3. A server serves a revision that it accepted. A revision that it saw but did not accept is refused, if the report has a reason.
 """
 
@@ -16,13 +16,13 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
 _SKEW = timedelta(minutes=2)
-"""The maximum by which the clock of a server may be ahead. A report from the future would never expire."""
+"""Maximum by which a server's clock may be ahead, because a report from the future would never expire."""
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionIdentity:
-    """Identity of a revision: the digest and number of the applied state, and the configuration that it converged to.
+    """Identity of a revision: the digest and number of the applied state, and the configuration to which it converged.
 
     `config_digest` is None if the last apply did not converge.
     """
@@ -33,12 +33,12 @@ class RevisionIdentity:
 
     @property
     def converged(self) -> bool:
-        """True if all declarations are applied."""
+        """Whether all declarations are applied."""
         return self.config_digest is not None
 
 
 class Follows(StrEnum):
-    """When a server checks for a newer revision: by itself, on a signal or request, or never."""
+    """When a server checks for a newer revision: periodically, on a signal or request, or never."""
 
     WATCH = "watch"
     ASKED = "asked"
@@ -57,8 +57,8 @@ class ServingState(StrEnum):
 class ServerReport:
     """Report of one server at the time `at`, valid for `ttl_s` seconds.
 
-    `cluster` is the server's argument, for people. `accepted` is the revision that it serves, `offered` the newest one that
-    it has seen, None if it could not read it, and `codes` explain why that was refused.
+    `cluster` is the server's argument, for display. `accepted` is the revision that it serves. `offered` is the newest
+    one that it has seen, or None if it could not read it, and `codes` explain why that was refused.
     """
 
     replica: str
@@ -71,7 +71,7 @@ class ServerReport:
     ttl_s: int
 
     def age(self, now: datetime) -> timedelta:
-        """Return the age of the report, negative for one from the future."""
+        """Return the age of the report, negative if it is from the future."""
         return now - (parse_timestamp(self.at) or datetime.min.replace(tzinfo=UTC))
 
     def is_live(self, now: datetime) -> bool:

@@ -10,7 +10,10 @@ from gitops.core.dataclass import dataclass
 
 
 class StrategyType(StrEnum):
-    """Strategies in the order in which they decide. A later one sees the results of earlier ones and can override them."""
+    """Strategies in the order in which they decide.
+
+    Later ones see the results of earlier ones and can override them.
+    """
 
     TARGET_SIZE = "target_size"
     SHRINK_TO_FIT = "shrink_to_fit"
@@ -27,8 +30,8 @@ class StrategyType(StrEnum):
 class TargetSize:
     """Keep a replica of this size, and drop replicas of other sizes once it is hydrated.
 
-    `drop_first` is for a cluster that can have only one replica. The others are dropped before the new one is created, so
-    nothing serves until it is hydrated.
+    `drop_first` is for a cluster that can have only one replica. The others are dropped before the new one is created,
+    so no replica serves until it is hydrated.
     """
 
     target_size: str

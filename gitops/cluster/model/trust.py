@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gitops.cluster.model.identity import TokenIssuer
 
 _WHOLE_DIGEST = 3
-"""The version of the entries from which on the digest covers all that decides for a whole repository."""
+"""The first entry version whose digest covers all rules that apply to a whole repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,14 @@ class DataGrowth:
     rows: int = 1000
 
     def allowed(self, seen: int) -> int:
-        """Return how many rows a graph may have that had `seen` rows. A graph that was empty must remain empty."""
+        """Return the maximum number of rows that a graph with `seen` rows can grow to.
+
+        A graph that was empty must remain empty.
+        """
         return seen and seen + max(seen * self.percent // 100, self.rows)
 
     def replaceable(self, seen: int) -> int:
-        """Return how many of `seen` rows may be replaced. `rows` applies only to growth."""
+        """Return how many of `seen` rows may have been replaced. `rows` applies only to growth."""
         return seen * self.percent // 100
 
     def covered(self, approved: Iterable[Seen | None]) -> int | None:
@@ -46,8 +49,8 @@ class DataGrowth:
 class Quorum:
     """Number of different people who must approve a change at each gate of the rules in one environment.
 
-    A gate without a number is not in the rules. `environment` is empty if a ledger has no rules. `limits` are the numbers
-    that gates read, by key.
+    A gate without a number is not in the rules. `environment` is empty if a ledger has no rules. `limits` are the
+    numbers that gates use, by key.
     """
 
     numbers: Mapping[GateName, int] = field(default_factory=lambda: MappingProxyType({GateName.IRREVERSIBLE: 1}))
@@ -83,8 +86,8 @@ class Signer:
 class RuleChange:
     """One difference in keys, rules or scope through a change of `address`, for people.
 
-    `before` is None for an addition, `after` for a removal. `widens` means that something is permitted afterwards that was
-    not permitted before.
+    `before` is None for an addition, `after` for a removal. `widens` means that it permits something that was not
+    permitted before.
     """
 
     address: Address
@@ -98,18 +101,19 @@ class RuleChange:
 class TrustRoot:
     """Keys and rules in force at one ledger position.
 
-    `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
-    `required` distinct people must approve a gated change, unless `numbers` has a number for the environment (empty for all)
-    and the gate. `expires_after` is the longest lifetime of an approval. `revoked` contains key blobs that no longer count.
-    `digest` identifies the whole bundle (the policy digest of statements). `accounts` pairs forge accounts (`github:583231`)
-    with principals; a review on the forge counts for the kinds of change in `via_forge` (`reversible`, `irreversible`), and
-    `forge_verdict` also requires the forge's own decision. `break_glass` are the principals who can act alone in an
-    emergency. `gates` are kinds of reversible change that also need an approval (`lossy`), `widening` the classes of
-    permissions whose gain through a policy needs one, and `data_growth` is how many more rows than its approver saw an
-    approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and `commands`, the permission that a
-    command in a comment needs, come from `gitops.yaml`. `issuers` are the identity providers whose tokens servers take.
-    `limits` are the numbers that a gate reads, by key. `on_drift` is what a merge does while drift is open (`warn`, `block`).
-    `first_digest` is the digest of the same rules in the first release, over keys and approvals only.
+    `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger
+    signer. `required` distinct people must approve a gated change, unless `numbers` has a number for the environment
+    (empty for all) and the gate. `expires_after` is the longest lifetime of an approval. `revoked` contains key blobs
+    that no longer count. `digest` identifies the complete bundle (the policy digest in statements). `accounts` pairs
+    forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
+    `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision.
+    `break_glass` are the principals who can act alone in an emergency. `gates` are kinds of reversible change that also
+    need an approval (`lossy`), `widening` the classes of permissions whose gain through a policy needs one, and
+    `data_growth` is how many more rows than its approver saw an approval covers. `repository`, `ledger_store`,
+    `forge_kind`, `forge_project` and `commands`, the permission that a command in a comment needs, come from
+    `gitops.yaml`. `issuers` are the identity providers whose tokens servers accept. `limits` are the numbers that gates
+    use, by key. `on_drift` is the effect of open drift on a merge (`warn`, `block`). `first_digest` is the digest of
+    the same rules in the first release, over keys and approvals only.
     """
 
     digest: str
@@ -138,7 +142,10 @@ class TrustRoot:
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def digest_in(self, version: int) -> str:
-        """Return the digest of these rules in entries of a version. Before version 3, it is that of the first release."""
+        """Return the digest of these rules in entries of a version.
+
+        Before version 3, it is the first release's digest.
+        """
         return self.digest if version >= _WHOLE_DIGEST else self.first_digest
 
     def quorum(self, environment: str) -> Quorum:

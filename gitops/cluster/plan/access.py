@@ -1,7 +1,7 @@
 """Computes gains and losses of access from the policy and query texts before and after a change to a cluster.
 
-Only the inputs of affected scopes are read: no policy or query is read for a scope on which nothing changes. A recorded
-policy that cannot be read counts as permitting nothing, so everything that is permitted afterwards is a gain.
+Only the inputs of affected scopes are read. A recorded policy that cannot be read counts as permitting nothing, so
+everything that is permitted afterwards is a gain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _Recorded(Protocol):
-    """A resource of either side."""
+    """A resource on either side."""
 
     @property
     def digest(self) -> str: ...
@@ -46,9 +46,9 @@ class _Recorded(Protocol):
 
 
 class AccessSource:
-    """One side of a change: its resources, and the texts of policies and queries, None if one cannot be read.
+    """One side of a change: its resources, and the texts of policies and queries; None for an unreadable text.
 
-    `path` is the file of a policy, for people.
+    `path` is a policy's file, for display.
     """
 
     def __init__(
@@ -93,7 +93,10 @@ class AccessSource:
         return found
 
     def text(self, address: Address, digest: str) -> bytes | None:
-        """Return a text by its digest, read only once, because a query file is the text of many queries."""
+        """Return a text by its digest.
+
+        Each text is read only once, because a query file is the text of many queries.
+        """
         if digest not in self._texts:
             self._texts[digest] = self._text(address, digest)
         return self._texts[digest]
@@ -140,7 +143,7 @@ def recorded_access(
 
 def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:
     """Return the gains and losses from one side to the other."""
-    # The reader of policies and the languages are large to import: few plans change who may do what.
+    # Importing the policy reader and the languages is slow, and few plans change permissions.
     from gitops.cluster.policy.access import AccessState, PolicyText
     from gitops.cluster.policy.access_diff import access_diff
 
@@ -157,7 +160,7 @@ def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:
         for side in sides
     ]
     bound = [{scope: side.bound[scope][0] for scope in scopes if scope in side.bound} for side in sides]
-    # What the ledger does not say, or says twice, is not known.
+    # Bindings that the ledger does not record, or records twice, are unknown.
     lost = {scope for scope in scopes if len(before.bound.get(scope, ())) > 1}
     lost |= {s for s, name in bound[1].items() if name in before.unbound and s not in bound[0]}
     for scope in lost:
@@ -186,7 +189,7 @@ def _invokes(text: PolicyText) -> bool:
 
 
 def _touched(before: AccessSource, after: AccessSource) -> list[str]:
-    """Return the scopes with a difference in anything that decides who may do what."""
+    """Return the scopes with a difference in any input that determines permissions."""
     scopes = [CLUSTER_SCOPE, *map(graph_address, sorted(before.graphs | after.graphs))]
     changed = {
         name
@@ -207,7 +210,7 @@ def _touched(before: AccessSource, after: AccessSource) -> list[str]:
 
 
 def _bundles(sides: Iterable[AccessSource], names: Collection[str]) -> dict[str, Bundle | None]:
-    """Return the contents of the named policies by digest; None for an unreadable one."""
+    """Return the contents of the given policies by digest; None for an unreadable policy."""
     from gitops.cluster.policy.read import read_bundle
 
     found: dict[str, Bundle | None] = {}

@@ -1,7 +1,7 @@
 """Records and events of a changeset for a plan and its run.
 
-A change that is carried out is a member, or, if it deletes, a removal; changes that the plan leaves out are listed as
-excluded. Graph updates that only follow from their parts are neither, because the commit computes them.
+An applied change is a member, or a removal if it deletes; changes that the plan skips are listed as excluded. Graph
+updates that only follow from their parts are neither, because the commit computes them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
 NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CANCELLED})
-"""The outcomes of nodes that were not carried out."""
+"""Outcomes of nodes that did not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def first_record(
     at: str,
     atomic: bool,
 ) -> Changeset:
-    """Return the first record of a changeset that carries out `plan` with `graph`, created at the RFC 3339 time `at`."""
+    """Return the first record of a changeset that applies `plan` with `graph`, created at the RFC 3339 time `at`."""
     return Changeset(
         key=identity.key,
         cluster=identity.cluster,
@@ -105,7 +105,7 @@ def _carried_out(plan: Plan) -> Iterable[Change]:
 def _members(plan: Plan, graph: ExecutionGraph, *, atomic: bool) -> tuple[Member, ...]:
     """Return every change except deletes, with the effect of its node.
 
-    That effect may be later than the effect of the change alone. A best-effort run has no barrier behind which a
+    That effect may be later than the effect of the change alone. A best-effort run has no barrier after which a
     migration could finish.
     """
     nodes, effects = {node.id: node for node in graph.nodes}, effects_of(plan.changes)
@@ -144,7 +144,7 @@ def _removals(plan: Plan) -> tuple[Removal, ...]:
 
 
 def approvals_required(plan: Plan) -> tuple[ApprovalRequired, ...]:
-    """Return the events for the changes that a plan leaves out until they are approved."""
+    """Return the events for changes that a plan skips until they are approved."""
     digests = {need.resource: need.change_digest for need in plan.approvals_required}
     waiting = (c.address for c in plan.changes if c.reason is Reason.APPROVAL_REQUIRED and c.address in digests)
     return tuple(ApprovalRequired(address, digests[address]) for address in waiting)
@@ -170,8 +170,8 @@ def member_events(
 ) -> tuple[Happening, ...]:
     """Return the events for the results of members of these classes, in the order of the record.
 
-    A member whose node has no result yet gets no event. Completed members are ready, or with `canonical` in force. The rest
-    of a staged member after the commit is of the class FINISH.
+    A member whose node has no result yet gets no event. Completed members are ready or, with `canonical`, in force. The
+    part of a staged member that remains after the commit has the class FINISH.
     """
     found: list[Happening] = []
     for member in record.members:
@@ -207,7 +207,7 @@ def _outputs(before: Runtime, result: NodeResult) -> Mapping[str, object]:
     version = result.facts.get("manifest_version")
     if version is None:
         return before.outputs
-    # Events are written with sorted keys, and a record is what they give.
+    # Events are written with sorted keys, and records follow from them.
     return MappingProxyType(dict(sorted({**before.outputs, "manifest_version": version}.items())))
 
 
@@ -220,7 +220,7 @@ def failure_text(result: NodeResult) -> str:
 
 
 def prepared(record: Changeset) -> Prepared:
-    """Return the event that everything that can be rolled back is done, with the members that are ready."""
+    """Return the `changeset_prepared` event, with the members that are ready."""
     return Prepared(tuple(member.address for member in record.members if member.runtime.state is RuntimeState.READY))
 
 
@@ -231,7 +231,7 @@ def rolling_back(record: Changeset, error: str, node: str | None, on_failure: st
 
 
 def finalized(record: Changeset, *, state_revision: int, converged: bool, at: str) -> Finalized:
-    """Return the event that nothing is left to do at the time `at`, with the changeset's result from its record."""
+    """Return the `changeset_finalized` event for the time `at`, with the changeset's result from its record."""
     states = [member.runtime.state for member in record.members]
     left = [m.address for m in record.members if m.runtime.state in (RuntimeState.FAILED, RuntimeState.SKIPPED)]
     counts = {
@@ -268,7 +268,7 @@ def add_landing(
     journal.add(*member_events(journal.record, results, {Effect.STAGE}, at=at))
     journal.add(prepared(journal.record))
     journal.add(*member_events(journal.record, results, {Effect.PIVOT, Effect.COMMIT}, at=at))
-    # What finishes after the commit and is not even tried is left out before it.
+    # Work that finishes after the commit, and that was not even attempted, is excluded before it.
     journal.add(*member_events(journal.record, untried, {Effect.FINISH}, at=at))
     journal.add(committed, *consumed)
     journal.add(*member_events(journal.record, results, {Effect.FINISH}, at=at, canonical=True))

@@ -5,15 +5,17 @@ steps come after `drained`, when nothing reads the resources that were removed f
 
     stage > prepared > pivot > committed > drained > finish > finalized
 
-A barrier would close a cycle if a change came before something that it needs. So a change that needs one of a later class also
-moves after that barrier: staged changes are then `lifted` after `prepared`. A text is not: publishing it needs only the ledger,
-and a failure to publish should be known before anything that cannot be rolled back.
+If a change came before something that it needs, a barrier would close a cycle. So a change that needs one of a later
+class also moves after that barrier: staged changes are then `lifted` after `prepared`. A text does not move, because
+publishing it needs only the ledger, and a failure to publish should be known before any change that cannot be rolled
+back.
 
 A migration that adds and drops is two nodes: the first one is staged and leads to a schema with both the additions and
 the data to drop, the second one finishes. Rows that are restored at the same time need the final types, so such a migration
 is a pivot; so is one without an intermediate schema.
 
-Two changes that cannot be rolled back cannot be atomic together, so an atomic run has at most one pivot: `pivots` has them all.
+Two changes that cannot be rolled back cannot be applied atomically together, so an atomic run has at most one pivot;
+`pivots` returns all of them.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ PREPARED, COMMITTED, DRAINED, FINALIZED = (
     Address(f"barrier.{name}") for name in ("prepared", "committed", "drained", "finalized")
 )
 BARRIERS = (PREPARED, COMMITTED, DRAINED, FINALIZED)
-"""The boundaries of an atomic run, in their order."""
+"""The boundaries of an atomic run, in order."""
 
-# Where each class runs: behind the first barrier, before the second. A commit is a barrier itself.
+# Where each class runs: after the first barrier and before the second. A commit is itself a barrier.
 _BETWEEN: Mapping[Effect, tuple[Address | None, Address]] = {
     Effect.STAGE: (None, PREPARED),
     Effect.PIVOT: (PREPARED, COMMITTED),
@@ -57,9 +59,9 @@ def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
 
 
 def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """Return the class of each change that is carried out now, and of each waiting one as if all were carried out.
+    """Return the class of each change that is applied now, and of each waiting one as if all were applied.
 
-    Changes that follow from others have no class, nor have those that no apply carries out, such as an unsupported
+    Changes that follow from others have no class, nor do changes that cannot be applied, such as an unsupported
     migration.
     """
     able = [c for c in changes if c.migration is None or c.migration.supported]
@@ -111,7 +113,7 @@ def _lift(graph: ExecutionGraph) -> list[ExecNode]:
         latest = max((found[each].phase for each in before[name]), key=lambda phase: phase.rank, default=node.effect)
         if latest.rank <= node.effect.rank:
             continue
-        # Behind the commit nothing is taken back.
+        # After the commit, nothing is rolled back.
         lifted = latest is Effect.PIVOT
         found[name] = replace(node, lifted=True) if lifted else replace(node, effect=latest, expanded=None)
     return sorted(found.values(), key=lambda node: node.position)
@@ -124,7 +126,7 @@ def _rest(node: ExecNode) -> ExecNode:
 
 
 def _placed(nodes: Sequence[ExecNode]) -> tuple[ExecNode, ...]:
-    """Return the nodes and the barriers at positions that no edge contradicts."""
+    """Return the nodes and barriers at positions that don't contradict any edge."""
     ordered: list[ExecNode] = []
     for barrier in BARRIERS:
         ordered += [node for node in nodes if _BETWEEN[node.phase][1] == barrier]
@@ -148,14 +150,15 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
     return [ExecEdge(PREPARED, name, "approval_gate", approval) for approval in approvals for name in gated]
 
 
-# A plan that cannot be all or nothing, cut into consecutive parts that can: one change that cannot be taken back in each.
+# Splits a plan that cannot be atomic into consecutive parts that can. Each contains at most one change that cannot be
+# rolled back.
 #
-# A part is about one graph: its migration, and the texts of that graph. The last part has the last one, and everything else. No
-# edge of the execution graph leads from one part to an earlier one.
+# A part is about one graph: its migration and its texts. The last part contains the last graph and everything else. No
+# edge in the execution graph leads from a part to an earlier one.
 
 
 def graphs_of_parts(plan: Plan) -> tuple[str, ...]:
-    """Return the ids of the graphs whose change cannot be rolled back, in graph order, one for each part."""
+    """Return the ids of the graphs whose change cannot be rolled back, in graph order, one per part."""
     found = (Address(name).graph for name in pivots(plan.graph))
     return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 

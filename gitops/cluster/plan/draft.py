@@ -14,17 +14,17 @@ from gitops.cluster.model.ledger import AppliedResource, LedgerState, StatusReco
 from gitops.cluster.model.resource import graph_composite
 
 UNKNOWN_DATA = Seen("unknown", 0, 1)
-"""Of a graph that vanished before anything of it was recorded."""
+"""For a graph that was lost before anything about it was recorded."""
 
 
 class StateDraft:
     """A state being edited. The cost of an edit does not depend on the ledger's size, because a run edits once per graph.
 
-    It has its own maps. `state` returns them, so a draft must not be edited afterwards.
+    A draft has its own maps. `state` returns them, so the draft must not be edited afterwards.
     """
 
     def __init__(self, state: LedgerState) -> None:
-        """Start with a state, which stays as it is."""
+        """Start with a state, which is not modified."""
         self._start = state
         self._resources = dict(state.resources)
         self._statuses = dict(state.statuses)
@@ -63,11 +63,14 @@ class StateDraft:
         self._owned.setdefault(address.graph, set()).add(address)
 
     def observe(self, address: Address, observation: Mapping[str, Any]) -> None:
-        """Set an observation."""
+        """Record an observation for an address."""
         self._observations[address] = observation
 
     def observe_graph(self, graph: str, seen: Seen, live: str, desired: str | None, *, uri: str, at: str) -> None:
-        """Record the observation of a graph. `live` and `desired` are digests of its schema, None if it is not declared."""
+        """Record the observation of a graph.
+
+        `live` and `desired` are digests of its schema; None if it is not declared.
+        """
         observation = graph_observation(graph, uri=uri, at=at, seen=seen, live=live, desired=desired)
         self.observe(graph_address(graph), observation)
 
@@ -81,7 +84,10 @@ class StateDraft:
         self._recoveries[operation_id] = record
 
     def renew(self, graph: str, *, create: bool = False) -> None:
-        """Recompute the composite digest of one graph. A graph that is not recorded is skipped unless `create`."""
+        """Recompute the composite digest of one graph.
+
+        A graph that is not recorded is skipped, unless `create` is set.
+        """
         address = graph_address(graph)
         if address not in self._resources and not create:
             return
@@ -147,13 +153,13 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     at = found.get("observed_at")
     if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
-        # Nothing is left to look at: the approval is about a graph that is gone, whatever it was.
+        # There is nothing left to read: the approval refers to a graph that is gone, whatever it contained.
         return UNKNOWN_DATA if graph in state.vanished else None
     return Seen(incarnation, rows, version, at if type(at) is str else None)
 
 
 def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
-    """Describe what is lost by recreating a vanished graph, and how to restore it instead."""
+    """Describe what is lost by recreating a missing graph, and how to restore it instead."""
     seen = recorded_data(state, graph)
     known = seen if seen is None else replace(seen, recorded_at=None)
     lost = "not known" if known in (None, UNKNOWN_DATA) else f"{known.words}, when it was last recorded"

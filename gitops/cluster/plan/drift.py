@@ -2,10 +2,12 @@
 
 With `apply.on_drift: block`, no part of a merge is applied while drift of its cluster is open:
 
-1. All drift of the cluster counts, including graphs that the merge does not touch, because whoever changed a graph by
-hand may depend on everything else. 2. Unrecorded drift is open, unless the merge declares exactly the live state: then
-its apply accepts it. 3. Drift that a refresh recorded is open while the plan would leave it, because its change waits
-for an approval or something else. 4. A plan without changes is never blocked.
+1. All drift of the cluster counts, including graphs that the merge does not touch, because the person who changed a
+   graph manually may depend on everything else.
+2. Unrecorded drift is open, unless the merge declares exactly the live state: then its apply accepts it.
+3. Drift that a refresh recorded is open while the plan would not resolve it, because its change waits for an approval
+   or something else.
+4. A plan without changes is never blocked.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class DriftKind(StrEnum):
 class DriftItem:
     """One resource that differs. `recorded` and `live` are digests; `live` is None if nothing exists.
 
-    `source` is the live schema and `path` the file of the cluster folder that declares it, if both are known: then a change
-    to files can declare the live schema.
+    `source` is the live schema, and `path` is the file in the cluster folder that declares it. If both are known, a
+    change to files can declare the live schema.
     """
 
     address: Address
@@ -59,7 +61,7 @@ class DriftItem:
 
     @property
     def adoptable(self) -> bool:
-        """True if a change to files can declare it."""
+        """Whether a change to files can declare it."""
         return self.path is not None and self.source is not None
 
 
@@ -75,7 +77,7 @@ def find_drift(
     verify_catalog(current.opened.ledger, state, found)
     for problem in found:
         if problem.code == Code.CATALOG_PAYLOAD_READ_ERROR:
-            # What cannot be read is a problem, not a difference.
+            # If something cannot be read, that is a problem, not a difference.
             problems.extend([problem])
         else:
             recorded = state.resources[Address(problem.path)].digest
@@ -110,10 +112,10 @@ def _schema_drift(
 def open_drift(
     current: Session, plan: Plan, state: LedgerState, moving: Collection[str], *, live: bool
 ) -> tuple[Diagnostic, ...]:
-    """Return the drift that keeps the plan from being applied, under rules that do not only warn.
+    """Return the drift that keeps the plan from being applied, under rules that block instead of only warning.
 
-    `moving` are the ids of graphs that an interrupted run is changing. Graphs are read if they are at hand, or `live`;
-    otherwise only recorded drift is known, and a warning of the session says so.
+    `moving` are the ids of graphs that an interrupted run is changing. Graphs are read if they are accessible, or with
+    `live`; otherwise only recorded drift is known, and the session gets a warning.
     """
     if not any(change.disposition is Disposition.APPLIED for change in plan.changes):
         return ()

@@ -1,7 +1,7 @@
 """Builds the execution graph from classified changes: nodes, edges with reasons, locks.
 
-Let D refer to R, directly or through resources that do not change. Desired references determine the order of building, recorded
-ones that of tearing down:
+Let D refer to R, directly or through resources that do not change. Desired references determine the order of creation,
+and recorded ones the order of removal:
 
 | D             | R             | reference            | order                                       |
 | ---           | ---           | ---                  | ---                                         |
@@ -20,15 +20,15 @@ it, except in two cases, in which the bindings change together when the state is
 other cannot wait for each other. And a policy for a new graph does not wait for one that still guards a graph that is being
 deleted: if that delete fails, the new graph must not be without its policy.
 
-Removing a query or a policy is a catalog entry that becomes visible only when the whole run is settled. It waits
-for a migration of its graph, so that after a failed one the catalog of that graph is unchanged.
+Removing a query or a policy is a catalog entry that becomes visible only when the complete run is settled. It waits for
+a migration of its graph, so that the graph's catalog is unchanged if the migration fails.
 
-Graph deletes destroy data. They, and the removals that depend on them, come after one barrier that everything else must
-have passed: they run last, and not at all after any failure. Policies of deleted graphs come after them.
+Graph deletes destroy data. They, and the removals that depend on them, come after a barrier that everything else must
+have passed, so they run last, and not at all after any failure. Policies of deleted graphs come after them.
 
 The nodes of an execution graph hold these locks while they run; a node takes all of its locks together, when it starts.
 
-| key                  | mode      | who                                                                              |
+| key | mode | held by |
 | ---                  | ---       | ---                                                                              |
 | `graph:<graph>`      | exclusive | creation and delete of the graph, migration of its schema, restore of its rows   |
 | `graph:<graph>`      | shared    | queries of the graph; policies that will be bound to it                          |
@@ -83,17 +83,17 @@ class PolicyBindings(NamedTuple):
 
     @property
     def released(self) -> frozenset[str]:
-        """Scopes that it no longer guards."""
+        """The scopes that it no longer guards."""
         return frozenset(self.recorded).difference(self.declared)
 
     @property
     def taken(self) -> frozenset[str]:
-        """Scopes that it newly guards."""
+        """The scopes that it now guards in addition."""
         return frozenset(self.declared).difference(self.recorded)
 
 
 LEDGER = LockClaim("ledger")
-"""The lock of what writes the ledger."""
+"""The lock for writing to the ledger."""
 
 _APPROVAL = "approval:"
 _UNBOUND = PolicyBindings()
@@ -110,11 +110,11 @@ def build_graph(
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """Return the execution graph of the changes that apply carries out; the others have no nodes.
 
-    `dependencies` are the desired references, `applied_dependencies` the recorded ones. `bindings` are those of policies
-    that change, `locks` the claims of each change. The order of the arguments' items does not matter. `position` is the
-    order of the serial run: graph creates by id, each with its schema; schema updates; queries and policies; cluster, keys
-    and rules; the barrier; graph deletes by id, each after the removals that depend on it; a node that has to wait because
-    of an edge comes as early as possible.
+    `dependencies` are the desired references, `applied_dependencies` the recorded ones. `bindings` are the bindings of
+    changed policies, and `locks` the claims of each change. The order of the items in the arguments does not matter.
+    `position` is the order of the serial run: graph creates by id, each with its schema; schema updates; queries and
+    policies; cluster, keys and rules; the barrier; graph deletes by id, each after the removals that depend on it; a
+    node that must wait because of an edge comes as early as possible.
 
     With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all errors)
     the graph is empty, so nothing can run. Raises BugError if a change of unknown kind is to be applied.
@@ -143,7 +143,7 @@ def build_graph(
     problems.extend(validate(graph))
     if len(problems):
         return _EMPTY, tuple(problems)
-    # Positions that no edge contradicts.
+    # Positions that don't contradict any edge.
     nodes = {node.id: node for node in graph.nodes}
     order = enumerate(serial_order(graph))
     return replace(graph, nodes=tuple(replace(nodes[name], position=position) for position, name in order)), ()
@@ -167,7 +167,7 @@ def _references(dependencies: Iterable[Dependency]) -> References:
 
 
 def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list[ExecEdge]:
-    """Return the edges that result from the references of one change, by the table of this module."""
+    """Return the edges that result from the references of one change, by the table in this module."""
     edges: list[ExecEdge] = []
     name, deleted = change.address, change.action is Action.DELETE
     found = {} if deleted else reached(name, plan.desired, plan.active)
@@ -278,7 +278,7 @@ def _nodes(plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[Lock
 
 
 def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
-    """Return the sort key in plan order: stage, graph, place beside that graph, address."""
+    """Return the sort key in plan order: stage, graph, place relative to that graph, address."""
     address, graph = change.address, change.address.graph or ""
     if late:
         beside = {Kind.SCHEMA: 1, Kind.GRAPH: 2}
@@ -325,7 +325,7 @@ def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
 
 
 def moves_graph(change: Change) -> bool:
-    """Return True if the change touches a live graph. A derived graph update has no node and does not."""
+    """Return True if the change affects a live graph. A derived graph update has no node, so it does not."""
     return change.address.kind is Kind.GRAPH or rules_of(change.address).operation(change.action) is not None
 
 
@@ -355,7 +355,7 @@ def lock_claims(
 
 
 def _graph_claims(change: Change, bound: PolicyBindings) -> set[LockClaim]:
-    """Return the graphs and scopes that a change needs for itself, or as they are."""
+    """Return the graphs and scopes that a change needs exclusively, or that must not change meanwhile."""
     address = change.address
     if moves_graph(change):
         return {LockClaim(f"graph:{address.graph}")}

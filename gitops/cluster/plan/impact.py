@@ -59,7 +59,7 @@ class Subject(NamedTuple):
 
 
 class StepSubjects(NamedTuple):
-    """Names that a step refers to, in the accepted and in the desired schema."""
+    """The names that a step refers to, in the accepted and in the desired schema."""
 
     before: frozenset[Subject]
     after: frozenset[Subject]
@@ -98,7 +98,8 @@ def _impact_of(
     declared = {query_address(graph, name): query for name, query in desired.graphs[graph].queries.items()}
     subjects = step_subjects(steps)
     old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
-    # A query can only use one of them if its file names it: a property is always named, a type may be reached through an edge.
+    # A query can only use one of these if its file contains the name: properties are always named, and a type can be
+    # reached through an edge.
     names = [each.property_name and each.property_name.encode() for each in old]
     former = files.former({text: c for text, c in recorded.queries.items() if any(not n or n in c for n in names)})
     after = {text: used_subjects(query) for text, query in declared.items() if _uses_any(query, new)}
@@ -113,7 +114,7 @@ def _impact_of(
         )
         for found in queries
     )
-    # A query that is not edited keeps its result, except where a step gives a property another type.
+    # An unchanged query keeps its result, unless a step changes the type of a property.
     retyped = {
         each.query
         for step, found in zip(steps, queries, strict=True)
@@ -137,7 +138,7 @@ def _impact_of(
 
 
 def _uses_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
-    """Cheaply test whether the checker noted any of these names.
+    """Quickly check whether the checker recorded any of these names.
 
     Nodes and edges are not distinguished, nor are names and uses.
     """
@@ -201,7 +202,7 @@ class _QueryFiles:
         if before is None or after is None or old is None:
             return False
         spelled = before[old.span.start : old.span.end]
-        # This search finds most texts that changed, and is far cheaper than parsing the new file.
+        # This search finds most changed texts, and is much faster than parsing the new file.
         new = self._query(text, after) if spelled in after else None
         return new is not None and spelled == after[new.span.start : new.span.end]
 
@@ -217,9 +218,9 @@ class _QueryFiles:
 def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
     """Return the subjects of each step.
 
-    A preview comes from an engine, perhaps a newer one. A step of an unknown kind or shape has no subjects, and neither has
-    a step on an interface, which no query can use by name. Names in steps are those of the desired schema, except for
-    `from`, the name of a dropped subject, and the type of a dropped property (`rename_type` comes first).
+    A preview comes from an engine that may be newer. A step of an unknown kind or form has no subjects, nor does a step
+    on an interface, because queries cannot use interfaces by name. Names in steps are those of the desired schema,
+    except for `from`, the name of a dropped subject, and the type of a dropped property (`rename_type` comes first).
     """
     types = {_type(s, "to"): s["from"] for s in steps if s.get("kind") == "rename_type" and _named(s, "from", "to")}
     properties = {
@@ -234,7 +235,7 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
             Subject(s.kind, types.get(Subject(s.kind, s.type_name), s.type_name), properties.get(s, s.property_name))
             for s in named
         ]
-        # What is dropped has no desired name, and what is added no accepted one.
+        # Dropped items have no desired name, and added ones no accepted name.
         before = () if step.get("kind") in _ADDING else accepted
         after = () if step.get("kind") in _DROPPING else named
         found.append(StepSubjects(frozenset(before), frozenset(after)))
@@ -244,8 +245,9 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
 def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
     """Return the subjects in a query's text: a type itself, a variable of it in an expression, or a property.
 
-    Using a property implies using its type. Types that a query touches without writing their name are left out, so that the
-    answer remains useful: the ends of a hop that have no variable in use, and the edges that are deleted with a node.
+    Using a property implies using its type. Types that a query touches without containing their name are omitted, so
+    that the result remains useful: the ends of a hop that have no variable in use, and the edges that are deleted with
+    a node.
     """
     found: dict[Subject, Use] = {}
     for subject, use in _read_uses(query.body) if isinstance(query.body, TypedRead) else _mutation_uses(query.body):
@@ -292,7 +294,7 @@ def _named(step: Step, *fields: str) -> bool:
 
 def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, Use]]:
     reading = Use(reads=True, writes=False)
-    # The checked tree consists of tuples at every level; the class of a node says whether it names something.
+    # The checked tree consists of tuples at every level; the class of a node shows whether it contains a name.
     pending: list[Any] = [body.clauses, body.items, body.order]
     while pending:
         node = pending.pop()
@@ -312,7 +314,7 @@ def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, 
     reading, writing = Use(reads=True, writes=False), Use(reads=False, writes=True)
     for statement in body:
         kind = TypeKind.NODE if isinstance(statement, TypedUpdate) else statement.kind
-        # The ends of an edge are written like properties, but are not properties.
+        # The ends of an edge look like properties, but are not.
         ends = _ENDPOINTS if kind is TypeKind.EDGE else frozenset[str]()
         yield Subject(kind.value, statement.type_name), writing
         if isinstance(statement, TypedInsert | TypedUpdate):
@@ -323,10 +325,10 @@ def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, 
             yield Subject(kind.value, statement.type_name, statement.predicate.name), reading
 
 
-# What a plan changes for those who call stored queries: which keep their text, and which break their callers.
+# Effects of a plan on callers of stored queries: which queries keep their text, and which break their callers.
 #
-# A file of queries is the text of each query in it, so one edit changes the digest of all of them. People look at the text of the
-# query itself, and callers at its contract: what it takes, what it returns, and whether it writes.
+# A query file is the text of each query in it, so one edit changes the digests of all of them. People are interested in
+# the text of the query itself, and callers in its contract: its parameters, its result, and whether it writes.
 
 
 def query_facts(
@@ -334,7 +336,7 @@ def query_facts(
 ) -> tuple[frozenset[Address], tuple[ContractBreak, ...]]:
     """Return the updated queries that are only republished, and the broken contracts of the others, in change order.
 
-    `recorded` is keyed by schema address; a query whose recorded text is not in it is left out of both.
+    `recorded` is keyed by schema address; a query whose recorded text is missing there is in neither.
     """
     files: dict[bytes, Mapping[str, Query]] = {}
     migrated = {c.address.graph for c in changes if c.address.kind is Kind.SCHEMA}
@@ -363,7 +365,7 @@ def query_facts(
 
 
 def _parsed(files: dict[bytes, Mapping[str, Query]], content: bytes) -> Mapping[str, Query]:
-    """Return the queries of a file by name, parsing each file once; none if it does not parse."""
+    """Return the queries of a file by name, parsing each file once; empty if it cannot be parsed."""
     if content not in files:
         files[content] = {}
         with suppress(LanguageError):
@@ -372,10 +374,9 @@ def _parsed(files: dict[bytes, Mapping[str, Query]], content: bytes) -> Mapping[
 
 
 def contract_breaks(address: Address, before: CheckedQuery, after: CheckedQuery) -> Iterator[ContractBreak]:
-    """Yield what callers of `before` cannot rely on afterwards: effect, parameters by name, and result columns.
+    """Yield the parts of the contract that callers of `before` can no longer rely on.
 
-    Changes that callers can ignore are left out: a new column, a new optional parameter, a column that can no longer be
-    null.
+    These are the effect, the parameters by name, and the result columns.
     """
     if before.kind is not after.kind:
         yield ContractBreak(address, BreakKind.EFFECT, "", before.kind.value, after.kind.value)
@@ -402,5 +403,5 @@ def contract_breaks(address: Address, before: CheckedQuery, after: CheckedQuery)
 
 
 def _bare(kind: PropType | None) -> PropType | None:
-    """Return a type whether or not it may be null, and whichever members an enum has."""
+    """Return a type, ignoring whether it can be null and which members an enum has."""
     return None if kind is None else kind._replace(nullable=False, enum_values=None)

@@ -1,7 +1,7 @@
 """Checks whether an apply of a plan would succeed completely now, with apply's own rules but without its writes.
 
-Conditions that only show during the apply are left out: a faster writer, a storage failure, a source that changes during the
-run.
+Conditions that only occur during the apply are not checked: a faster writer, a storage failure, a source that changes
+during the run.
 """
 
 from __future__ import annotations
@@ -39,11 +39,17 @@ PENDING = {
     Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
     Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
 }
-"""Kinds that are not resources of the state. While a change of one waits, the record of the newest entry stays in force."""
+"""Kinds that are not resources of the state.
+
+While a change of such a kind waits, the newest entry's record remains in force.
+"""
 
 
 def left_out(change: Change) -> GitopsError | None:
-    """Return what an apply reports for a change that the plan leaves out; None for one that it carries out."""
+    """Return the problem that an apply reports for a change that the plan leaves out.
+
+    Returns None for a change that it applies.
+    """
     address, blocked = change.address, change.disposition is Disposition.BLOCKED
     if change.disposition is Disposition.DEFERRED:
         detail = f"{change.action} of {address} is not carried out"
@@ -51,10 +57,10 @@ def left_out(change: Change) -> GitopsError | None:
     if blocked and address.kind in PENDING:
         code, detail = PENDING[address.kind]
         return GitopsError(code, detail, path=address)
-    # What a run did not try is said where it stopped.
+    # Changes that a run did not attempt are reported where it stopped.
     if blocked and change.reason not in (None, Reason.NOT_TRIED, Reason.RUN_STOPPED):
         why = f"{change.reason}: {change.reason.words}"
-        # A change with a separate gate is approved at its own address, any other at the one that its kind returns.
+        # A change with its own gate is approved at its own address, any other at the address that its kind returns.
         gated = address if change.tier is not None else rules_of(address).gated_at(change)
         graph = address.graph_address or "its graphs"
         fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated, graph=graph) or None
@@ -70,13 +76,13 @@ def debts_stop(plan: Plan, approvals: AcceptedApprovals) -> bool:
 
 
 def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> MigrationPreview:
-    """Return the migration preview of a live graph. Raises GitopsError if it cannot be carried out as planned."""
+    """Return the migration preview of a live graph. Raises GitopsError if it cannot be applied as planned."""
     try:
         preview = engine.preview(uri, schema_source)
     except GitopsError as error:
         if error.code != Code.GRAPH_MISSING:
             raise
-        # The ledger records it, or there would be nothing to migrate.
+        # The ledger records it, otherwise there would be nothing to migrate.
         raise GitopsError(Code.GRAPH_VANISHED, VANISHED, path=change.address.graph_address or "") from error
     _require_supported(preview)
     planned = () if change.migration is None else change.migration.steps
@@ -96,7 +102,8 @@ def _require_supported(preview: MigrationPreview) -> None:
 def check_move(current: Session, scope: ScopeChange) -> None:
     """Check that a cluster can be recorded at another storage. Raises GitopsError `cluster_graphs_elsewhere`.
 
-    Every recorded graph must be there: the same one, with its recorded schema, and as new as at the current place.
+    Every recorded graph must exist there: the same graph, with its recorded schema, and as new as at the current
+    location.
     """
     governance, state = current.workspace.governance, current.state
     graphs = sorted(of_kind(state.resources, Kind.GRAPH))
@@ -113,9 +120,9 @@ def check_move(current: Session, scope: ScopeChange) -> None:
 
 
 def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
-    """Return why the graph in other stores is not the one here as it is now; empty if it is.
+    """Explain why a graph in other stores differs from the current one here; empty if it is the same.
 
-    If the graph here is gone, its last observation counts.
+    If the graph is gone here, its last observation is used.
     """
     (there, error), (here, _) = probe_graph(stores, graph.name), probe_graph(current.opened, graph.name)
     if there.reading is None:
@@ -133,9 +140,9 @@ def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
 def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -> tuple[GitopsError, ...]:
     """Return the graphs' refusals of the changes that an apply would carry out, in its order.
 
-    Without data, only planned problems are known. `moving` are the ids of graphs that will be different when the apply
-    starts: for these, too, only planned problems are known. If a vanished graph is back, its creation is refused before
-    approval, because its data does not have to be given up. So is a restore from a version that does not exist.
+    Without data, only planned problems are known. The same is true for the graphs with ids in `moving`, because they
+    will be different when the apply starts. If a lost graph has reappeared, its creation is refused before approval,
+    because its data need not be abandoned. So is a restore from a version that does not exist.
     """
     changes = {change.address: change for change in plan.changes}
     at_hand, found = current.opened.data_at_hand, []

@@ -1,7 +1,7 @@
 """Structure of an execution graph: neighbours, layers, cycles, transpose, subgraphs, and whether it can be run.
 
-Every collection is sorted, so the same graph always gives the same result. Nothing here recurses, because a chain may be as long
-as a plan.
+Every collection is sorted, so the same graph always gives the same result. There is no recursion here, because a chain
+can be as long as a plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 
 VIA_UNCHANGED = "via_unchanged"
-"""The reason of an edge that stands for a path through what has no node; its detail is that path."""
+"""The reason of an edge that stands for a path through resources without a node; its detail is that path."""
 
 N = TypeVar("N", bound=str)
 
@@ -26,9 +26,9 @@ Links = tuple[Neighbours, Neighbours]
 
 
 def neighbours(graph: ExecutionGraph) -> Links:
-    """Return sorted successors and predecessors of each node id, once each however many reasons an edge has.
+    """Return sorted successors and predecessors of each node id, without duplicates for several reasons.
 
-    Edges to an unknown node are left out; `validate` reports them.
+    Edges to an unknown node are omitted; `validate` reports them.
     """
     known = {node.id for node in graph.nodes}
     after: dict[str, set[str]] = {name: set() for name in known}
@@ -64,7 +64,7 @@ def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
 def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
     """Return ids in the order in which one worker starts them without failures: always the lowest free position.
 
-    As in `layers`, nodes on or after a cycle are left out.
+    As in `layers`, nodes on or after a cycle are omitted.
     """
     after, before = neighbours(graph)
     open_edges = {name: len(sources) for name, sources in before.items()}
@@ -85,7 +85,7 @@ def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
     """Return a function that tests whether one of two ids waits for the other, even indirectly. Cycle nodes wait for nothing."""
     after, _ = neighbours(graph)
     index = {name: number for number, name in enumerate(after)}
-    # Sets of all that is behind a node, as bits of a number: thousands of them are made and joined at once.
+    # Sets of all nodes after a node, as bits of an integer, because thousands of them are created and joined.
     behind = dict.fromkeys(after, 0)
     for name in reversed(serial_order(graph)):
         for target in after[name]:
@@ -129,7 +129,8 @@ def transposed(graph: ExecutionGraph) -> ExecutionGraph:
 def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
     """Return the graph of only the `kept` nodes in the same order, preserving direct and indirect dependencies.
 
-    If there were only other nodes between two, the edge is `via_unchanged` and its detail the shortest path through them.
+    If there are only other nodes between two nodes, their edge is `via_unchanged` with the shortest path through them
+    as its detail.
     """
     after, _ = neighbours(graph)
     edges = {edge for edge in graph.edges if edge.before in kept and edge.after in kept}
@@ -165,9 +166,11 @@ def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
 
 
 def validate(graph: ExecutionGraph, links: Links | None = None) -> tuple[Diagnostic, ...]:
-    """Return why the graph cannot be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it can.
+    """Explain why the graph cannot run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`.
 
-    `links` as in `cycles`.
+    Empty if it can.
+
+    `links` are as in `cycles`.
     """
     problems = Diagnostics()
     counts = Counter(node.id for node in graph.nodes)
@@ -192,7 +195,7 @@ def _sorted(links: Mapping[str, set[str]]) -> Neighbours:
 
 
 def _finishing_order(after: Neighbours) -> list[str]:
-    """Node ids in the order in which a depth-first search leaves them."""
+    """Return node ids in the order in which a depth-first search leaves them."""
     order: list[str] = []
     seen: set[str] = set()
     for root in after:

@@ -5,13 +5,13 @@
 | is best-effort | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
 | prepares or is prepared, and declaration and applied state are unchanged | resumed: completed work is not repeated |
 | prepares or is prepared, and something has changed | rolled back; if its pivot is done, nothing is applied until it is settled |
-| rolls back | rolled back as far as it is not yet |
+| rolls back | the rest is rolled back |
 | committed, drained | finished: removed resources are deleted, and the steps after the commit are carried out |
 
-`step_of` decides once what remains to be done to a graph: an apply carries it out, a plan and a dry run show it. Graphs are
-checked, never guessed. The effects of a changeset on a graph are gone with the graph: if it no longer exists,
-or its delete has passed the point of no return, nothing is done, and nothing is left to roll back or to drop. The intents of an
-atomic changeset are those of the graphs in it: while it is open, no other changeset touches these.
+`step_of` is the only place that decides the remaining work on a graph: an apply performs it, and a plan and a dry run
+show it. The state of graphs is checked, never guessed. The effects of a changeset on a graph disappear with the graph:
+if it no longer exists, or its delete has passed the point of no return, there is nothing to do, roll back or drop. The
+intents of an atomic changeset are the intents of its graphs, because no other changeset touches these while it is open.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class Interrupted:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The approvals that its migration has consumed. Those of a restore are needed until the commit consumes them."""
+        """The approvals that its migration has consumed.
+
+        Approvals of a restore are needed until the commit consumes them.
+        """
         pivots = {m.address for m in self.record.members if m.effect is Effect.PIVOT}.intersection(self.done)
         pivots = {name for name in pivots if name.kind is not Kind.RESTORE}
         return tuple(a for name in pivots for intent in self.intents.get(name, ()) for a in intent.approval_ids)
@@ -93,7 +96,7 @@ class Interrupted:
         return mine == {(change.address, change.before, change.after) for change in carried_out}
 
     def require_way_back(self) -> None:
-        """Raise ConflictError `cluster_recovery_pending` if its pivot is done, because it cannot be rolled back then."""
+        """Raise ConflictError `cluster_recovery_pending` if its pivot is done, because it then cannot be rolled back."""
         record = self.record
         pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
         if pivots & self.done.keys():
@@ -105,7 +108,10 @@ class Interrupted:
 
 
 def course_of(current: Session, record: Changeset) -> Course:
-    """Return the row of this module's table. A changeset to resume is rolled back after all if its plan is now different."""
+    """Return the row in this module's table.
+
+    A changeset to resume is rolled back after all if its plan is now different.
+    """
     if not record.atomic:
         return Course.CLOSED
     if record.state not in BLOCKING:
@@ -125,7 +131,7 @@ def _is_declared_still(current: Session, record: Changeset) -> bool:
 
 
 def facts_of(current: Session) -> ChangesetFacts:
-    """Return what is known about the origin of a session's changes."""
+    """Return the known facts about the origin of a session's changes."""
     workspace = current.workspace
     if workspace.changeset is not None:
         return workspace.changeset
@@ -164,7 +170,8 @@ def _done(
     if reading is None:
         return None
     if member.address.kind is Kind.RESTORE:
-        # Where the versions that say it are gone, so long after, it is run again: that changes nothing unless rows were written.
+        # If the versions that would show it are gone after a long time, it is run again, which has no effect unless
+        # rows were written.
         same = (intent for intent in announced if intent.incarnation == reading.incarnation)
         done = any(was_restored(current.opened, intent) for intent in same)
     else:
@@ -212,25 +219,31 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
     )
 
 
-# -- The steps that are left: the way back of what was staged, or what comes after a commit ----------------------------
+# -- The steps that are left: the rollback of staged changes, or the steps after a commit ------------------------------
 
 
 class DeleteGraph(NamedTuple):
-    """Delete a graph; without an order, only its remaining files, if any. `there` means that the graph still counts."""
+    """Delete a graph; without an order, only its remaining files, if any.
+
+    `there` means that the graph still counts as existing.
+    """
 
     order: DeleteOrder | None
     there: bool = True
 
 
 class MigrateGraph(NamedTuple):
-    """Migrate a graph to the schema `text`; without a text it already has it and is only fenced off from the announcing run."""
+    """Migrate a graph to the schema `text`.
+
+    Without a text, the graph already has the schema, and is only fenced off from the announcing run.
+    """
 
     reading: GraphReading
     text: bytes | None
 
 
 Step = DeleteGraph | MigrateGraph
-"""The work left for one graph. Its fence is that of the graph, and rises to that of the run that does the work."""
+"""The work left for one graph. It uses the graph's fence, and raises it to that of the run that does the work."""
 
 
 def steps_left(record: Changeset) -> tuple[Address, ...]:
@@ -241,8 +254,8 @@ def steps_left(record: Changeset) -> tuple[Address, ...]:
 def step_of(current: Session, found: Interrupted, address: Address, version: object = None) -> Step | None:
     """Return the remaining step for an address of a changeset, given its graph's current state; None if there is none.
 
-    Before the commit, a node without an intent was never started. `version` is the one that its migration gave the graph, if
-    known. Raises GitopsError if the graph must not be changed, and as the engine does.
+    Before the commit, a node without an intent was never started. `version` is the version that its migration gave the
+    graph, if known. Raises GitopsError if the graph must not be changed, and the errors of the engine.
     """
     record, announced = found.record, found.intents.get(address, ())
     member = next((each for each in record.members if each.address == address), None)
@@ -258,21 +271,21 @@ def step_of(current: Session, found: Interrupted, address: Address, version: obj
 
 
 def _removal(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> DeleteGraph:
-    """Delete a graph that a changeset created, while it is empty. Otherwise it has to stay (`changeset_orphaned`)."""
+    """Delete a graph that a changeset created, while it is empty. Otherwise it must be kept (`changeset_orphaned`)."""
     stores, uri = current.opened, current.opened.graph_uri(member.address.name)
     if stores.engine.exists(uri) is Existence.ABSENT:
-        return DeleteGraph(None, there=False)  # A run may have died while it created the graph.
+        return DeleteGraph(None, there=False)  # A run may have crashed while it created the graph.
     try:
         reading = stores.engine.read(uri)
     except GitopsError as error:
         if error.code != Code.GRAPH_DELETED:
             raise
-        return DeleteGraph(None)  # A run that took it back died behind the point of no return.
+        return DeleteGraph(None)  # A run that rolled it back crashed after the point of no return.
     schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
     if reading.fence < min(intent.fence or 0 for intent in announced):
         return DeleteGraph(
             None, there=False
-        )  # It is not the graph of this changeset, whose operations have higher numbers.
+        )  # It is not the graph of this changeset, because that has higher operation numbers.
     if digest(reading.schema_source) != schema:
         raise _left(member, "its schema was changed since it was created")
     if reading.rows:
@@ -283,7 +296,7 @@ def _removal(current: Session, record: Changeset, member: Member, announced: Seq
 def _migration_back(
     current: Session, member: Member, announced: Sequence[Intent], version: object
 ) -> MigrateGraph | None:
-    """Roll back a migration if nothing was written after it. Otherwise it stays (`changeset_orphaned`).
+    """Roll back a migration if nothing was written after it. Otherwise it is kept (`changeset_orphaned`).
 
     None without a graph.
     """
@@ -305,7 +318,7 @@ def _untouched(reading: GraphReading, announced: Sequence[Intent], version: obje
     """Return True if nothing was published after the migration, so that its additions are empty."""
     if version is not None:
         return reading.manifest_version == version
-    # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
+    # A migration is one version. Fences of an interrupted recovery are added on top, and look like writes.
     observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
     return any(reading.manifest_version == number + 1 for number in observed)
 
@@ -314,11 +327,11 @@ def _left(member: Member, why: str) -> GitopsError:
     return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
 
 
-# -- What is left of a changeset after its commit: data that are deleted, and drops of schemas. What permits it, read-only
+# -- Remaining work of a committed changeset: deleting data and schema drops. Checks whether it is permitted, read-only --
 #
-# A drop begins at the schema that the commit left in the graph. Where a person has changed that since, nothing is dropped: what
-# would go is not what was planned. Once a refresh has recorded what is live, the drop is void, and the next plan leads from
-# there to the declared schema, with separate gates.
+# A drop starts from the schema that the commit left in the graph. If a person has changed that schema since then,
+# nothing is dropped, because other data than planned would be lost. Once a refresh has recorded the live schema, the
+# drop is void, and the next plan leads from there to the declared schema, with separate gates.
 
 
 _NOT_PERMITTED = frozenset(
@@ -331,11 +344,11 @@ _NOT_PERMITTED = frozenset(
         Code.GRAPH_ROWS_REPLACED,
     }
 )
-"""The codes that say why the approvals of a delete do not permit it, or no longer do."""
+"""Codes for why the approvals of a delete do not permit it, or no longer do."""
 
 
 def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteGraph | None:
-    """Delete the data of a graph that was removed from the cluster, as its approvals permit.
+    """Delete the data of a graph that was removed from the cluster, within the limits of its approvals.
 
     Raises GitopsError if that is not permitted.
     """
@@ -345,7 +358,9 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
     uri = stores.graph_uri(graph.name)
     with out_of_cluster(uri):
         if stores.engine.exists(uri) is Existence.ABSENT:
-            return DeleteGraph(None)  # A run may have died when the root was free, and the files were not removed yet.
+            return DeleteGraph(
+                None
+            )  # A run may have crashed when the root was free but the files were not removed yet.
         intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
         if intent is None or intent.incarnation is None or intent.max_rows is None:
             detail = f"{uri} is still there, and what permits to delete it is not announced"
@@ -365,7 +380,7 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
 def out_of_cluster(uri: str) -> Iterator[None]:
     """Delete a graph that was removed from the cluster.
 
-    No plan can request a further approval, so a refusal contains a remedy.
+    No plan can request another approval, so a refusal contains a remedy.
     """
     try:
         yield
@@ -377,7 +392,7 @@ def out_of_cluster(uri: str) -> Iterator[None]:
 
 
 def _contraction(current: Session, member: Member) -> MigrateGraph | None:
-    """Return the step that drops from a graph what its new schema lacks.
+    """Return the step that drops data from a graph that its new schema lacks.
 
     None if nothing is left to drop, or the drop is void.
 
@@ -433,11 +448,11 @@ def _difference(current: Session, member: Member) -> str:
     return "; ".join(words) or "it has other interfaces"
 
 
-# -- What the next apply makes of what an interrupted run left, before it applies anything: the decisions of `apply`, read-only
+# -- Predicts how the next apply settles an interrupted run before it applies anything: the decisions of `apply`, read-only ---
 #
-# 1. Changesets that are open are settled, each by its row in the table of this module.
+# 1. Open changesets are settled, each by its row in this module's table.
 # 2. The other interrupted operations are settled by the recovery rules.
-# 3. It plans from the state that this gives. A changeset to go on with whose plan is another one by now is taken back after all.
+# 3. It plans from the resulting state. A changeset to resume is rolled back after all if its plan is now different.
 
 
 _COURSES = {
@@ -452,9 +467,9 @@ _COURSES = {
 class Foreseen:
     """Prediction of what the next apply settles and then plans. Without a plan, its problems end the apply.
 
-    `changesets` are those that it settles first, `resumed` is the one among them that it continues. `moving` are the ids of
-    graphs that will be different when it plans. `swept` is the state that it plans from, and `planning` are the problems of
-    that.
+    `changesets` are the ones that it settles first, and `resumed` is the one among them that it continues. `moving` are
+    the ids of graphs that will be different when it plans. `swept` is the state from which it plans, and `planning` are
+    the problems of planning.
     """
 
     changesets: tuple[OpenChangeset, ...]
@@ -471,7 +486,7 @@ class Foreseen:
 class _Settled:
     """State after changesets are settled: the resulting texts of graphs, None for missing ones.
 
-    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that continues.
+    `kept` are the ids of graphs that still belong to a changeset, and `resumed` is the one that continues.
     """
 
     changesets: list[OpenChangeset] = field(default_factory=list)
@@ -489,7 +504,7 @@ def foresee(
 ) -> Foreseen | None:
     """Predict what the next apply does with open work. `make_plan` plans from a session after a sweep.
 
-    None if graphs cannot be read from here.
+    Returns None if graphs cannot be read from here.
     """
     if not current.opened.data_at_hand:
         return None
@@ -540,7 +555,10 @@ def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
 
 
 def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
-    """Predict the results of the remaining steps, and which cannot be done. Raises GitopsError without a way to roll back."""
+    """Predict the results of the remaining steps, and which ones will fail.
+
+    Raises GitopsError if a rollback is impossible.
+    """
     record, engine, stuck = found.record, current.opened.engine, list[Orphan]()
     back = record.state in BLOCKING
     if back:
@@ -574,7 +592,7 @@ def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
 
 
 def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:
-    """Predict the recovery of the operations that belong to no changeset."""
+    """Predict the recovery of operations that don't belong to a changeset."""
     swept = sweep(current.state, intents, _probe(current, intents), at=current.workspace.stamp())
     if settled.resumed is not None:
         swept = with_used(swept, settled.resumed, current.workspace.stamp())
@@ -591,7 +609,7 @@ def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], Gr
             return GraphProbe(Existence.UNKNOWN)
         if found.reading is None:
             return found
-        # Recovery looks after it gave the graph a new version for each of its intents.
+        # Recovery checks a graph after it has given it a new version for each of its intents.
         number = found.reading.manifest_version + sum(each.graph_id == intent.graph_id for each in intents)
         return replace(found, reading=replace(found.reading, manifest_version=number))
 
@@ -599,9 +617,9 @@ def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], Gr
 
 
 def _session_then(current: Session, settled: _Settled) -> Session:
-    """Return the session in which migrations start from the schemas that the graphs have then.
+    """Return a session in which migrations start from the schemas that the graphs will have then.
 
-    Its problems are its own.
+    It has separate problems.
     """
     workspace, texts = current.workspace, settled.texts
 

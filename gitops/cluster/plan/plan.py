@@ -1,4 +1,4 @@
-"""`plan`: shows what an apply would do now. It writes nothing but the lock.
+"""`plan`: shows what an apply would do now. It only writes the lock.
 
 Migrations of schema updates are previewed, and the ledger's records of their graphs are read to explain them.
 """
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 
 def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
-    """Load the folder, read the ledger and plan. The compile cache may be used, because a plan permits and applies nothing.
+    """Load the folder, read the ledger and plan.
+
+    The compile cache may be used, because a plan doesn't permit or apply anything.
 
     With `texts`, the outcome also has the changed texts, for callers that show the differences.
     """
@@ -78,7 +80,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         obstacles = _obstacles(current, plan, accepted, foreseen, interrupted.intents)
         warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in interrupted.intents])
         if current.workspace.governance is None:
-            # Only governance has countersignatures: all debts that the ledger records are open.
+            # Countersignatures exist only with governance. Otherwise all debts recorded in the ledger are open.
             debts = current.state.debts
         report_debts(debts, current.workspace.governance, problems)
     return PlanOutcome(
@@ -101,7 +103,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
 def _strategies(current: Session, plan: Plan) -> StrategyChanges | None:
     if all(each.address.kind is not Kind.STRATEGY for each in plan.changes):
         return None
-    # Imported late: few plans change strategies.
+    # Imported late, because few plans change strategies.
     from gitops.cluster.plan.strategies import changed_strategies
 
     return changed_strategies(current, plan)
@@ -112,7 +114,7 @@ def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
     problems, listing = current.problems, current.opened.ledger.changesets()
     if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
         return None
-    # Imported late: it is rare.
+    # Imported late, because this is rare.
     from gitops.cluster.plan.leftovers import Foreseen, foresee, graphs_of_changesets, warn_of_changesets
 
     held = graphs_of_changesets(listing.open)
@@ -153,7 +155,7 @@ def _obstacles(
         if foreseen.plan is None or foreseen.accepted is None:
             current.problems.extend(refused)
             return (*found, *refused)
-        # What is planned after it may be something else than what is planned now.
+        # The plan after that may differ from the current one.
         plan, accepted, moving = foreseen.plan, foreseen.accepted, foreseen.moving
     for change in plan.changes:
         if (waits := left_out(change)) is not None:
@@ -165,7 +167,7 @@ def _obstacles(
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, governance, found)
     if current.blocks_on_drift:
-        # Imported late: few rules ask for it.
+        # Imported late, because few rules need it.
         from gitops.cluster.plan.drift import open_drift
 
         drift = open_drift(current, plan, current.state, moving.union(each.graph_id for each in intents), live=False)
@@ -177,7 +179,7 @@ def _obstacles(
 
 
 def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
-    """Return what prevents the graphs from being at another declared storage, even before that is approved."""
+    """Return why the graphs cannot be at another declared storage, even before that is approved."""
     governance = current.workspace.governance
     if governance is None or not current.opened.data_at_hand:
         return ()
@@ -198,7 +200,7 @@ def _not_admitted(current: Session) -> GitopsError | None:
     """
     governance, view = current.workspace.governance, current.view
     closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
-    # What is on a ledger branch is applied by its bot, wherever the graphs are: this machine need not have them.
+    # The bot applies commits on a ledger branch, so this machine does not need access to the graphs.
     problem = current.opened.data_problem if governance is None and view.head is None else None
     if problem is None and governance is not None and (closed or view.entry is None):
         try:
@@ -218,12 +220,13 @@ def plan_session(
     live: bool = False,
     shown: Mapping[Address, int] | None = None,
 ) -> tuple[Plan, AcceptedApprovals]:
-    """Plan against `state` in an open session, with the approvals that count. It collects their problems and those of previews.
+    """Plan against `state` in an open session, with the approvals that count. The session collects all problems.
 
-    `pending` are graph ids with an unsettled interrupted operation. `explain` adds the effects of migrations, for people
-    only. With `in_place`, the cluster stays at its place: its own change waits, even if approved. `live` is for a run that
-    is about to apply: the data of a change is the current data of its graph, never the recorded data. `shown` are the rows
-    of a graph that an approver was shown on a machine that could read it; they count if it cannot be read here.
+    `pending` are graph ids with an unsettled interrupted operation. `explain` adds the effects of migrations, for
+    display only. With `in_place`, the cluster remains at its location: its own change waits, even if approved. `live`
+    is for a run that is about to apply: the data of a change is the current data of its graph, never the recorded data.
+    `shown` are the rows of a graph that an approver saw on a machine that could read it; they are used if the graph
+    cannot be read here.
     """
     governance = current.workspace.governance
     inputs = _inputs(current, state, pending, shown or {}, explain=explain, live=live)
@@ -312,7 +315,7 @@ def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange
         return None, current.workspace.proposed_scope(current.desired.storage)
     before, after = governance.recorded(current.view), governance.declares(current.desired.storage)
     scope = ScopeChange(before, after, governance.successor)
-    # Before the first entry no keys and rules are in force, so nothing changes them.
+    # Before the first entry, no keys and rules are in force, so nothing can change them.
     if in_force is None:
         return None, scope
     cluster, wanted = governance.target.cluster, governance.trust
@@ -329,8 +332,8 @@ def _seen_data(
 ) -> dict[Address, Seen]:
     """Return the graph of each data change, by the address of the change, if known.
 
-    It is read from the graph if that is accessible. For a vanished graph, and in the bot for a graph that plans do not
-    read (such as one in a bucket), the ledger's last record counts. A clone uses the data in the bot's plan, and the
+    It is read from the graph if that is accessible. For a lost graph, and in the bot for a graph that plans don't read
+    (such as one in a bucket), the ledger's last record is used. A clone uses the data in the bot's plan, and the
     `shown` rows of a graph if there are more of them; the ledger's record counts there only together with `shown`,
     because no entry contains rows that were loaded since.
     """
@@ -366,10 +369,10 @@ def _seen_data(
 
 
 def _replaced(current: Session, change: Change, approved: Seen | None, *, live: bool) -> int | str:
-    """Return how many of the rows that an approver saw were replaced since, or why that cannot be known.
+    """Return how many of the rows that an approver saw were replaced since then, or why this cannot be known.
 
-    For a restore, only those of its types count. 0 if no graph is accessible, or none is left, because there is nothing to
-    compare.
+    For a restore, only rows of its types count. Returns 0 if no graph is accessible, or none is left, because there is
+    nothing to compare.
     """
     now, stores = change.seen, current.opened
     graph, resource = change.address.graph_address, current.desired.resources.get(change.address)
@@ -386,7 +389,7 @@ def _replaced(current: Session, change: Change, approved: Seen | None, *, live: 
 
 
 def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
-    """Return True if a graph is recorded as vanished and is still missing."""
+    """Return True if a graph is recorded as lost and is still missing."""
     if graph not in state.vanished:
         return False
     with suppress(GitopsError):
@@ -397,7 +400,7 @@ def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
 def _preview_migrations(
     current: Session, changes: Sequence[Change], *, report: bool
 ) -> dict[Address, tuple[MigrationPreview, Schema | None]]:
-    """Return the preview of each schema update by address, and the schema that it starts from, if that was read for it.
+    """Return the preview of each schema update by address, with the schema from which it starts, if that was read.
 
     It is planned from the recorded schema if git has its text, otherwise from the live graph. With `report`, a missing
     preview is a warning of the session.

@@ -45,9 +45,9 @@ _STALE = "an approval exists, but the configuration or the recorded state has ch
 def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     """Return the plan for these inputs. `described` are its changes, if the caller has already described them.
 
-    Diagnostics of the plan: `approval_stale`, or the reason why the data is not covered, for each gated change that has
-    approvals of which none matches; `approval_quorum` if there are some approvals but not enough; and those of the execution
-    graph.
+    Diagnostics of the plan: `approval_stale`, or the reason why the data is not covered, for each gated change with
+    approvals that don't match; `approval_quorum` if there are approvals but not enough; and the diagnostics of the
+    execution graph.
     """
     desired, problems = inputs.desired, Diagnostics()
     described = described or describe(inputs)
@@ -64,7 +64,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     republished: frozenset[Address] = frozenset()
     breaks = _removed_queries(changes)
     if inputs.recorded:
-        # It reads queries, and the language of queries is large to import: many plans change neither schema nor query.
+        # It reads queries, and importing the query language is slow. Many plans change neither schema nor query.
         from gitops.cluster.plan.impact import query_facts
         from gitops.cluster.plan.impact import schema_impact as find_schema_impact
 
@@ -73,7 +73,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
         breaks = tuple(sorted((*breaks, *broken), key=lambda each: each.query))
     return Plan(
         config_digest=desired.config_digest,
-        # What each change does; not when, by whom or with which evidence.
+        # The effect of each change, but not when, by whom or with which evidence it is made.
         digest=canonical_digest({"config_digest": desired.config_digest, "changes": [change_form(c) for c in changes]}),
         changes=changes,
         impact=find_impact(changes, edges),
@@ -130,7 +130,7 @@ def _report_approvals(
 def _way_back(
     changes: Sequence[Change], edges: Collection[Dependency], inputs: PlanInputs, problems: Diagnostics
 ) -> tuple[tuple[Undoing, ...], ExecutionGraph]:
-    """Return the effects of a revert plan on each change, and the order of undoing; nothing for any other plan."""
+    """Return the effects of a revert plan on each change, and the order of undoing; empty for any other plan."""
     if inputs.kept is None:
         return (), ExecutionGraph()
     found = undoings(changes, inputs.kept)
@@ -165,7 +165,7 @@ def _execution_graph(
 
 
 def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
-    """Return the queries that leave a graph that stays."""
+    """Return the queries that are removed from a graph that is kept."""
     deletes = [c.address for c in changes if c.action is Action.DELETE]
     gone = {address.name for address in deletes if address.kind is Kind.GRAPH}
     left = [address for address in deletes if address.kind is Kind.QUERY and address.graph not in gone]
@@ -176,8 +176,8 @@ def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
 class Described:
     """The changes of a plan with everything that their approvals are compared with: migration, data and tier.
 
-    Approvals are not considered yet: `situation` has none, and `gates` are those of all gated changes, by address. `edges`
-    are the dependencies near the changes.
+    Approvals are not considered yet: `situation` has none, and `gates` are the gates of all gated changes, by address.
+    `edges` are the dependencies near the changes.
     """
 
     changes: tuple[Change, ...]
@@ -195,7 +195,7 @@ def describe(inputs: PlanInputs) -> Described:
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     gapped = frozenset[Address]()
     if strategies := of_kind((c.address for c in changes if c.after), Kind.STRATEGY):
-        from gitops.cluster.model.compute import drops_first  # late, since few plans change strategies
+        from gitops.cluster.model.compute import drops_first  # Imported late, because few plans change strategies.
 
         gapped = drops_first(inputs.desired.resources[each] for each in strategies)
     situation = replace(
@@ -221,7 +221,7 @@ def _with_data(change: Change, inputs: PlanInputs) -> Change:
         return change
     details = (restore_words(inputs.desired.resources[address]),) if address.kind is Kind.RESTORE else change.details
     seen, at_hand = inputs.seen.get(address), inputs.at_hand
-    # Only updates of schemas have a preview.
+    # Only schema updates have a preview.
     return replace(change, migration=inputs.previews.get(address), seen=seen, at_hand=at_hand, details=details)
 
 
@@ -247,7 +247,7 @@ def diff(
     """
     changes: list[Change] = []
     after, before = desired.digests(), {address: entry.digest for address, entry in state.resources.items()}
-    # Most of a large cluster is as it was: only what differs is looked at, and policies, whose bindings may.
+    # Most of a large cluster is unchanged, so only differences are checked, and policies, whose bindings may differ.
     for address in [address for address, value in after.items() if before.get(address) != value]:
         action = Action.UPDATE if address in before else Action.CREATE
         changes.append(Change(address, action, before.get(address), after[address]))
@@ -272,7 +272,7 @@ def _scope_change(scope: ScopeChange, graphs: int) -> Change:
 
 
 def _with_vanished(changes: list[Change], desired: DesiredState, state: LedgerState) -> list[Change]:
-    """The changes, with the creation of declared graphs that are recorded and vanished, in place of their updates."""
+    """Return the changes, with updates of declared graphs that are recorded as lost replaced by their creation."""
     graphs = {graph for graph in state.vanished if graph in desired.resources}
     again = {graph: lost_words(state, graph) for graph in graphs} | {schema_address(g.name): () for g in graphs}
     after, was = desired.digests(), {a: state.resources[a].digest for a in again if a in state.resources}
@@ -288,8 +288,8 @@ def survey(
 ) -> Situation:
     """Return the situation that these changes create, without any approval.
 
-    `edges` has at least those of all desired policies; `pending` are graph ids with an unsettled interrupted operation.
-    `recorded` shows what policies guard.
+    `edges` contains at least the edges of all desired policies; `pending` are graph ids with an unsettled interrupted
+    operation. `recorded` shows which graphs policies guard.
     """
     graphs = {c.address.name: c.action for c in changes if c.address.kind is Kind.GRAPH}
     created = frozenset(graph for graph, action in graphs.items() if action is Action.CREATE)
@@ -336,12 +336,12 @@ def _ruled(
 ) -> tuple[Change, ...]:
     """Classify the changes with their approvals.
 
-    If the changes exceed a limit of the rules, none of them is applied until all can be. Otherwise the first ones would
-    bring the rest below the limit.
+    If the changes exceed a limit in the rules, none of them is applied until all can be applied. Otherwise applying the
+    first ones would bring the rest below the limit.
     """
     approved = frozenset(need.resource for need in required if need.satisfied)
     limited = (need for need in required if any(gate.limit for gate in need.gates))
-    # Keys, rules and the place of a cluster meet every gate, and are not counted.
+    # Keys, rules and the cluster's location meet every gate, and are not counted.
     together = frozenset(need.resource for need in limited if rules_of(need.resource).in_folder)
     held = frozenset[Address]() if together <= approved else together & approved
     ruled = classify(changes, replace(situation, approved=approved - held))
@@ -391,7 +391,7 @@ def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) ->
     pending = {change.address for change in changes}
     while pending:
         sources |= pending
-        # Cluster, graph, schema: no path is longer than a few steps, so that going through all of them again is cheap.
+        # Paths (cluster, graph, schema) are only a few steps long, so traversing them again is cheap.
         pending = {target for source, target in dependencies if source in pending} - sources
     return tuple(edge for edge in dependencies if edge.source in sources) if sources else ()
 
@@ -401,8 +401,8 @@ def _requirements(
 ) -> tuple[ApprovalRequirement, ...]:
     """Return the required approvals of the changes, each with the approvals that it uses, ordered by id.
 
-    One approval per person, and only as many as needed, opens the gate. All further valid ones are consumed with them,
-    so that none remains for a later change of the same form. An emergency is used only if people are missing.
+    To open the gate, one approval per person counts, and only as many as needed. All other valid approvals are consumed
+    as well, so that none remains for a later change of the same form. An emergency is used only if people are missing.
     """
 
     def valid(approvals: Iterable[Approval], change: Change) -> list[Approval]:
@@ -441,7 +441,7 @@ def _requirements(
     return tuple(found)
 
 
-# The change that a quorum approves before a ledger follows an earlier one, which an import found.
+# The change that a quorum approves before a ledger can follow an earlier one that an import found.
 
 
 def pending_adoption(view: LedgerView) -> Change | None:

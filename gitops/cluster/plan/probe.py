@@ -16,11 +16,11 @@ from gitops.database.graph.port import Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class GraphProbe:
-    """Observation of a root: whether it exists, and its content if it opens.
+    """Observation of a root: whether it exists, and its content if it can be opened.
 
-    `deleted` means that a delete has passed the point of no return, `deleted_by` are the approvals by which this graph was
-    deleted before, `restored` is whether the operation in question restored rows of it: None if that can no longer be
-    determined.
+    `deleted` means that a delete has passed the point of no return. `deleted_by` are the approvals with which this
+    graph was deleted before. `restored` is whether the operation in question restored rows of it; None if that can no
+    longer be determined.
     """
 
     existence: Existence
@@ -31,7 +31,7 @@ class GraphProbe:
 
     @property
     def live(self) -> str | None:
-        """Digest of the live schema text, None if the graph does not open."""
+        """Digest of the live schema text; None if the graph cannot be opened."""
         return None if self.reading is None else digest(self.reading.schema_source)
 
 
@@ -47,7 +47,7 @@ def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
 def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
     """Observe the graph of an interrupted operation, including traces that only some kinds of operations leave.
 
-    Raises GitopsError if that cannot be read.
+    Raises GitopsError if they cannot be read.
     """
     uri, found = stores.graph_uri(intent.graph_id), probe_graph(stores, intent.graph_id)[0]
     if found.reading is None:
@@ -60,9 +60,9 @@ def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
 
 
 def was_restored(stores: Stores, intent: Intent) -> bool | None:
-    """Return whether a restore took place, by its graph's versions; None if those are no longer kept.
+    """Return whether a restore took place, according to its graph's versions; None if these are no longer kept.
 
-    Raises GitopsError if that cannot be read.
+    Raises GitopsError if they cannot be read.
     """
     uri, since = stores.graph_uri(intent.graph_id), intent.observed_manifest_version
     try:
@@ -74,9 +74,9 @@ def was_restored(stores: Stores, intent: Intent) -> bool | None:
 
 
 def probe_graph(stores: Stores, graph: str, *, files: bool = False) -> tuple[GraphProbe, str | None]:
-    """Observe a live graph, and return why it did not open, if so.
+    """Observe a live graph, and return the reason if it could not be opened.
 
-    With `files`, a graph whose newest version lacks a file does not open.
+    With `files`, a graph whose newest version lacks a file cannot be opened.
     """
     uri = stores.graph_uri(graph)
     existence = stores.engine.exists(uri)

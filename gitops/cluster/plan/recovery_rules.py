@@ -14,16 +14,16 @@ R3 restore, a version of the graph is of it: roll forward. R4 no version is: the
 R5 restore, versions that might be of it are no longer kept: retire, its approvals are consumed.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
-   The approvals of both are consumed, whatever became of the state since.
+   The approvals of both are consumed, whatever happened to the state since then.
 D4 delete, root past the point of no return: as D2 and D3, its files are removed.
 D5 delete, root present, but the graph was deleted and restored, or exchanged: retire, and the approvals are consumed.
 
-A root whose existence is unknown is treated like a root that does not open, for every kind (S1). Graphs of kept intents are
-pending: changes to them are blocked in this run. The sweep edits only the state value, never a graph.
+A root whose existence is unknown is treated like a root that cannot be opened, for every kind (S1). Graphs of kept
+intents are pending: changes to them are blocked in this run. The sweep edits only the state value, never a graph.
 
-A graph was restored from a backup if a marker beside it says that the approvals of the intent deleted it, or if its version is
-not higher than when the intent was written: before the sweep, every graph got a new version with a higher fence. It may be
-deleted again, but with new approvals.
+A graph was restored from a backup if a marker next to it shows that the approvals of the intent deleted it, or if its
+version is not higher than when the intent was written, because every graph got a new version with a higher fence before
+the sweep. It can be deleted again, but only with new approvals.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from gitops.database.graph.port import Existence
 class Sweep:
     """The edited state, the intents to retire, the graphs that wait, and the consumed approvals.
 
-    `consumed` maps approval id to the operation that used it. `fence` is the number of the operations of this run.
+    `consumed` maps approval ids to the operations that used them. `fence` is the operation number of this run.
     """
 
     state: LedgerState
@@ -61,7 +61,7 @@ class Sweep:
 
 
 class _Row(Enum):
-    """Effect of a row: retire the intent unchanged or because it is recorded, consume its approvals, roll forward, or keep it."""
+    """Effect of a row: retire the intent (unchanged, or recorded), consume its approvals, roll forward, or keep it."""
 
     RETIRE = auto()
     RECORDED = auto()
@@ -211,11 +211,11 @@ def _is_restored(intent: Intent, seen: GraphProbe) -> bool:
 
 
 def _unverifiable(found: Diagnostics, intent: Intent) -> _Row:
-    """Row S1, for every kind when existence is unknown."""
+    """Apply row S1, which is used for every kind if existence is unknown."""
     detail = f"operation {intent.operation_id} ({intent.kind}) cannot be verified: the graph does not open"
     found.add(Code.CLUSTER_RECOVERY_PENDING, graph_address(intent.graph_id), detail)
     return _Row.KEEP
 
 
 _ROWS = {IntentKind.GRAPH_DELETE: _delete_row, IntentKind.GRAPH_RESTORE: _restore_row}
-"""The functions that find the row of an operation. `_schema_row` does it for a create or a migration."""
+"""Functions that find the row for an operation. `_schema_row` is for creates and migrations."""

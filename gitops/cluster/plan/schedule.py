@@ -1,25 +1,25 @@
 """Scheduler for an execution graph: a state machine without threads, clock or randomness.
 
-It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same results
-in the same order always give the same starts.
+It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same
+results in the same order always lead to the same starts.
 
 1. A node is ready when everything before it is done. Ready nodes are considered by position.
 2. A node starts when a worker and all its locks are free. It takes the locks together and holds none while it waits, so
    there are no deadlocks. A lock that an earlier node waits for counts as taken for later ones, so there is no starvation.
-3. With one worker, the ready node with the lowest position starts: the serial run. `build_graph` numbers nodes in an order
-   that no edge contradicts, so for its graphs that is the plan order.
+3. With one worker, the run is serial: the ready node with the lowest position starts. `build_graph` numbers nodes in an
+   order that no edge contradicts, so for its graphs this is the plan order.
 4. Every node ends with exactly one result. After a failure (a started node that did not succeed):
    a. no other node of its failure group starts: SKIPPED; with `keep_going` only if the failure concerns the whole group;
    b. nodes that depend on it or on (a): BLOCKED;
    c. with `fail_fast`, everything else that has not started: SKIPPED.
    `blocked_by` is the failed node in all three cases. Running nodes finish.
-5. A running node that is given up fails in this way, and keeps its locks, because it may still be running. Nodes that can
+5. An abandoned running node fails in this way, and keeps its locks, because it may still be running. Nodes that can
    never get their locks because of that are SKIPPED like (a).
 6. After `stop`, everything that has not started is SKIPPED, without a blocker. If a pivot has begun, the run may first
    continue to the commit, because changes that cannot be rolled back should be recorded as applied.
 
 A node that waits for a lock is parked on it, and considered again only when that lock may have become free for it. So
-a thousand nodes that want one lock cost as little per start as nodes that want none.
+starting one of a thousand nodes that need the same lock is as cheap as starting nodes without locks.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, UsageError
 
 ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED})
-"""The outcomes that a node may have which was started; the others are the schedule's to give."""
+"""Outcomes that a started node can have. Only the schedule gives the others."""
 
 
 class SkipReason(StrEnum):
-    """The reason why a node never started: a dependency failed or was skipped, a barrier was not reached, and so on."""
+    """Why a node never started: a dependency failed or was skipped, a barrier was not reached, and so on."""
 
     DEPENDENCY_FAILED = "dependency_failed"
     DEPENDENCY_SKIPPED = "dependency_skipped"
@@ -67,7 +67,7 @@ _BEHIND = frozenset({SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A node that ended without starting. `cause` is the node behind the reason, None after a stop."""
+    """A node that ended without starting. `cause` is the node that caused it, None after a stop."""
 
     reason: SkipReason
     cause: str | None
@@ -96,7 +96,7 @@ class Schedule:
     def __init__(
         self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False, keep_going: bool = False
     ) -> None:
-        """Start with no running node.
+        """Create a schedule without running nodes.
 
         Raises UsageError for less than one worker, BugError for a graph that `validate` refuses.
         """
@@ -131,7 +131,7 @@ class Schedule:
 
     @property
     def ready(self) -> tuple[str, ...]:
-        """Ids that wait only for a worker and locks, in priority order."""
+        """Ids that only wait for a worker and locks, in priority order."""
         return tuple(name for _, name in self._ready)
 
     @property
@@ -155,7 +155,7 @@ class Schedule:
 
     @property
     def finished(self) -> bool:
-        """True if every node has its result."""
+        """Whether every node has its result."""
         return len(self._results) == len(self._nodes)
 
     def next_ready(self) -> ExecNode | None:
@@ -181,7 +181,7 @@ class Schedule:
         return chosen
 
     def start(self, node_id: str) -> None:
-        """Record that the node runs and holds its locks.
+        """Record that the node is running and holds its locks.
 
         Raises BugError unless the node is ready and a worker and the locks are free.
         """
@@ -210,9 +210,9 @@ class Schedule:
         return Progress(skipped=self._fail(node_id))
 
     def give_up(self, node_id: str, result: NodeResult) -> Progress:
-        """Record that a running node is no longer waited for, by rule 5, and return the effects.
+        """Record that a running node was abandoned, by rule 5, and return the effects.
 
-        Raises BugError like `finish`, and for a result other than an unknown effect.
+        Raises BugError like `finish`, and for any result except an unknown effect.
         """
         if result.outcome is not NodeOutcome.INDETERMINATE:
             raise BugError(f"{node_id} was given up, so it cannot be {result.outcome}")
@@ -222,7 +222,7 @@ class Schedule:
         return Progress(skipped=self._fail(node_id, shut))
 
     def stop(self, *, to_commit: bool = False) -> Progress:
-        """Skip everything that has not started. Running nodes still have to finish.
+        """Skip everything that has not started. Running nodes must still finish.
 
         With `to_commit`, if a pivot has begun, the nodes from it to the commit are still started, because the pivot cannot
         be rolled back.
@@ -254,11 +254,11 @@ class Schedule:
         self._results[node_id] = result
 
     def _fail(self, failed: str, shut: Iterable[str] = ()) -> tuple[Skip, ...]:
-        """Apply rules 4 and 5: end the nodes that the failure prevents from starting.
+        """Apply rules 4 and 5: end the nodes that cannot start because of a failure.
 
-        `shut` are the nodes whose locks it keeps.
+        `shut` are the nodes that need locks which it keeps.
         """
-        # A graph that refuses its change says nothing about the others.
+        # If a graph refuses its change, that does not affect other graphs.
         alone = self._keep_going and not self._results[failed].concerns_group
         group = "" if alone else self._nodes[failed].group
         mates = [name for name in self._pending if self._nodes[name].group == group] if group else []
@@ -295,7 +295,7 @@ class Schedule:
         return Skip(reason, cause, result)
 
     def _leave_line(self, name: str) -> None:
-        """Remove a ready node from the candidates and from every wait for a lock."""
+        """Remove a ready node from the candidates and from all waits for locks."""
         at = bisect_left(self._candidates, self._priority[name])
         if at < len(self._candidates) and self._candidates[at] == self._priority[name]:
             del self._candidates[at]
@@ -329,15 +329,15 @@ class Schedule:
         return tuple(sorted(names, key=self._priority.__getitem__))
 
 
-# -- Which locks are held while a graph is carried out, and who waits for which of them. Without threads, clock or chance
+# -- The locks that are held while a graph runs, and the nodes that wait for them. Without threads, clock or randomness --
 
 
 Priority = tuple[int, str]
-"""The place of a node in the plan order, and its id."""
+"""A node's position in the plan order, and its id."""
 
 
 def strongest(claims: Sequence[LockClaim]) -> tuple[LockClaim, ...]:
-    """Return one claim per key: the exclusive one if a node asks for both modes."""
+    """Return one claim per key; the exclusive one if a node requests both modes."""
     if len(claims) <= 1:
         return tuple(claims)
     modes: dict[str, LockClaim] = {}
@@ -363,7 +363,7 @@ class Parked:
             insort(lines.setdefault(claim.key, []), self._priority[name])
 
     def leave(self, name: str, claims: Sequence[LockClaim]) -> None:
-        """Record that the node no longer waits, if it did."""
+        """Record that the node no longer waits for a lock."""
         if self._on.pop(name, None) is None:
             return
         for lines, claim in self._lines_of(claims):
@@ -378,11 +378,11 @@ class Parked:
         return bool(line) and line[0] < self._priority[name]
 
     def first(self, name: str, claim: LockClaim) -> tuple[str, ...]:
-        """Return the first of those earlier nodes, if any. The queue may be as long as the plan."""
+        """Return the first of those earlier nodes, if any. The queue can be as long as the plan."""
         return (self._line(claim)[0][1],) if self.blocks(name, claim) else ()
 
     def next_in_line(self, key: str) -> list[str]:
-        """Return the nodes parked on the key that are next: the first, with all that share up to the first exclusive one."""
+        """Return the nodes parked on the key that are next: the first one, with all that share up to the first exclusive one."""
         line = self._lines.get(key)
         if not line:
             return []
@@ -410,7 +410,7 @@ class Locks:
     def against(self, claim: LockClaim) -> tuple[str, ...]:
         """Return the owners with which `claim` cannot share its key."""
         owners = self._owners.get(claim.key)
-        # Who claims a key exclusively is its only owner, so one of them shows the mode of all.
+        # A node that claims a key exclusively is its only owner, so one owner shows the mode of all.
         if owners is None or (claim.mode is LockMode.SHARED and LockMode.SHARED is next(iter(owners.values()))):
             return ()
         return tuple(owners)

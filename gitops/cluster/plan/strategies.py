@@ -49,7 +49,7 @@ def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
 
 
 def folder_owner(current: Session) -> str:
-    """Return the owner name of this cluster folder in a target's rows: its name, and the place of its ledger."""
+    """Return the owner name of this cluster folder in a target's rows: its name and its ledger's location."""
     governance = current.workspace.governance
     if governance is not None:
         name, place = governance.target.cluster, governance.target.repository
@@ -60,7 +60,7 @@ def folder_owner(current: Session) -> str:
 
 
 def own_names(current: Session) -> frozenset[str]:
-    """Return `folder_owner` and the names in our recorded rows, because a folder may be renamed or moved.
+    """Return `folder_owner` and the names in our recorded rows, because a folder can be renamed or moved.
 
     Raises IntegrityError.
     """
@@ -68,15 +68,16 @@ def own_names(current: Session) -> frozenset[str]:
     return frozenset({folder_owner(current), *filter(None, recorded)})
 
 
-# The targets of strategies in the execution graph of an apply.
+# Strategy targets in the execution graph of an apply.
 #
-# | node | what it waits for |
+# | node | waits for |
 # | --- | --- |
-# | look at a target, where strategies of it are created or updated | nothing |
-# | create or update of a strategy | the look at its target (`strategy_target`) |
+# | check of a target, if strategies on it are created or updated | nothing |
+# | create or update of a strategy | the check of its target (`strategy_target`) |
 #
-# A target is not a resource: what is declared of it is a part of the text of each of its strategies. So a look changes nothing,
-# and is staged in every run. The texts of strategies need no order among themselves: nothing reads them before the commit.
+# A target is not a resource: its declaration is part of the text of each of its strategies. So a check doesn't change
+# anything, and is staged in every run. The texts of strategies have no order, because they are not read before the
+# commit.
 
 
 def strategy_targets(changes: Iterable[Change], desired: DesiredState) -> Mapping[Address, str]:

@@ -1,7 +1,7 @@
 """Recorded and declared texts of a plan's changes, for explanation only.
 
-The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live graph.
-Unreadable texts are left out silently, because the verbs that need them report it.
+The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live
+graph. Unreadable texts are silently omitted, because the verbs that need them report the problem.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KINDS = [kind for kind, rules in KINDS.items() if rules.has_text]
 _MOST = 50
-"""Texts that people can take in, and that a bucket far away gives in time."""
+"""As many texts as people can read, and as a distant bucket can return in time."""
 
 
 def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
@@ -49,7 +49,7 @@ def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
 def _by_text(changes: Iterable[Change]) -> list[list[Change]]:
     """Group changes of the same text, because a query file is the text of each of its queries."""
     ours = sorted((c for c in changes if c.address.kind in _KINDS), key=lambda c: _KINDS.index(c.address.kind))
-    # A query that comes or goes is part of a file that stays, if the other queries of the file change with it.
+    # An added or removed query belongs to a file that is kept, if the other queries in the file change with it.
     stays = [c for c in ours if c.action is Action.UPDATE]
     after = {(c.address.graph, c.after): c.before for c in stays}
     before = {(c.address.graph, c.before): c.after for c in stays}
@@ -78,7 +78,7 @@ def _recorded(current: Session, change: Change) -> bytes | None:
     return None
 
 
-# What a ledger records of the graphs whose schema or queries a plan changes. It only explains.
+# Ledger records of the graphs whose schema or queries a plan changes. They are for explanation only.
 
 
 def recorded_graphs(
@@ -86,8 +86,8 @@ def recorded_graphs(
 ) -> dict[Address, RecordedGraph]:
     """Return the records of each graph with a migration preview or an updated query, by schema address.
 
-    `migrated` has the accepted schema of each preview, None if it has to be read from the graph. Unreadable texts are left
-    out silently, because the verbs that need them report it.
+    `migrated` contains the accepted schema of each preview; None if it must be read from the graph. Unreadable texts
+    are silently omitted, because the verbs that need them report the problem.
     """
     texts = _query_texts(current, changes, migrated)
     kept = texts.keys() - {c.address for c in changes if c.address.kind is Kind.SCHEMA}
@@ -112,7 +112,7 @@ def recorded_graphs(
 
 
 def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) -> dict[Address, KeptData]:
-    """Return what the graph versions contain of everything that a migration adds; none for unreadable graphs."""
+    """Return the data in graph versions for everything that a migration adds; empty for unreadable graphs."""
     found: dict[Address, KeptData] = {}
     for schema, preview in previews.items() if current.opened.data_at_hand else ():
         with suppress(GitopsError):
@@ -144,7 +144,7 @@ def _query_texts(
     return texts
 
 
-# Which updates of queries only publish a file again: the text of the query itself stays.
+# Finds query updates that only republish a file, because the text of the query itself is unchanged.
 
 
 def republished_queries(
@@ -152,8 +152,8 @@ def republished_queries(
 ) -> frozenset[Address]:
     """Return the queries whose own text is the same in both files, by address and file digests before and after.
 
-    `read` returns a file for one of its queries and its digest, None if it cannot be read; each file is read once. Changes
-    that are not query updates are left out.
+    `read` returns a file for one of its queries and its digest; None if it cannot be read. Each file is read once.
+    Changes that are not query updates are skipped.
     """
     files: dict[tuple[str | None, str, str], list[Address]] = {}
     for address, before, after in updates:
@@ -161,7 +161,7 @@ def republished_queries(
             files.setdefault((address.graph, before, after), []).append(address)
     if not files:
         return frozenset()
-    # The language of queries is large to import: many changes are about something else.
+    # Importing the query language is slow, and many changes are about something else.
     from gitops.database.language.query import query_texts
 
     found = set[Address]()

@@ -1,10 +1,10 @@
-"""Effects of a revert plan: what it restores, what stays lost, and the order. Pure rules over its changes.
+"""Effects of a revert plan: restored and lost data, and the order. Pure rules over its changes.
 
-A text is restored exactly. A schema is restored, but data that a migration drops is not: a type or a property that is added
-again is empty, and one that was added since then is removed with its data. Both can be restored while a version of the graph
-has the data. A deleted graph no longer has versions, even if it was empty at the end.
+A text is restored exactly. A schema is restored, but data that a migration drops is not: a type or a property that is
+added again is empty, and one that was added since then is removed with its data. Both can be restored while a version
+of the graph has the data. A deleted graph has no more versions, even if it was empty at the end.
 
-The order of undoing is the reverse of that of doing: everything that depends on a change is undone before it.
+Changes are undone in reverse order: everything that depends on a change is undone before it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def undo_graph(
 ) -> ExecutionGraph:
     """Return the order in which a revert plan undoes its changes. `left_out` changes preserve the order of the others.
 
-    It is the transpose of the execution graph that leads from the earlier folder to the recorded state: before and after of
-    each change are swapped, and so are the two sorts of dependencies, which are those of the revert plan.
+    It is the transpose of the execution graph that leads from the earlier folder to the recorded state: before and
+    after of each change are swapped, and so are the two kinds of dependencies of the revert plan.
     """
     ways_there = [
         replace(each, action=_INVERSE.get(each.action, each.action), before=each.after, after=each.before)
@@ -95,7 +95,7 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
 
 def _data_steps(migration: MigrationPreview) -> Iterator[tuple[Mapping[str, object], str | None]]:
     """Yield the steps, each with the table or column that it adds, or the column that it drops."""
-    # A later step names a type as the earlier schema does; the newest version has it under the name before its rename.
+    # A later step uses the type name of the earlier schema, but the newest version has the name before the rename.
     newest: dict[str, str] = {}
     for step in migration.steps:
         match step:
@@ -129,7 +129,7 @@ def _added(step: Mapping[str, object]) -> str | None:
 
 
 def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
-    """Describe a part that is added again, empty; nothing if no version had data for it."""
+    """Describe a part that is added again and is empty; nothing if no version had data for it."""
     name = added.partition(":")[2]
     what = f"{'property' if '.' in name else 'type'} `{name}` comes back empty"
     if kept is None:

@@ -1,4 +1,4 @@
-"""Access policies: the content of a bundle, the permissions under it, and the gains and losses of a change.
+"""Access policies: the content of a bundle, its permissions, and the gains and losses through a change.
 
-Everything here is pure. Policies know nothing about ledgers and servers.
+All code here is pure. Policies don't depend on ledgers or servers.
 """

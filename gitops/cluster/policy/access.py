@@ -2,7 +2,7 @@
 
 The gains and losses between two such states are exact, and equal to deciding every request before and after
 (`cluster.policy.decide`): the conditions of rules are constant on a few classes of branches, queries and actors, so one
-decision for each class is enough.
+decision per class is enough.
 
 1. A graph without a policy can be read with any token, but nothing else is allowed; an unreadable recorded policy permits
    nothing.
@@ -32,7 +32,7 @@ _OTHERS = {
 
 
 def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
-    """Return the class of an action on a branch that is protected before or after, or on other branches.
+    """Return the class of an action on a branch, which depends on whether the branch is protected before or after.
 
     None for running a query.
     """
@@ -45,7 +45,7 @@ def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
 
 @dataclass(frozen=True, slots=True)
 class PolicyText:
-    """A policy with its file, the file's digest, and its content, None if it cannot be read."""
+    """A policy with its file, the file's digest, and its content; None if it cannot be read."""
 
     name: str
     path: str
@@ -57,8 +57,8 @@ class PolicyText:
 class AccessState:
     """All inputs that determine access: policies by name, the one of each scope, and the stored queries of each graph.
 
-    `bound` maps `cluster` and `graph.<id>` to names of policies. `queries` has every graph, and for each query whether it
-    writes.
+    `bound` maps `cluster` and `graph.<id>` to policy names. `queries` contains every graph and, for each query, whether
+    it writes.
     """
 
     policies: Mapping[str, PolicyText] = field(default_factory=dict)

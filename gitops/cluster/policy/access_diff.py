@@ -1,6 +1,6 @@
 """The access diff: each actor's gains and losses between two states, with cause and rule.
 
-1. The groups of all bundles that matter on a scope have one bit each; actors with equal bits are one combination.
+1. Each group in the relevant bundles of a scope has one bit; actors with equal bits form one combination.
 2. The masks of its groups determine a combination's permissions before and after; the differences are its gains and losses.
 3. The cause of a difference is the first part of the change whose reversal alone undoes it (`access_parts`).
 4. Copying a protected branch is a separate difference only if an actor can read the copy but not the branch.
@@ -74,7 +74,7 @@ class _ScopeRows:
     def __init__(self, change: PolicyScopeChange) -> None:
         self._change = change
         self._cells = change.cells
-        # By key, and by the mask of what differs: the combinations of groups.
+        # By key, and by the mask of differences: the combinations of groups.
         self._found: dict[_Key, dict[int, list[int]]] = {}
         self._bases: dict[tuple[bool, int, int], dict[int, int]] = {}
 
@@ -129,8 +129,9 @@ class _ScopeRows:
         return bases
 
     def _merged(self, key: _Key, cells: Mapping[int, int], sets: ActorSets) -> Iterator[AccessRow]:
-        """Yield the rows of one cause and rule; `cells` has the actors of each bit."""
-        # Equal actors over branches, by action, class and class of queries; then equal actors and branches over queries.
+        """Yield the rows of one cause and rule; `cells` contains the actors of each bit."""
+        # First equal actors over branches, by action, class and class of queries; then equal actors and branches over
+        # queries.
         by_branch: dict[tuple[str, AccessClass, int | None, int], list[int]] = {}
         for bit, actors in cells.items():
             cell = self._cells.cells[bit]
@@ -188,10 +189,11 @@ def _as_mask(places: Iterable[int], number: int) -> int:
     return int.from_bytes(found, "little")
 
 
-# What changes on one scope, part by part, and which part a difference is due to: the first one whose reversal alone undoes it.
+# Splits the changes on one scope into parts, and finds the part that causes a difference: the first one whose reversal
+# alone undoes it.
 #
-# The parts are tried in this order: who is in a group of a policy that was there, its rules, its `protected_branches`, which
-# policy is bound, the graph with its binding, and its queries. What no part undoes alone is due to several.
+# The parts are tried in this order: group members of an existing policy, its rules, its `protected_branches`, the bound
+# policy, the graph with its binding, and its queries. A difference that no part undoes alone has several causes.
 
 
 _NAMES = 3
@@ -206,15 +208,15 @@ class View(NamedTuple):
     served: bool = True
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return what the members of some groups are allowed to do. `instead` overrides the masks of some groups."""
+        """Return the permissions of the members of some groups. `instead` overrides the masks of some groups."""
         return self.derived.added(self.policy.allowed(groups, instead)) if self.served else 0
 
 
 class _PartOfChange(NamedTuple):
     """Permissions after one part of a change is reverted.
 
-    It affects members of one of the groups `touched` (None for everybody), or members of one group in `member` but not
-    the other, whose permissions the second group then loses or gains. `only` are the affected cells.
+    It affects members of the groups in `touched` (None for everyone), or members of one group in `member` but not the
+    other, whose permissions the second group then loses or gains. `only` are the affected cells.
     """
 
     cause: AccessCause
@@ -225,7 +227,7 @@ class _PartOfChange(NamedTuple):
     only: int = -1
 
     def undoes(self, groups: int, before: int) -> int:
-        """Return the cells of which the members of some groups may do the same as before."""
+        """Return the cells in which the members of some groups have the same permissions as before."""
         if self.member is not None:
             old, new = self.member
             if bool(groups & old) == bool(groups & new):
@@ -239,13 +241,13 @@ class _PartOfChange(NamedTuple):
 class PolicyScopeChange:
     """One scope before and after a change. `combinations` are the actors' sets of groups, the first with no group.
 
-    `members` are the actors of each combination of groups. Actors who are in no group belong to the first one.
+    `members` are the actors of each combination of groups. Actors without a group belong to the first one.
     """
 
     def __init__(self, before: AccessState, after: AccessState, scope: str) -> None:
         self.scope, self._states = scope, (before, after)
         self.old, self.new = old, new = before.policy(scope), after.policy(scope)
-        # The policy that is bound afterwards as it was, and the one that was bound as it is afterwards.
+        # The currently bound policy in its earlier version, and the earlier policy in its current version.
         self._was = None if new is None else before.policies.get(new.name)
         self._still = None if old is None else after.policies.get(old.name, old)
         texts = [each for each in (old, new, self._was, self._still) if each is not None]
@@ -253,7 +255,7 @@ class PolicyScopeChange:
         graph = scope.partition(".")[2]
         queries = [state.queries.get(graph, {}) for state in self._states]
         self.cells = Cells(scope, bundles, *queries)
-        # Most groups are the same before and after, and have one bit.
+        # Most groups are the same before and after, and share one bit.
         shared: dict[tuple[str, tuple[str, ...]], int] = {}
         self._bits = {
             id(bundle): {
@@ -283,7 +285,7 @@ class PolicyScopeChange:
     def group_sets(self, *, gain: bool) -> dict[str, int]:
         """Return the combinations of each group by name, then the remaining groups.
 
-        They are as afterwards, or for a loss as before.
+        They are in the later state, or for a loss in the earlier state.
         """
         texts = [state.policy(self.scope) for state in (reversed(self._states) if gain else self._states)]
         bits: dict[str, int] = {}
@@ -303,7 +305,7 @@ class PolicyScopeChange:
         return defaultdict(int, {bit: int.from_bytes(mask, "little") for bit, mask in masks.items()})
 
     def causes(self, groups: int, before: int, flipped: int) -> Iterator[tuple[AccessCause, int]]:
-        """Yield why members of some groups may do `flipped` differently from `before`: each cause with its cells."""
+        """Yield each cause, with its cells, of a changed permission (`flipped`) of members of some groups."""
         for part in self._parts:
             if undone := part.undoes(groups, before) & flipped:
                 yield part.cause, undone
@@ -378,7 +380,7 @@ class PolicyScopeChange:
             yield _PartOfChange(AccessCause(CauseKind.PROTECTED_BRANCHES, f"protected_branches: {words}"), view)
 
     def _without(self, bundle: Bundle, old: Rule | None, new: Rule | None) -> dict[int, int]:
-        """Return the masks of a rule's groups with the rule as it was before."""
+        """Return the masks of a rule's groups with the earlier version of the rule."""
         bits, instead = self._bits[id(bundle)], dict[int, int]()
         for group in {rule.group for rule in (old, new) if rule is not None and rule.group in bits}:
             rules = [each for each in bundle.rules if each.group == group and each is not new]
@@ -421,7 +423,7 @@ def _query_words(before: bool | None, after: bool | None) -> str:
     return "query writes now" if after else "query only reads now"
 
 
-# The requests of one scope as bits, and what the rules of a bundle permit each combination of groups.
+# Represents the requests of one scope as bits, and the permissions of each combination of groups under a bundle.
 
 
 _ABOUT_BRANCHES = tuple(sorted(BRANCH_SCOPED | TARGET_SCOPED))
@@ -438,7 +440,7 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 class Cell(NamedTuple):
-    """Meaning of one bit: an action, None for running queries; an index of a branch; a class of queries.
+    """Meaning of one bit: an action (None for running queries), a branch index, and a class of queries.
 
     With `copied`, the bit means using the action to copy the branch to a branch without a name, which is not protected.
     """
@@ -450,7 +452,7 @@ class Cell(NamedTuple):
 
     @property
     def derived(self) -> bool:
-        """True if it follows from other permissions, so that no rule is about it."""
+        """Whether it follows from other permissions, so that rules don't mention it."""
         return self.copied or self.action is None
 
     @property
@@ -460,18 +462,21 @@ class Cell(NamedTuple):
 
 
 class Cells:
-    """The classes of requests of one scope. Within a class every condition of the rules has one value.
+    """The classes of requests on one scope. Within a class, every condition of the rules has one value.
 
-    `branches` are those with a name, and None for all others. `queries` are the classes of stored queries: names on which
-    all patterns agree; `writes` is whether they write before and after, None if there is no such query. `shown` has the bits
-    that rows show: all but those for invoking a class of queries, whose runs are shown instead, and for copying branches,
-    which are shown if they are `exposed`.
+    `branches` are the named ones, plus None for all others. `queries` are the classes of stored queries, which contain
+    names on which all patterns agree; `writes` is whether they write before and after, or None if there is no such
+    query. `shown` contains the bits that rows show: all except those for invoking a class of queries, whose runs are
+    shown instead, and for copying branches, which are shown if they are `exposed`.
     """
 
     def __init__(
         self, scope: str, bundles: Sequence[Bundle], before: Mapping[str, bool], after: Mapping[str, bool]
     ) -> None:
-        """`bundles` are all that may be in force on the scope. `before` and `after` map its queries to True if they write."""
+        """`bundles` are all bundles that may be in force on the scope.
+
+        `before` and `after` map its queries to True if they write.
+        """
         protected = frozenset[str]().union(*(bundle.protected_branches for bundle in bundles))
         self.branches: tuple[str | None, ...] = (*sorted(protected | {MAIN}), None)
         self.protected = protected
@@ -506,7 +511,7 @@ class Cells:
         """The permissions of any token if there is no policy."""
 
     def of_action(self, action: PolicyAction) -> int:
-        """Return the bits of an action on every branch."""
+        """Return the bits of an action for all branches."""
         cells = self._bit.items()
         return sum(bit for cell, bit in cells if cell.action is action and cell.queries is None and not cell.copied)
 
@@ -523,9 +528,9 @@ class Cells:
     ) -> Mapping[tuple[PolicyAction | None, int | None], tuple[int, int, int]]:
         """Return, for each derived action, a required bit and the first bit of the other required action.
 
-        Derived actions are running a class of queries and copying. The third value is the first bit of the derived action;
-        both ranges have one bit for each branch. `writes` is whether the queries of each class write, None if there are
-        none.
+        Derived actions are running a class of queries and copying. The third value is the first bit of the derived
+        action; both ranges have one bit per branch. `writes` is whether the queries of each class write; None if there
+        are none.
         """
         found: dict[tuple[PolicyAction | None, int | None], tuple[int, int, int]] = {}
         for number, each in enumerate(writes):
@@ -539,9 +544,10 @@ class Cells:
         return found
 
     def exposed(self, allowed: Iterable[int]) -> int:
-        """Return the bits for copying branches that an actor does not read, if the actor reads branches without a name.
+        """Return the bits for copying branches that an actor cannot read, if the actor can read unnamed branches.
 
-        For rules, a branch is either protected or not, so an actor who reads one branch without a name reads all of them.
+        For rules, a branch is either protected or not, so an actor who can read one unnamed branch can read all of
+        them.
         """
         if not self._copies:
             return 0
@@ -554,11 +560,11 @@ class Cells:
         return sum(unread << self._start(Cell(action, 0, copied=True)) for action in self._copies)
 
     def _start(self, cell: Cell) -> int:
-        """Return the first bit of an action, which has one bit for each branch."""
+        """Return the first bit of an action, which has one bit per branch."""
         return self._bit[cell].bit_length() - 1
 
     def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
-        """Return what a rule permits the members of its group, given these protected branches."""
+        """Return the permissions that a rule grants to the members of its group, given these protected branches."""
         mask = 0
         for bit, cell in self.cells.items():
             if cell.derived or cell.action not in rule.actions:
@@ -583,7 +589,7 @@ class Cells:
 class Derived:
     """The queries that can be run and the branches that can be copied, given the permissions.
 
-    `writes` is whether each class of queries writes, None for no query.
+    `writes` is whether each class of queries writes; None if it has none.
     """
 
     def __init__(self, cells: Cells, writes: Sequence[bool | None]) -> None:
@@ -593,9 +599,9 @@ class Derived:
         self._known: dict[int, int] = {}
 
     def base_of(self, bit: int, changed: int) -> int:
-        """Return the permission behind a derived one, to invoke or copy, or the other if only that `changed`.
+        """Return the permission on which a derived one is based (to invoke or to copy).
 
-        Otherwise the bit.
+        If only the other required permission `changed`, return that one. For other bits, return the bit itself.
         """
         cell = self._cells.cells[bit]
         if not cell.derived:
@@ -636,7 +642,7 @@ class Side:
         self._space = sum(self.masks)
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return what members of these groups are allowed to do. `instead` overrides the masks of some groups."""
+        """Return the permissions of the members of these groups. `instead` overrides the masks of some groups."""
         mask, masks, rest = self._default, self.masks, groups & self._space
         while rest:
             low = rest & -rest
@@ -656,7 +662,7 @@ class Side:
                 wanted &= ~mask
 
 
-# Sets of actors in words: `*`, up to three groups that are exactly these, or names.
+# Describes sets of actors: `*`, up to three groups that are exactly the set, or names.
 
 
 _GROUPS = 3
@@ -664,9 +670,11 @@ ALL = "*"
 
 
 class ActorSets:
-    """Sets of the actors of a scope, as masks with one bit for each combination of groups. The first one has no group.
+    """Sets of the actors on a scope, as masks with one bit per combination of groups.
 
-    `groups` are masks of the groups by name, on the side for which a set is described.
+    The first combination has no group.
+
+    `groups` are the masks of groups by name, on the side for which a set is described.
     """
 
     def __init__(self, members: Sequence[Sequence[str]], groups: Mapping[str, int]) -> None:
@@ -690,7 +698,7 @@ class ActorSets:
             return (ALL,), ()
         inside = {name: mask for name, mask in self._groups.items() if not mask & ~wanted}
         outside = {name: mask for name, mask in self._groups.items() if not mask & wanted}
-        # Most sets cannot be put together from groups, which all groups that fit show at once.
+        # Most sets cannot be composed of groups, which becomes clear from all groups that fit.
         is_union, left_out = self._union(inside) == wanted, self._union(outside)
         for number in range(1, _GROUPS + 1):
             if is_union and (found := next(_covers(wanted, inside, number), None)):
@@ -703,7 +711,7 @@ class ActorSets:
         return (), ()
 
     def _bases(self, wanted: int, number: int) -> Iterator[tuple[str, ...]]:
-        """Yield unions of this number of groups that contain the whole set and more."""
+        """Yield unions of this number of groups that contain the complete set and more."""
         if number == 1:
             yield (ALL,)
         yield from _covers(wanted, self._groups, number)
@@ -732,7 +740,7 @@ def _covers(wanted: int, groups: Mapping[str, int], number: int) -> Iterator[tup
 
 
 def _places(mask: int) -> Iterator[int]:
-    # Most sets are a few of thousands, so that it pays to look for ones in the digits.
+    # Most sets contain few of thousands of members, so it pays to look for them in the digits.
     digits = f"{mask:b}"[::-1]
     place = digits.find("1")
     while place >= 0:

@@ -1,8 +1,8 @@
 """Binding of bundles to the server or to graphs.
 
-A scope is `cluster`, which means the server, or `graph.<id>`; each has at most one bundle. A bundle that is bound to one
-kind of scope has only rules of that kind. A bundle that is bound to both is projected: each engine gets the rules of its
-kind.
+A scope is `cluster`, which means the server, or `graph.<id>`; each has at most one bundle. A bundle that is bound to
+one kind of scope only has rules of that kind. A bundle that is bound to both kinds is projected: each engine gets the
+rules for its kind.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def kind_of(scope: str) -> EngineKind:
 
 
 def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, ...]]:
-    """Map each scope with several bound policies to their names, in order. `scopes` are those of each policy."""
+    """Map each scope with several bound policies to their names, in order. `scopes` are the scopes of each policy."""
     bound: dict[str, list[str]] = {}
     for name, of_policy in sorted(scopes.items()):
         for scope in of_policy:
@@ -62,8 +62,8 @@ def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, 
 def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
     """Return the problems of a bundle with its bindings. `at` is their subject.
 
-    `policy_kind_mismatch` for each rule and action of another kind, `policy_mixed_binding_kinds` (a warning) for a bundle
-    that is bound to both.
+    Reports `policy_kind_mismatch` for each rule and action of another kind, and `policy_mixed_binding_kinds` (a
+    warning) for a bundle that is bound to both kinds.
     """
     found = Diagnostics()
     kinds = sorted({kind_of(scope) for scope in bound.scopes})

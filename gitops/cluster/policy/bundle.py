@@ -1,7 +1,7 @@
 """Types of access policies: bundles, rules, actions and scopes.
 
-A bundle only permits: everything that no rule permits is denied. Its meaning depends on its `version`, not on the release
-that reads it, so an old ledger will mean the same in ten years.
+A bundle can only permit: everything that no rule permits is denied. Its meaning depends on its `version`, not on the
+release that reads it, so an old ledger will have the same meaning in ten years.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ SERVER_ACTIONS = frozenset({PolicyAction.GRAPH_LIST, PolicyAction.RELOAD})
 GRAPH_ACTIONS = frozenset(PolicyAction) - SERVER_ACTIONS
 
 BRANCH_SCOPED = frozenset({PolicyAction.READ, PolicyAction.EXPORT, PolicyAction.CHANGE})
-"""Actions whose rules may have a `branch_scope`."""
+"""Actions whose rules can have a `branch_scope`."""
 
 TARGET_SCOPED = frozenset(
     {PolicyAction.SCHEMA_APPLY, PolicyAction.BRANCH_CREATE, PolicyAction.BRANCH_DELETE, PolicyAction.BRANCH_MERGE}
 )
-"""Actions whose rules may have a `target_branch_scope`."""
+"""Actions whose rules can have a `target_branch_scope`."""
 
 READS: Mapping[PolicyAction, PolicyAction] = MappingProxyType(
     {PolicyAction.BRANCH_CREATE: PolicyAction.READ, PolicyAction.BRANCH_MERGE: PolicyAction.READ}
 )
-"""Actions that copy a branch to their target branch, each with what it also needs on the branch that it copies."""
+"""Actions that copy a branch to their target branch, each with the action that they also require on the copied branch."""
 
 
 class BranchScope(StrEnum):
-    """Branches to which a rule applies."""
+    """The branches to which a rule applies."""
 
     ANY = "any"
     PROTECTED = "protected"
@@ -87,7 +87,7 @@ class Rule:
 class Bundle:
     """The content of a policy file: groups of actors, the names of protected branches, and rules, in file order.
 
-    `kind` is the value of the deprecated key with that name, at `kind_line`; it must match the bindings of the bundle.
+    `kind` is the value of the deprecated key with that name, on line `kind_line`; it must match the bundle's bindings.
     """
 
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

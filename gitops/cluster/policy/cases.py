@@ -1,9 +1,9 @@
 """Test cases for a cluster's policies, read strictly and decided by the evaluator.
 
-A case asks for each of its actors and actions, or who is allowed to do one thing. An action applies to `branch`, or to
-`main` if none is written. On a graph without a policy, any token is allowed to read, and nothing else. Running a query means
-invoking it, and reading or changing the branch, as the query does. Copying a branch also reads it: `branch` next to a
-`target_branch`, otherwise `main`.
+A case asks about each of its actors and actions, or who is allowed to do one thing. An action applies to `branch`, or
+to `main` if the case has none. On a graph without a policy, any token is allowed to read, and nothing else. Running a
+query means invoking it, and reading or changing the branch, as the query does. Copying a branch also reads it: `branch`
+next to a `target_branch`, otherwise `main`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TEST_KEYS = MappingProxyType(
         ),
     }
 )
-"""The keys of a test file, with what each is for."""
+"""The keys of a test file, with the purpose of each."""
 ASKED_KEYS = MappingProxyType(
     {
         "action": "The action, such as change or read.",
@@ -63,8 +63,8 @@ EXACTLY_KEYS = MappingProxyType({"groups": "Groups of the policy."})
 class Case:
     """One case, which begins at `line` and `column`.
 
-    A `query` without an action asks about running it, represented by the action None. It expects `allowed`, by `rule` if one is
-    given; or that exactly the actors and members of groups in `exactly` are allowed to do it.
+    A `query` without an action asks about running it, represented by the action None. It expects `allowed`, through
+    `rule` if one is given; or that exactly the actors and members of groups in `exactly` are allowed to do it.
     """
 
     id: str
@@ -83,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """The subject of cases: what is enforced on each scope, the graphs, and whether a query of a scope writes.
+    """The subject of cases: the policy enforced on each scope, the graphs, and whether a query on a scope writes.
 
     `writes` returns None if the graph has no such query.
     """
@@ -94,7 +94,10 @@ class Guarded:
 
 
 def read_cases(data: bytes, path: str) -> tuple[tuple[Case, ...], Diagnostics]:
-    """Return the cases of a test file, none if it has an error (`policy_tests_invalid`). The rest of the file is not checked."""
+    """Return the cases in a test file.
+
+    Empty if it has an error (`policy_tests_invalid`), which ends the check of the file.
+    """
     found = Diagnostics()
     nodes = NodeReader(path, path, Code.POLICY_TESTS_INVALID, found)
     root = nodes.parse(data)
@@ -111,7 +114,7 @@ class _CaseReader:
         self._nodes = nodes
 
     def cases(self, root: YamlNode) -> tuple[Case, ...]:
-        """Return the cases, which are good if no error was reported."""
+        """Return the cases, which are usable if no error was reported."""
         top = self._nodes.fields(root, "", TEST_KEYS, required=("version",))
         if "version" in top and self._nodes.number(top["version"], "version") not in ("", "1"):
             self._nodes.wrong(top["version"], "version", "only version 1 is supported")
@@ -158,7 +161,7 @@ class _CaseReader:
         )
 
     def _require(self, node: YamlNode, at: str, fields: Mapping[str, YamlNode]) -> None:
-        """Report what a case lacks: an action, and either actors and a decision, or who and exactly whom."""
+        """Report missing parts of a case: an action, and either actors and a decision, or `who` with the exact list."""
         if fields.keys().isdisjoint(("action", "actions", "query")):
             self._nodes.wrong(node, at, "the case has no action and no query")
         if "who" in fields and "exactly" not in fields:
@@ -205,7 +208,7 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
 
 
 def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
-    """Return the scopes of a case: `cluster`, graphs, None for unknown ones."""
+    """Return the scopes of a case: `cluster`, graphs, and None for unknown ones."""
     return frozenset(_scope(case, action, guarded) for action in case.actions)
 
 

@@ -1,7 +1,7 @@
 """Decisions by Cedar, equal to those of `gitops.cluster.policy.decide`.
 
-A bundle is compiled once for each scope: each action of each rule becomes one policy with the id `<rule id>:<action>`. Everything
-is passed as JSON values, so no text of a bundle or a request is ever parsed as Cedar.
+A bundle is compiled once per scope: each action of each rule becomes a policy with the id `<rule id>:<action>`.
+Everything is passed as JSON values, so text from a bundle or a request is never parsed as Cedar.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTEXT = {
 
 
 class CedarEngine:
-    """Decides by one bundle on one scope. Thread-safe.
+    """Decides with one bundle on one scope. Thread-safe.
 
     A decision depends only on bundle and request, and a server gets the same requests again and again, so decisions are
     cached.
@@ -39,7 +39,7 @@ class CedarEngine:
     def __init__(self, bundle: Bundle, scope: str) -> None:
         """Compile the bundle for `cluster` or `graph.<id>`.
 
-        Raises GitopsError `policy_invalid` if Cedar refuses it, which the reader of bundles and `check_kinds` rule out.
+        Raises GitopsError `policy_invalid` if Cedar refuses it, which the bundle reader and `check_kinds` rule out.
         """
         import cedarpy
 
@@ -77,7 +77,7 @@ class CedarEngine:
         if known is not None:
             return known
         decision = self._decide(request)
-        # Names in requests are chosen by who sends them.
+        # Names in requests are chosen by the sender.
         if sum(map(len, (request.branch or "", request.target_branch or "", request.query or ""))) <= _KEPT_LENGTH:
             if len(self._decided) >= _KEPT:
                 self._decided.clear()
@@ -102,7 +102,8 @@ class CedarEngine:
             "resource": self._resource,
             "context": context,
         }
-        # The policies are validated, and the request is made here: to check both against the schema again doubles the time.
+        # The policies are validated, and the request is built here. Checking both against the schema again would double
+        # the time.
         result = self._cedar.is_authorized(asked, self._policies, self._entities)
         if result.diagnostics.errors or result.decision is self._cedar.Decision.NoDecision:
             detail = "; ".join(result.diagnostics.errors) or "no reason is given"
@@ -119,7 +120,7 @@ def _entity(kind: str, name: str) -> dict[str, str]:
 def _schema() -> dict[str, Any]:
     """Return the Cedar schema.
 
-    Actors are in groups, graphs and the server have no attributes, and each action lists its subject.
+    Actors are members of groups, graphs and the server have no attributes, and each action lists its subjects.
     """
     entities: dict[str, Any] = {kind: {} for kind in ("Group", "Graph", "Server")}
     entities["Actor"] = {"memberOfTypes": ["Group"]}
@@ -166,7 +167,7 @@ def _policy(rule: Rule, action: PolicyAction, resource: dict[str, str]) -> dict[
 
 
 def _covered(key: str, scope: BranchScope | None) -> list[dict[str, Any]]:
-    """Return the condition on the request's branch: it exists, and is protected or not."""
+    """Return the condition on the request's branch: it exists, and is (or is not) protected."""
     if scope is None or scope is BranchScope.ANY:
         return []
     protected = _attribute(f"{key}_is_protected")

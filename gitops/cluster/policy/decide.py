@@ -1,11 +1,13 @@
 """Decides whether a bundle permits a request. Pure, and equal to Cedar's decision for the same bundle: a law of the tests.
 
-A request may need several permissions, each of which is decided separately: `decide_all` is used to enforce, explain and list.
+A request can need several permissions, each of which is decided separately; `decide_all` is used to enforce, explain
+and list.
 
 1. An actor in no group is denied.
 2. A rule permits the request if it lists the action, the actor is in its group, the branch of the action is in its scope,
    and, for a stored query, it covers the query.
-3. If several rules permit it, the one with the first id by code point is reported; that of the actor before those of its groups.
+3. If several rules permit it, the one with the first id by code point is reported; rules for the actor come before
+   rules for its groups.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, Br
 from gitops.core.dataclass import dataclass
 
 MAIN = "main"
-"""The branch of a request that names none."""
+"""The branch of a request that does not specify one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class AccessRequest:
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """The decision on a request and its rule. `known` is false for an actor in no group."""
+    """The decision on a request, with its rule. `known` is False for an actor without a group."""
 
     allowed: bool
     rule: str | None
@@ -50,11 +52,11 @@ class AccessDecision:
 
 
 class PolicyEngine(Protocol):
-    """Decides by one bundle on one resource."""
+    """Decides with one bundle on one resource."""
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle by which it decides."""
+        """The bundle with which it decides."""
         ...
 
     def decide(self, request: AccessRequest) -> AccessDecision:
@@ -87,7 +89,7 @@ def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
 def decide_groups(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
     """Decide a request of an actor with groups.
 
-    The actor may do anything that it or one of its groups may do, because rules only permit.
+    The actor has its own permissions and those of its groups, because rules only permit.
     """
     own = decide(replace(request, groups=()))
     if own.allowed:
@@ -99,7 +101,7 @@ def decide_groups(request: AccessRequest, decide: Callable[[AccessRequest], Acce
 
 
 def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
-    """Decide a request including its read of the branch that it copies, `main` if it has none."""
+    """Decide a request. If it copies a branch (`main` by default), also decide the read of that branch."""
     decision = decide(request)
     if not decision.allowed or request.action not in READS:
         return decision
@@ -117,25 +119,25 @@ def is_mentioned(bundle: Bundle, actor: str, groups: Iterable[str] = ()) -> bool
 
 
 def stranger(request: AccessRequest) -> AccessDecision:
-    """Return the denial for an actor in no group."""
+    """Return the denial for an actor without a group."""
     message = f"actor '{request.actor}' is in no group of the policy"
     return AccessDecision(allowed=False, rule=None, known=False, message=message)
 
 
 def denial(request: AccessRequest) -> AccessDecision:
-    """Return the denial of a request that no rule permits."""
+    """Return the denial for a request that no rule permits."""
     message = f"no rule permits '{request.actor}' to {request.action}"
     return AccessDecision(allowed=False, rule=None, known=True, message=message)
 
 
 def without_policy(request: AccessRequest) -> AccessDecision:
-    """Decide a request on a scope without a policy: any token is allowed to read, and nothing else."""
+    """Decide a request on a scope without a policy: any token can read, but do nothing else."""
     message = "without a policy, any token may read, and nothing else"
     return AccessDecision(allowed=request.action is PolicyAction.READ, rule=None, known=True, message=message)
 
 
 def permission(rule: str) -> AccessDecision:
-    """Return the permission by a rule, the first by id of those that permit it."""
+    """Return the permission through a rule, which is the first by id of the rules that permit it."""
     return AccessDecision(allowed=True, rule=rule, known=True, message=f"rule '{rule}' permits it")
 
 
@@ -145,7 +147,7 @@ def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[
     return branch is not None and (branch in protected) == (scope is BranchScope.PROTECTED)
 
 
-# Who may do something under a policy.
+# Lists the actors who are allowed to do something under a policy.
 
 
 def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
@@ -157,12 +159,12 @@ def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str
     found: dict[str, Rule] = {}
     for rule in sorted(bundle.rules, key=lambda rule: rule.id):
         members = bundle.groups.get(rule.group, ())
-        # What a rule asks besides its group is the same for each member.
+        # Apart from its group, a rule requires the same for each member.
         if members and permits(bundle, rule, AccessRequest(members[0], action, on, target, query)):
             for actor in members:
                 found.setdefault(actor, rule)
     if action in READS:
-        # A branch that is in no list is read as every other one that is not.
+        # A branch that is in no list is treated like every other such branch.
         origins = (MAIN, *bundle.protected_branches, "")
         readers = {actor for origin in origins for actor in who_may(bundle, READS[action], origin)}
         found = {actor: rule for actor, rule in found.items() if actor in readers}

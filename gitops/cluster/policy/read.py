@@ -1,7 +1,7 @@
 """Strict reading of policy files: ignoring a misspelled key would permit more than intended.
 
-Every problem of the file is reported at its line. A wrong structure is reported without further checks (`policy_parse`);
-a file with the right structure is checked further, in this order:
+Every problem in the file is reported at its line. A wrong structure is reported without further checks
+(`policy_parse`). A file with the right structure is checked further, in this order:
 
 1. the version, the groups, the protected branches;
 2. each rule: its id, its group, its actions, and whether its restrictions apply to all of its actions.
@@ -41,14 +41,14 @@ from gitops.database.language.yaml import (
     shown,
 )
 
-# The only special character is the one that the policy engine knows as well.
+# The only special character is the one that the policy engine also supports.
 _QUERIES = re.compile(r"[A-Za-z0-9_*-]+\Z", re.ASCII)
 _SCOPES = {"branch_scope": BRANCH_SCOPED, "target_branch_scope": TARGET_SCOPED}
 _LIMITS = {
     **_SCOPES,
     "queries": frozenset({PolicyAction.INVOKE_QUERY}),
 }
-"""The things by which a rule can limit its actions, each with the actions that have it."""
+"""The ways in which a rule can restrict its actions, each with the actions that support it."""
 
 FILE_KEYS = MappingProxyType(
     {
@@ -70,7 +70,7 @@ ALLOW_KEYS = MappingProxyType(
     }
 )
 ACTOR_KEYS = MappingProxyType({"group": "One of the groups of this file."})
-"""The keys of each level of a policy, with a line of documentation."""
+"""The keys at each level of a policy, with a line of documentation."""
 
 
 def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle | None, Diagnostics]:
@@ -88,7 +88,7 @@ def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle |
 
 
 class _BundleReader:
-    """Reads one file. Checks that need the expected shape wait until the file is known to have it."""
+    """Reads one file. Checks that need the expected structure wait until the file is known to have it."""
 
     def __init__(self, nodes: NodeReader) -> None:
         self._nodes = nodes
@@ -98,7 +98,7 @@ class _BundleReader:
         self._waiting.append(partial(self._nodes.report, code, node, where, message))
 
     def bundle(self, root: YamlNode) -> Bundle:
-        """Return the file as a bundle, which is good if no error was reported."""
+        """Return the file as a bundle, which is usable if no error was reported."""
         nodes = self._nodes
         top = nodes.fields(root, "", FILE_KEYS, required=("version",))
         version = nodes.number(top["version"], "version") if "version" in top else "1"
@@ -151,7 +151,7 @@ class _BundleReader:
         return Rule(rule, group, actions, **scopes, queries=queries, line=node.line, column=node.column)
 
     def _allows(self, node: YamlNode, at: str) -> bool:
-        """Return True if a rule has `allow` or nothing in its place; otherwise report the problem once."""
+        """Return True if a rule has `allow`, or nothing in its place; otherwise report the problem once."""
         keys = {key.text: key for key, _ in node.entries} if isinstance(node, YamlMap) else {}
         if "allow" in keys:
             return True
@@ -219,7 +219,7 @@ class _BundleReader:
         return tuple(queries)
 
     def _check_limits(self, allow: Mapping[str, YamlNode], at: str, actions: Collection[PolicyAction]) -> None:
-        """Check that the rule's restrictions apply to all actions, and that these are of one kind."""
+        """Check that a rule's restrictions apply to all its actions, and that these are of one kind."""
         limits = [key for key in _LIMITS if key in allow]
         server = [action for action in actions if action in SERVER_ACTIONS]
         if _SCOPES.keys() <= allow.keys():
@@ -241,17 +241,17 @@ class _BundleReader:
                 self._report(Code.POLICY_RULE_SERVER_SCOPE, allow[key], f"{at}.{key}", message)
 
 
-# Takes the YAML of policies and of their cases apart: one reader of shapes, each problem at its line.
+# Reads the YAML of policies and of their test cases, with each problem at its line.
 
 
 E = TypeVar("E", bound=StrEnum)
 
 
 class NodeReader:
-    """Extracts values from YAML nodes. A node that does not fit is reported with `code` and read as if it were empty."""
+    """Extracts values from YAML nodes. An invalid node is reported with `code` and read as if it were empty."""
 
     def __init__(self, path: str, at: str, code: Code, found: Diagnostics) -> None:
-        """`path` is the file, and `at` names the resource in its problems, which are added to `found`."""
+        """`path` is the file, and `at` is the resource in its problems, which are added to `found`."""
         self.path = path
         self.found = found
         self._at = at
@@ -297,7 +297,7 @@ class NodeReader:
         return fields
 
     def entries(self, node: YamlNode, where: str, first: str = "NAME") -> tuple[tuple[YamlScalar, YamlNode], ...]:
-        """Return the entries of a mapping, none if nothing is written. `first` is a key that it may contain."""
+        """Return the entries of a mapping; empty for an empty value. `first` is a key that it can contain."""
         if isinstance(node, YamlMap):
             return node.entries
         if not is_absent(node):
@@ -309,7 +309,7 @@ class NodeReader:
         return ()
 
     def items(self, node: YamlNode, where: str) -> tuple[tuple[str, YamlNode], ...]:
-        """Return the items of a list with their dotted paths, none if nothing is written."""
+        """Return the items of a list with their dotted paths; empty for an empty value."""
         if isinstance(node, YamlList):
             return tuple((f"{where}[{index}]", item) for index, item in enumerate(node.items))
         if not is_absent(node):
@@ -352,7 +352,7 @@ _EXAMPLES = {"group": "GROUP", "actors": "{group: GROUP}", "actions": "[read]", 
 
 
 def _listed(node: YamlNode) -> str:
-    """Show how to write a single value as a list of one."""
+    """Show how to write a single value as a list with one item."""
     return f"write a list: [{shown(node.text)}]" if isinstance(node, YamlScalar) else "write a list, such as [A, B]"
 
 

@@ -1,9 +1,10 @@
 """Table of the permissions that each request needs; the server enforces it and the documentation shows it.
 
-1. A verb may request only permissions in this table, and must have requested all unconditional ones before it responds.
-Anything else is a defect, and the request fails. 2. Copying a branch also needs the permissions in `READS` on the
-copied branch. The access diff uses the same `READS`. 3. A response about the rows of a branch needs `read` or `export`
-there. A verb that only changes a branch returns whether it succeeded and nothing else (`TELLS`).
+1. A verb can request only permissions in this table, and must have requested all unconditional ones before it responds.
+   Anything else is a defect, and the request fails.
+2. Copying a branch also needs the permissions in `READS` on the copied branch. The access diff uses the same `READS`.
+3. A response about the rows of a branch needs `read` or `export` there. A verb that only changes a branch returns only
+   whether it succeeded (`TELLS`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A permission; with `when` only in that case."""
+    """A required permission; with `when`, it is required only in that case."""
 
     action: PolicyAction
     on: Place
@@ -40,7 +41,7 @@ class Need:
 
 
 TELLS = frozenset({PolicyAction.READ, PolicyAction.EXPORT})
-"""Actions of which any one lets an actor know what is on a branch."""
+"""Actions that let an actor know the content of a branch; any one of them is enough."""
 
 _READ = Need(PolicyAction.READ, Place.BRANCH)
 _MAIN = Need(PolicyAction.READ, Place.MAIN)
@@ -112,4 +113,4 @@ VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         ),
     }
 )
-"""What each operation of the server needs, by its name, in the order in which it asks."""
+"""The permissions that each server operation needs, by its name, in the order in which they are requested."""

@@ -1,6 +1,6 @@
 """Changesets of a cluster for people and programs: list, find and watch them.
 
-These verbs only read. They take no lock and need no cluster folder. The ledger does not record whether a merge has
+These verbs only read. They need neither a lock nor a cluster folder. The ledger does not record whether a merge has
 anything for a changeset to apply; the caller determines that from git (`BringsNothing`).
 """
 
@@ -45,7 +45,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 
 BringsNothing = Callable[[str], bool]
-"""Returns True if a merge commit without a changeset contains nothing for a changeset. Raises GitopsError."""
+"""Returns True if a merge commit without a changeset has nothing for a changeset to apply. Raises GitopsError."""
 
 _SHORTEST, _LONGEST = 1.0, 10.0
 _JITTER = 0.25
@@ -59,7 +59,7 @@ class WatchedChangeset:
     commit: str | None = None
 
     def __str__(self) -> str:
-        """Describe it for people."""
+        """Describe the selected changeset in words."""
         return (
             f"changeset {self.key}"
             if self.key
@@ -71,9 +71,9 @@ class WatchedChangeset:
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """End of a watch: the awaited outcome, the time limit, or that nothing is at work on the cluster.
+    """Conditions that end a watch: the awaited outcome, the time limit, or no active run on the cluster.
 
-    `idle` returns the problem for the last one, None while a run may be at work.
+    `idle` returns the problem for the last one; None while a run might be active.
     """
 
     until: Until = Until.COMMITTED
@@ -84,7 +84,7 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Waiting of a watch: its clock, a sleep function, and a random number between 0 and 1 that spreads watchers out."""
+    """Timing of a watch: its clock, a sleep function, and a random number between 0 and 1 that spreads watchers over time."""
 
     clock: Clock
     pause: Callable[[float], None]
@@ -110,7 +110,7 @@ def find_changesets(
 ) -> tuple[Changeset, ...]:
     """Return the record of a changeset; for a merge commit, those of all parts of its newest attempt.
 
-    Empty for a merge without anything to apply. Raises GitopsError `changeset_not_found`, and as the ledger does.
+    Empty for a merge without anything to apply. Raises GitopsError `changeset_not_found`, and the errors of the ledger.
     """
     _view(ledger)
     found = _records(ledger, wanted)
@@ -122,7 +122,7 @@ def find_changesets(
 
 
 def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> ChangesetAnswer:
-    """Return the answer that the records from `find_changesets` give about the watched changeset."""
+    """Return the result of the watched changeset according to the records from `find_changesets`."""
     if wanted.commit is not None and not records:
         return ChangesetAnswer.NO_CHANGE
     if wanted.commit is not None:
@@ -134,16 +134,17 @@ def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: 
 def read_stream(
     ledger: LedgerReader, cluster: str, at: str, after: int | None, wanted: WatchedChangeset | None = None
 ) -> tuple[StreamReading, frozenset[str] | None]:
-    """Return one consistent reading of a ledger with its events after a position, and the keys of the `wanted`.
+    """Return one consistent reading of a ledger with its events after a position, and the keys of the `wanted` changesets.
 
-    The full state contains the wanted changesets, or without `wanted` those that have not ended. Raises as the ledger does.
+    The full state contains the wanted changesets, or without `wanted` those that have not ended. Raises the errors of
+    the ledger.
     """
     while True:
         view, listing = _view(ledger), _listing(ledger)
         keys = None if wanted is None else frozenset(_keys(ledger, wanted))
         records = listing.open if wanted is None else _records(ledger, wanted)
         events = () if after is None else ledger.events(after)
-        # A folder has no snapshots: what was written between two reads is read again.
+        # A folder has no snapshots, so data written between two reads is read again.
         if ledger.snapshot_reads or (ledger.view().cas, _listing(ledger).index) == (view.cas, listing.index):
             break
     state = view.state or LedgerState()
@@ -162,9 +163,9 @@ def watch_changeset(
 ) -> tuple[ChangesetAnswer, tuple[Changeset, ...]]:
     """Emit the events of a changeset, which does not have to exist yet, until it has an outcome or the time is up.
 
-    Returns the answer, WAITING if the time is up, with the records behind it. A merge without a changeset that has nothing
-    to apply is not waited for. If a remote does not respond for a moment, it is asked again; at the end of the time its
-    error is raised. Every other error is raised immediately.
+    Returns the answer (WAITING if the time is up) and the corresponding records. For a merge that has nothing to apply,
+    there is no wait. If a remote temporarily does not respond, the query is repeated; when the time is up, its error is
+    raised. Every other error is raised immediately.
     """
     end, wait = pacing.clock.now() + rules.timeout, _SHORTEST
     position: int | None = None
@@ -174,7 +175,7 @@ def watch_changeset(
         try:
             reading, keys = read_stream(ledger, cluster, timestamp(pacing.clock.now()), position, wanted)
             nothing = wanted.commit is not None and not keys and brings_nothing(wanted.commit)
-            # What was recorded in the meantime counts.
+            # Events recorded in the meantime count.
             nothing = nothing and _view(ledger).found and not _keys(ledger, wanted)
         except RemoteError as error:
             if not error.retryable:
@@ -190,7 +191,7 @@ def watch_changeset(
             found = answer_now(wanted, records, rules) if records else ChangesetAnswer.WAITING
             if found is not ChangesetAnswer.WAITING:
                 return found, records
-            # A run that has ended since the reading recorded its end.
+            # A run that ended after the reading recorded its end.
             idle = rules.idle() if records and not items else None
             if idle is not None and _records(ledger, wanted) == records:
                 raise idle
@@ -231,9 +232,9 @@ def _listing(ledger: LedgerReader) -> ChangesetListing:
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------
-# What people and programs decide about a changeset, recorded in the ledger.
-# Only events are written: what they say is done by the next run. A run that is at work holds the lock. Its changeset is given up
-# without the lock: the run finds the decision where it wants to write next, and lands nothing.
+# Decisions of people and programs about a changeset, recorded in the ledger. Only events are written; the next run acts
+# on them. An active run holds the lock, so its changeset is abandoned without the lock: the run finds the decision at
+# its next write, and then applies nothing.
 
 
 _OPERATION, _APPLY = "changeset", "apply"
@@ -246,7 +247,7 @@ _LEFT_BEHIND = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY, Runtime
 class Steering:
     """Actions on the changesets of one ledger. Each method takes the lock if it can, and returns the resulting record.
 
-    Raises GitopsError `changeset_not_found`, `state_lock_held`, and as the ledger does.
+    Raises GitopsError `changeset_not_found`, `state_lock_held`, and the errors of the ledger.
     """
 
     def __init__(self, ledger: LedgerStore, clock: Clock, ids: IdSource, actor: str | None) -> None:
@@ -256,14 +257,17 @@ class Steering:
     def fail(self, key: str, error: str, *, force: bool = False) -> Changeset:
         """Abandon a changeset that is not committed. The next run rolls back its prepared changes, with the reason `error`.
 
-        With `force`, a changeset that is rolling back ends immediately: changes that were not rolled back are left behind
-        and listed. Raises ConflictError `changeset_state_invalid` for one that is committed, has ended, or can only go
-        forward.
+        With `force`, a changeset that is rolling back ends immediately: changes that were not rolled back are left
+        behind and listed. Raises ConflictError `changeset_state_invalid` for a changeset that is committed, has ended,
+        or can only go forward.
         """
         return self._record(key, lambda record: self._failure(record, error, force=force), during_apply=not force)
 
     def update(self, key: str, what: RuntimeUpdated) -> Changeset:
-        """Report the progress of a member of the active changeset. Raises ConflictError `changeset_state_invalid` as `follow`."""
+        """Report the progress of a member of the active changeset.
+
+        Raises ConflictError `changeset_state_invalid` for an update that is not allowed now.
+        """
 
         def check(record: Changeset) -> Happening:
             if record.state not in BLOCKING:
@@ -293,19 +297,19 @@ class Steering:
                 raise GitopsError(Code.CHANGESET_NOT_FOUND, f"the ledger has no changeset {key}", path=key)
             at = timestamp(view.time(self._clock.now()))
             draft = EventDraft(key, at, decide(record))
-            # What a changeset leaves behind, no later run goes on with.
+            # No later run continues the remainders of a changeset.
             left = self._intents(record) if isinstance(draft.happening, Failed) else ()
             retire = [intent.operation_id for intent in left]
             try:
                 self._ledger.begin(view, (), self._entry(view, key, at), events=[draft], retire=retire)
                 break
             except ConflictError as error:
-                # The run at work wrote first: what it wrote may decide otherwise.
+                # The active run wrote first, and its write may change the decision.
                 if error.code != Code.STATE_CAS_MISMATCH or attempt == _ATTEMPTS:
                     raise
                 attempt += 1
             except GitopsError as error:
-                # No operation on a graph was announced: it is the entry that could not be written.
+                # No operation on a graph was announced, so it was the entry that could not be written.
                 if error.code == Code.RECOVERY_SIDECAR_WRITE_ERROR:
                     fix = None if isinstance(error, RemoteError) else _SIGN
                     raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=error.path, fix=fix) from error
@@ -336,11 +340,11 @@ class Steering:
         return RollingBack(error, None)
 
     def _intents(self, record: Changeset) -> tuple[Intent, ...]:
-        """Return the operations that a changeset announced, and that are not settled."""
+        """Return the operations that a changeset announced and that are not settled yet."""
         return tuple(each for each in self._ledger.intents().intents if each.address in record.addresses)
 
     def _entry(self, view: LedgerView, key: str, at: str) -> LedgerEntry | None:
-        """Return the entry for a branch ledger. It applies nothing and repeats the last applied source."""
+        """Return the entry for a branch ledger. It doesn't apply anything, and repeats the last applied source."""
         if view.entry is None:
             return None
         in_force = view.entry.trust_digest if view.trust is None else view.trust.digest

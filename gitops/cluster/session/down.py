@@ -1,7 +1,7 @@
-"""`down`: the reverse of a schema change before it is applied, or between two schema files. Writes nothing.
+"""`down`: the reverse of a schema change before it is applied, or between two schema files. Read-only.
 
-Steps: 1 read the applied and the desired schema; 2 plan the migration from one to the other; 3 plan the reverse migration, and
-print the schema text with that plan; 4 report the reasons if either of them is unsupported.
+Steps: 1 read the applied and the desired schema; 2 plan the migration from the first to the second; 3 plan the reverse
+migration, and find the schema text with that plan; 4 report the reasons if either of them is unsupported.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _down_in_session(current: Session, graph: str) -> DownOutcome:
             problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")
         elif desired is not None:
             try:
-                # The schema that is recorded as applied: from git if git has it, else from the live graph.
+                # The schema recorded as applied: from git if available, otherwise from the live graph.
                 source = current.workspace.accepted_schema(graph, recorded.digest)
                 if source is None:
                     source = current.opened.engine.read(current.opened.graph_uri(graph)).schema_source
@@ -96,7 +96,7 @@ def _down_in_session(current: Session, graph: str) -> DownOutcome:
 
 
 def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:
-    """Steps 2 to 4."""
+    """Perform steps 2 to 4."""
     forward, back = plan_migration(accepted, desired), plan_down(accepted, desired)
     for migration, code in ((forward, Code.GRAPH_MIGRATION_UNSUPPORTED), (back, Code.WAY_BACK_UNSUPPORTED)):
         if not migration.supported:

@@ -1,7 +1,7 @@
-"""`fmt`: computes the canonical layout of a cluster's files. Writes nothing.
+"""`fmt`: computes the canonical layout of a cluster's files. Read-only.
 
-Steps: 1 find the files; 2 format each of them; 3 find the resources whose digests change. The third step loads the folder
-twice, as it is and as it would be, so the result is that of a plan.
+Steps: 1 find the files; 2 format each of them; 3 find the resources whose digests change. The third step loads the
+folder before and after formatting, so its result is the same as in a plan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gitops.database.language.text import LanguageError, SourceText
 from gitops.database.language.yaml import YamlError
 
 # -- named files -------------------------------------------------------------------------------------------------------
-# The files that are named on the command line, directly or by a folder above them.
+# Files given on the command line, directly or through a folder.
 
 
 _MAX_FOLDERS = 10_000
@@ -75,17 +75,17 @@ class FileLayout:
 
     @property
     def changed(self) -> bool:
-        """True if the canonical layout differs from the file."""
+        """Whether the canonical layout differs from the file."""
         return self.before != self.after
 
     @property
     def digest_moves(self) -> bool:
-        """True if formatting changes a recorded digest. That of `cluster.yaml` does not cover its layout."""
+        """Whether formatting changes a recorded digest. The digest of `cluster.yaml` does not cover its layout."""
         return self.changed and not _is_cluster_file(self.path)
 
     @property
     def digests(self) -> tuple[str, str]:
-        """The digests of the bytes before and after."""
+        """Digests of the bytes before and after formatting."""
         return digest(self.before), digest(self.after)
 
 
@@ -124,14 +124,14 @@ def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | N
         by_file: dict[str, list[str]] = {}
         for address in updates:
             if (path := before[address].path) is not None:
-                # The load has normalized it before, so this cannot fail.
+                # The load has already normalized it, so this cannot fail.
                 by_file.setdefault(normalize(path, confined=False), []).append(address)
         files = [replace(file, updates=tuple(by_file.get(file.path, ()))) if file.changed else file for file in files]
     return FormatOutcome(tuple(files), updates, tuple(found))
 
 
 def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
-    """`cluster.yaml`, and the schema and query files that it names."""
+    """Yield `cluster.yaml`, and the schema and query files that it refers to."""
     cluster, problems = read_cluster(tree)
     found.extend(problems)
     if cluster is None:
@@ -144,7 +144,7 @@ def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
         for written in (graph.schema, *listed):
             try:
                 place = normalize(written.value, confined=True)
-                # Only an entry of a list can name a folder.
+                # Only a list entry can refer to a folder.
                 if written is graph.schema or by_name or tree.kind(place) is not PathKind.DIR:
                     yield place
                 else:
@@ -194,7 +194,7 @@ def _is_known(path: str) -> bool:
 
 
 class _Overlay:
-    """A tree with other contents for some files."""
+    """A tree in which some files have different content."""
 
     def __init__(self, tree: SourceTree, contents: Mapping[str, bytes]) -> None:
         self.root, self.kind, self.names = tree.root, tree.kind, tree.names

@@ -1,7 +1,8 @@
 """Finds the approvals that count for a plan's changes, and the open debts of earlier emergencies.
 
-A ledger folder contains approval documents, matched only by their digests. A branch ledger has signed approval commits, each
-verified by the numbered steps of `gitops.cluster.approvals.verify` before its document counts.
+A ledger folder contains approval documents, which are matched only by their digests. A branch ledger has signed
+approval commits, which are verified by the numbered steps of `gitops.cluster.approvals.verify` before their documents
+count.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import RemoteError
 
 CountReplaced = Callable[[Change, Seen | None], int | str]
-"""Returns the number of rows replaced since an approver saw them, or why it is unknown. It is 0 if no graph is at hand."""
+"""Returns how many rows were replaced since an approver saw them, or why that is unknown; 0 if no graph is accessible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,11 @@ class AcceptedApprovals:
 
     @property
     def emergencies(self) -> frozenset[str]:
-        """The ids of emergency approvals, each of which is sufficient by itself."""
+        """The ids of emergency approvals, each of which is sufficient on its own."""
         return frozenset(self.debts)
 
     def uses_of(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
-        """Return the origins of these approvals, leaving out the unsigned ones of a ledger folder."""
+        """Return the origins of these approvals, omitting the unsigned ones of a ledger folder."""
         return tuple(self.uses[each.approval_id] for each in approvals if each.approval_id in self.uses)
 
 
@@ -100,7 +101,7 @@ def accept_approvals(
 ) -> AcceptedApprovals:
     """Collect the approvals that count for the gated changes. Refused ones become warnings in `problems`.
 
-    Nothing is reported for an open gate. `state` is that of the view, or recovered; `replaced` is called if all else counts.
+    For an open gate, nothing is reported. `state` is the view's or the recovered one; `replaced` is called last.
     """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)
@@ -153,7 +154,7 @@ def _verify(
 ) -> ApprovalVerification:
     """Verify an approval.
 
-    Entries and rows since then are read only if it counts otherwise, because any account can push an old commit.
+    Later entries and rows are read only if it is otherwise valid, because any account can push an old commit.
     """
     found, statement = verify_approval(evidence, need, trust), evidence.statement
     if not found.accepted or statement is None:
@@ -164,7 +165,7 @@ def _verify(
 
 
 def _report_pending(governance: Governance, gated: Iterable[Change], problems: Diagnostics) -> None:
-    """Report the gated changes whose authors the forge does not report for now.
+    """Report gated changes whose authors the forge cannot report yet.
 
     An entry would record these authors as unknown permanently.
     """
@@ -185,7 +186,7 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
 def _report_refused(
     verified: Iterable[ApprovalVerification], opened: Container[Address], problems: Diagnostics
 ) -> tuple[ApprovalVerification, ...]:
-    """Report refused approvals as warnings: the change stays blocked, and the command continues.
+    """Report refused approvals as warnings: the change remains blocked, and the command continues.
 
     If enough other approvals count, a refused one needs no action.
     """
@@ -208,7 +209,7 @@ def _relevant(
 ) -> Iterator[ApprovalEvidence]:
     """Return the evidence about some resources, without approvals that were used to move the cluster.
 
-    Those were for its earlier place.
+    Those were for its earlier location.
     """
     for each in listing.evidence:
         moved = each.statement is not None and each.statement.target != governance.target
@@ -227,9 +228,9 @@ def _countable(
     """Return the approvals that count for each address, their sources, the debt of each, and further valid ones.
 
     `needed` is the number of people who must approve each address. Only one approval per id counts, because consumption
-    is recorded by id and anybody can push a commit with a known id. The commit on the branch with that name comes
-    first, because hooks allow nothing else there. Without a quorum, the existing approvals are returned anyway. Further
-    approvals come from people who are already counted; an unneeded emergency is not included.
+    is recorded by id and anyone can push a commit with a known id. The commit on the branch with that name takes
+    precedence, because hooks allow no other commit there. Without a quorum, the existing approvals are returned anyway.
+    Further approvals come from people who are already counted; an unneeded emergency is not included.
     """
     counted, further = list[_Counted](), list[_Counted]()
     named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
@@ -267,7 +268,7 @@ def _fresh_documents(
     problems: Diagnostics,
     replaced: CountReplaced,
 ) -> tuple[Approval, ...]:
-    """Return the approvals of a ledger folder that count at a time: seven days from their date, which may be wrong.
+    """Return the approvals of a ledger folder that count at a given time: for seven days from their date, which can be wrong.
 
     Expired approvals of `changes`, and those whose rows were replaced, become warnings.
     """
@@ -309,11 +310,11 @@ def read_earlier_debts(
 def report_debts(
     debts: Sequence[Debt], governance: Governance | None, problems: Diagnostics, severity: Severity = Severity.WARNING
 ) -> None:
-    """Add a problem for each open debt, with the person who acted alone and how to settle it."""
+    """Add a problem for each open debt, with the person who acted alone and the way to settle it."""
     chosen = "" if governance is None else f" --cluster {governance.target.cluster}"
     for debt in debts:
         command = f"gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}"
-        # The remedy of a warning is not always shown.
+        # Remedies of warnings are not always shown.
         now = (
             "a countersignature is missing" if severity is Severity.ERROR else f"another approver has to run: {command}"
         )

@@ -1,8 +1,8 @@
-"""`lint`: finds the problems of schemas and query files, each with its place. Writes nothing.
+"""`lint`: finds the problems in schemas and query files, each with its place. Read-only.
 
 Steps: 1 find the schemas, and the query files to check against each; 2 compile each schema once; 3 check each pair of a
-schema and a query file once, however many graphs have it; 4 add lines and columns to every problem. If a schema does not
-compile, only the grammar of its query files is checked; those without a problem are listed as not checked.
+schema and a query file once, even if several graphs use it; 4 add lines and columns to every problem. If a schema does
+not compile, only the grammar of its query files is checked; those without a problem are listed as not checked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _AGAINST = f"gitops lint --schema SCHEMA{_SCHEMA} FILE{_QUERIES}"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Part of a file: bytes `[start, end)`, and lines and columns from 1, counted in characters. The end is exclusive."""
+    """Part of a file: bytes `[start, end)`, with lines and columns counted from 1 in characters.
+
+    The end is exclusive.
+    """
 
     start: int
     end: int
@@ -55,7 +58,7 @@ class Region:
 class LocatedProblem:
     """A problem in a file. `replacement` is the text for the region that a program can apply, if known.
 
-    `schemas` are the schemas under which a query file has the problem. It is empty for a problem of a schema itself.
+    `schemas` are the schemas for which a query file has the problem; empty for a problem in a schema itself.
     """
 
     path: str
@@ -80,7 +83,7 @@ class SchemaReport:
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """One query file with one schema, and the graphs that declare the two together."""
+    """A query file with one schema, and the graphs that declare both together."""
 
     schema: str
     path: str
@@ -90,10 +93,10 @@ class QueryReport:
 
 @dataclass(frozen=True, slots=True)
 class LintOutcome:
-    """The checked files sorted by path, and every problem sorted by place.
+    """The checked files sorted by path, and all problems sorted by place.
 
-    `unchecked` are pairs of a schema that does not compile and a query file that parses and was not checked further.
-    `sources` are the texts of files with problems. `diagnostics` are for the files that could not be read.
+    `unchecked` are pairs of a schema that does not compile and a query file that was only parsed. `sources` are the
+    texts of files with problems. `diagnostics` are about files that could not be read.
     """
 
     schemas: tuple[SchemaReport, ...] = ()
@@ -104,7 +107,7 @@ class LintOutcome:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def count(self, level: LintLevel) -> int:
-        """Return the number of problems and diagnostics of a level."""
+        """Return the number of problems and diagnostics at a level."""
         listed = sum(each.level is level for each in self.problems)
         return listed + sum(each.severity.value == level.value for each in self.diagnostics)
 
@@ -153,7 +156,7 @@ class _LintRun:
         """By path the problems of a file, each with the schemas under which a query file has it."""
 
     def check_declared(self) -> None:
-        """Check all files that the graphs of `cluster.yaml` declare."""
+        """Check all files that the graphs in `cluster.yaml` declare."""
         for graph, schema in self._declared_graphs():
             self._compile(schema, _Declared(graph, graph.schema))
             for query, written in self._query_files(graph):
@@ -201,7 +204,7 @@ class _LintRun:
             self._check_pair(schema, path)
 
     def outcome(self) -> LintOutcome:
-        """Run step 4 and return the whole outcome."""
+        """Perform step 4 and return the complete outcome."""
         texts = {path: text for path, text in self._texts.items() if text is not None and path in self._problems}
         problems = tuple(each for path in sorted(texts) for each in _locate(path, texts[path], self._problems[path]))
         errors = Counter(each.path for each in problems)
@@ -245,7 +248,7 @@ class _LintRun:
                 continue
             seen.add(path)
             try:
-                # A query that is listed by name has a file; only the other forms can name a folder.
+                # A query listed by name has a file; only the other forms can refer to a folder.
                 if by_name or self._tree.kind(path) is not PathKind.DIR:
                     yield path, item
                     continue
@@ -265,7 +268,7 @@ class _LintRun:
             return None
 
     def _compile(self, path: str, declared: _Declared | None = None) -> Catalog | None:
-        """Step 2."""
+        """Perform step 2."""
         if declared is not None:
             self._graphs[path].add(declared.graph.id.value)
         if path in self._catalogs:
@@ -286,7 +289,7 @@ class _LintRun:
         return catalog
 
     def _check_pair(self, schema: str, path: str, declared: _Declared | None = None) -> None:
-        """Step 3."""
+        """Perform step 3."""
         pair = (schema, path)
         if declared is not None:
             self._pair_graphs[pair].add(declared.graph.id.value)
@@ -319,7 +322,7 @@ class _LintRun:
 
 
 def _locate(path: str, text: SourceText, found: Mapping[LintProblem, Sequence[str]]) -> Iterator[LocatedProblem]:
-    """Yield the problems of a file in the order of their places."""
+    """Yield a file's problems in the order of their places."""
     size = len(text.data)
     for each in sorted(found, key=lambda each: (each.span.start, each.span.end, each.code, each.message)):
         start, end = min(each.span.start, size), min(each.span.end, size)

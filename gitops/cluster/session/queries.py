@@ -1,8 +1,8 @@
-"""`graph queries`: lists a cluster's declared or applied stored queries with their contracts. Writes nothing.
+"""`graph queries`: lists a cluster's declared or applied stored queries with their contracts. Read-only.
 
-1. Declared queries are those of the folder; applied queries are recorded in the ledger, with their texts in its catalog.
-2. Both are checked against the schema of their graph. An applied query with a problem is left out, and for a folder with an
-   error nothing is listed; every problem is reported.
+1. Declared queries are in the folder; applied queries are recorded in the ledger, with their texts in its catalog.
+2. Both are checked against the schema of their graph. An applied query with a problem is omitted, and for a folder with
+   an error, nothing is listed. All problems are reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError
 
 # -- the catalog -------------------------------------------------------------------------------------------------------
-# Texts of the ledger's catalog, and the stored queries in them, for the verbs that read the applied revision.
+# Texts in the ledger's catalog, and the stored queries in them, for verbs that read the applied revision.
 
 
 _BLOBS = {
@@ -41,7 +41,7 @@ _BLOBS = {
 
 
 def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> SourceFile | None:
-    """Return a catalog blob as text; a problem with it is reported."""
+    """Return a catalog blob as text. A problem is added to `found`."""
     code = _BLOBS.get(reading.condition)
     if code is not None or reading.content is None:
         detail = reading.detail or f"the blob is {reading.condition}"
@@ -57,7 +57,7 @@ def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> 
 def applied_query(
     file: SourceFile, schema: Schema, address: Address, compiler: LanguageCompiler, found: Diagnostics
 ) -> CheckedQuery | None:
-    """Return the query with an address from its text; a problem with it is reported."""
+    """Return the query with an address from its text. A problem is added to `found`."""
     parsed = compiler.queries(file)
     if isinstance(parsed, LanguageError):
         compiler.report_query(parsed, file, address)

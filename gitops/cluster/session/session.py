@@ -39,16 +39,16 @@ from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import StorageRootError
 
 # -- observations ------------------------------------------------------------------------------------------------------
-# What a verb observes of ledger, lock and catalog.
+# A verb's observations of ledger, lock and catalog.
 
 
-# Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.
+# Problems have places relative to the storage root, whatever the store is; the paths in the envelope are for display.
 STATE_FILE = "__cluster/state.json"
 LOCK_FILE = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
 
 VANISHED = "the graph root does not exist, and no delete was applied"
-"""The observation of an applied graph that is gone."""
+"""The observation for an applied graph that is missing."""
 RECORD_LIVE = "record the live state: gitops refresh; then restore the declared state: gitops apply"
 """The remedy if a person changed a live schema."""
 
@@ -63,7 +63,7 @@ _BLOB_FINDINGS = {
 def observe(
     ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
 ) -> StateObservations:
-    """Return the observations block of an envelope."""
+    """Return the observations for an envelope."""
     state = view.state
     created = None if held.info is None else parse_timestamp(held.info.created_at)
     return StateObservations(
@@ -83,7 +83,7 @@ def observe(
 def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
     """Return lock, sidecars and state for a caller without the lock, reading them in parallel if the store is slow.
 
-    Raises RemoteError as `LedgerReader.view`.
+    Raises the RemoteErrors of `LedgerReader.view`.
     """
     reads: tuple[Callable[[], Any], ...] = (ledger.observe_lock, ledger.intents, ledger.view)
     held, listing, view = in_parallel(lambda read: read(), reads, ledger.parallel)
@@ -91,7 +91,7 @@ def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, 
 
 
 def blocks_on_drift(workspace: Workspace, view: LedgerView) -> bool:
-    """Return True if nothing may be applied while drift is open, by the rules in force. A ledger in a folder has no rules."""
+    """Return True if the rules in force block applies while drift is open. A ledger in a folder has no rules."""
     rules = view.trust or (None if workspace.governance is None else workspace.governance.trust)
     return rules is not None and rules.on_drift == "block"
 
@@ -107,8 +107,8 @@ def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str)
 def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
     """Report every catalog blob that is missing, corrupt or unreadable. Return the state that a refresh records.
 
-    A missing or corrupt blob loses its digest, so that the next apply publishes it again; an unreadable blob keeps its
-    digest until it can be read again. `status` uses only the reports.
+    The digest of a missing or corrupt blob is removed, so that the next apply publishes it again; that of an unreadable
+    blob is kept until it can be read again. `status` uses only the reports.
     """
     resources, statuses = dict(state.resources), dict(state.statuses)
     listed = [address for address in sorted(state.resources) if rules_of(address).catalog_suffix]
@@ -129,13 +129,12 @@ def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnosti
 
 
 # -- revocations -------------------------------------------------------------------------------------------------------
-# Record the valid revocations in a separate ledger entry.
-# The entry repeats the source of the one before: nothing of the cluster folder is read, so a broken folder does not keep an
-# approval valid that was revoked.
+# Records the valid revocations in a separate ledger entry. The entry repeats the source of the previous one. The
+# cluster folder is not read, so a broken folder cannot keep a revoked approval valid.
 
 
 REVOKING = "revoke"
-"""The operation in the lock of a command that revokes."""
+"""The operation in the lock of a revoke command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +151,8 @@ class RevocationContext:
 def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, ...]:
     """Record revocations that are not recorded yet, and return them. The lock is taken only if there are any.
 
-    A lock held by a revoke command does not stop it: that command is still waiting for the answer to its push and
-    writes no entry that the compare-and-swap would not reject. Raises GitopsError `state_lock_held`, and as
+    A lock held by a revoke command is ignored, because that command is still waiting for the response to its push, and
+    the compare-and-swap would reject its entry. Raises GitopsError `state_lock_held`, and the errors of
     `record_revocations`.
     """
     ledger = context.ledger
@@ -208,7 +207,7 @@ T = TypeVar("T", bound=VerbOutcome)
 
 
 class StateNeed(Enum):
-    """A verb's need for a ledger: optional, required, or required to be missing."""
+    """Whether a verb needs a ledger: optional, required, or required to be missing."""
 
     OPTIONAL = auto()
     REQUIRED = auto()
@@ -217,7 +216,7 @@ class StateNeed(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A verb's session on a workspace. If `ready` is False, the verb has to stop; `problems` has the reason."""
+    """A verb's session on a workspace. If `ready` is False, the verb must stop; `problems` has the reason."""
 
     workspace: Workspace
     loaded: Loaded
@@ -231,7 +230,7 @@ class Session:
 
     @property
     def at(self) -> datetime:
-        """The single time of the run, by `LedgerView.time`, read at first use and kept however long the run takes.
+        """The single time of the run, by `LedgerView.time`, read on first use and then fixed for the whole run.
 
         Approvals that the gate accepted are dated with it, so nothing expires between the gate and the entry.
         """
@@ -255,12 +254,12 @@ class Session:
 
     @property
     def state(self) -> LedgerState:
-        """The recorded state, empty if there is no ledger."""
+        """The recorded state; empty if there is no ledger."""
         return self.view.state or LedgerState()
 
     @property
     def data_growth(self) -> DataGrowth:
-        """The allowed growth of a graph after its approval, by the rules in force."""
+        """The allowed growth of a graph after its approval, according to the rules in force."""
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     @property
@@ -269,12 +268,12 @@ class Session:
         return blocks_on_drift(self.workspace, self.view)
 
     def observations(self) -> StateObservations:
-        """Return the observations of ledger and lock so far; for a refused folder, only their places."""
+        """Return the observations of ledger and lock so far; for a refused folder, only their locations."""
         if self.stores is not None:
             now = self.workspace.clock.now()
             return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
         with suppress(GitopsError, StorageRootError):
-            # Imported late: most runs load the folder without the parser.
+            # Imported late, because most runs load the folder without the parser.
             from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
 
             cluster, _ = read_cluster(self.workspace.tree)
@@ -294,10 +293,10 @@ def writing(
 ) -> T:
     """Run `body` in a session with the lock and return its outcome. `operation` is the name of the verb.
 
-    `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
-    is a warning of the outcome, which is otherwise unchanged. Unless it is given as `loaded`, the folder is loaded, except
-    for the graphs that the ledger lists as checked. If it does not match that record, `body` runs again, with a folder
-    loaded from its files only.
+    `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to
+    release it is added as a warning to the outcome. Unless it is given as `loaded`, the folder is loaded, except for
+    the graphs that the ledger lists as checked. If it does not match that record, `body` runs again with a folder
+    loaded only from its files.
     """
     return _in_session(workspace, body, lambda current: _enter_locked(current, operation, need), loaded)
 
@@ -312,7 +311,7 @@ def reading(
 ) -> T:
     """Run `body` like `writing`, but without a lock if the ledger's reads are snapshots.
 
-    While a different run holds the lock, read the ledger as it is, with a warning.
+    While a different run holds the lock, the current ledger is read, with a warning.
     """
 
     def enter(current: Session) -> bool:
@@ -328,7 +327,7 @@ def reading(
 
 
 def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
-    """Run `body` in a session that shows the effects of a writing one.
+    """Run `body` in a session that previews the effects of a writing session.
 
     It takes no lock, and warns if the lock is held.
     """
@@ -390,7 +389,7 @@ def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
                 current.problems.add_error(error)
             return False
         except BaseException:
-            # An interrupt: whether the lock was taken before it is not known. Only our own is released.
+            # After an interrupt, it is unknown whether the lock was taken. Only our own lock is released.
             current.lock_id = info.lock_id
             raise
         current.lock_id = info.lock_id
@@ -429,7 +428,7 @@ def _release_lock(current: Session) -> Diagnostics:
 
 
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
-    """Return True if the ledger is as the verb needs it and every new graph can be served."""
+    """Return True if the ledger meets the verb's needs and every new graph can be served."""
     ledger = current.opened.ledger
     try:
         view = ledger.view()
@@ -450,7 +449,7 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
         return False
     if need is StateNeed.ABSENT or Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
         return True
-    # The warning about a new graph that no server can serve becomes an error.
+    # The warning about a new graph that cannot be served becomes an error.
     refused = {
         each
         for each in of_kind(current.desired.digests(), Kind.GRAPH)

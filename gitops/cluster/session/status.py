@@ -1,6 +1,6 @@
 """`status`: compares the recorded ledger with the folder. `force-unlock`: removes a leftover lock.
 
-Neither takes a lock or opens a graph.
+Neither of them takes a lock or opens a graph.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import StorageRootError
 
 # -- servers -----------------------------------------------------------------------------------------------------------
-# Which revision the servers of a cluster answer from, by their reports.
+# Which revision a cluster's servers serve, according to their reports.
 
 
 def servers(
@@ -58,7 +58,7 @@ def servers(
 
 
 def revision_of(cas: str | None, state_revision: int) -> RevisionIdentity | None:
-    """Return the applied revision in the form of reports, from the digest and number of its state."""
+    """Return the applied revision in the form that server reports use, given the digest and number of its state."""
     return None if cas is None else RevisionIdentity(cas.rpartition(":")[2], state_revision, None)
 
 
@@ -67,8 +67,8 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
 
     Server reports are read if the data is accessible, and with `serving` also in a bucket, which needs credentials.
 
-    Lock and recoveries are read even if the header of cluster.yaml has errors, if it contains their place; the ledger is
-    read only if the header has no errors. Other problems of the folder are left to `validate`.
+    Lock and recoveries are read even if the header of cluster.yaml has errors, provided it contains their location; the
+    ledger is read only if the header has no errors. Other problems in the folder are left to `validate`.
     """
     cluster, problems = read_cluster(workspace.tree)
     if cluster is None:
@@ -79,7 +79,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         stores = workspace.open_stores(declared_storage(cluster))
         ledger = stores.ledger
     except (GitopsError, StorageRootError) as error:
-        if isinstance(error, GitopsError):  # the other one is among the problems of the header
+        if isinstance(error, GitopsError):  # the header's problems contain the other one
             header_problems.add_error(error)
         return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
     held, view, newest = LockObservation(held=False), LedgerView(), None
@@ -125,7 +125,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
 
 
 def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnostics) -> None:
-    """Report an unreadable lock, or a lock that an earlier run left."""
+    """Report an unreadable lock, or a lock left by an earlier run."""
     if held.problem is not None:
         problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
     if held.abandoned:
@@ -158,7 +158,10 @@ def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:
 
 
 def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
-    """Return True if nothing is left to apply; None if unknown. A folder that the newest entry applied is not read."""
+    """Return True if there is nothing left to apply; None if unknown.
+
+    A folder that the newest entry applied is not read.
+    """
     state, entry, governance = view.state, view.entry, workspace.governance
     if state is None:
         return None
@@ -174,7 +177,7 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
 
 
 def _governed(workspace: Workspace, view: LedgerView, storage: str | None) -> tuple[Address, ...]:
-    """Return merged keys, rules and cluster places that are not in force yet."""
+    """Return merged keys, rules and cluster locations that are not in force yet."""
     governance = workspace.governance
     if governance is None or view.entry is None:
         return ()
@@ -185,7 +188,7 @@ def _governed(workspace: Workspace, view: LedgerView, storage: str | None) -> tu
 
 
 def _approvers(view: LedgerView) -> tuple[str, ...]:
-    """Return who can approve the waiting changes: the people of the rules in force who are not among the authors."""
+    """Return the people who can approve the waiting changes: everyone in the rules in force who is not an author."""
     if view.trust is None or view.entry is None:
         return ()
     people = {name for signer in view.trust.signers for name in signer.principals if view.trust.may_approve(name)}
@@ -205,10 +208,11 @@ def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
                 removed = True
             except GitopsError as error:
                 problems.add_error(error)
-            # Only for the report: a lock must be removable whatever else is broken.
+            # Only for the report, because a lock must be removable whatever else is broken.
             with suppress(GitopsError):
                 view = ledger.view()
-            # The report names the holder of the removed lock. One that cannot be read is none that this command can name.
+            # The report shows the holder of the removed lock. If the lock is unreadable, this command cannot identify
+            # it.
             held = replace(held, held=held.held and held.info is not None and not removed)
             seen = observe(ledger, view, held, workspace.clock.now())
     except GitopsError as error:

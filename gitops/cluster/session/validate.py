@@ -1,4 +1,4 @@
-"""`validate`: loads everything and changes nothing."""
+"""`validate`: loads everything, without changing anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of every verb: a source tree, its stores, time, ids, identity, and governance for a branch ledger."""
+"""Inputs of every verb: a source tree, its stores, clock, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DISARMED = "disarmed"
 CRASHED = "crashed"
 
 TIME_LIMIT = timedelta(minutes=10)
-"""The default time that a run waits for one change."""
+"""The default time limit for waiting for one change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Stores:
     """The stores of a cluster with a known storage root. `graph_uri` derives a graph's root from its id.
 
     `data_problem` explains why graphs must not be created or changed here, for example because the checkout is deleted
-    afterwards; reading is still possible. `data_at_hand` means that plans may read graphs, because planning with a bucket
-    must not require its credentials. `workers` is the useful number of concurrent changes. `reports` are those of the
-    servers of this cluster, None if there is no place for them.
+    afterwards; reading is still possible. `data_at_hand` means that plans can read graphs; it is False for a bucket,
+    because planning must not require its credentials. `workers` is the useful number of concurrent changes. `reports`
+    are the reports of this cluster's servers; None if there is no place for them.
     """
 
     ledger: LedgerStore
@@ -61,7 +61,7 @@ class Stores:
 
 
 class Governance(Protocol):
-    """Additions of a branch ledger to a run: target, source commit, authors, and the keys and rules of that commit."""
+    """The part of a run that depends on a branch ledger: target, source commit, authors, and that commit's keys and rules."""
 
     @property
     def target(self) -> ClusterTarget:
@@ -85,12 +85,12 @@ class Governance(Protocol):
 
     @property
     def scope(self) -> ClusterScope | None:
-        """The location of the cluster in the newest entry, None before the first one."""
+        """The location of the cluster in the newest entry; None before the first entry."""
         ...
 
     @property
     def successor(self) -> str | None:
-        """The cluster that replaces a removed one, if there is one."""
+        """The cluster that replaces a removed one, if any."""
         ...
 
     @property
@@ -100,27 +100,27 @@ class Governance(Protocol):
 
     @property
     def forge(self) -> str:
-        """The kind of the forge in use, empty if unknown."""
+        """The kind of forge in use; empty if unknown."""
         ...
 
     def authors_of(self, address: Address) -> Authors:
-        """Return the authors of the unapplied changes of an address."""
+        """Return the authors of the unapplied changes to an address."""
         ...
 
     def authors_for(self, change: Change) -> Authors:
-        """Return the authors of a change. One that no commit made has none, so its approvers decide alone."""
+        """Return the authors of a change. A change without a commit has none, so only its approvers decide."""
         ...
 
     def knows_origins(self) -> bool:
-        """True if the origins of commits can be determined here."""
+        """Whether the origins of commits can be determined here."""
         ...
 
     def touched(self) -> bool:
-        """True if a commit since the newest entry changes the cluster, even if another reverts it."""
+        """Whether a commit since the newest entry changes the cluster, even if another one reverts it."""
         ...
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
-        """Return the files of the cluster folder that differ from another tree of it."""
+        """Return the files of the cluster folder that differ from another version of its tree."""
         ...
 
     def admit(self, view: LedgerView) -> None:
@@ -128,7 +128,7 @@ class Governance(Protocol):
         ...
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
-        """Return the cluster's location in the newest entry of a view. First-release entries do not record all of it."""
+        """Return the cluster's location in the newest entry of a view. First-release entries record only part of it."""
         ...
 
     def declares(self, storage: str | None) -> ClusterScope | None:
@@ -136,7 +136,7 @@ class Governance(Protocol):
         ...
 
     def stores_at(self, scope: ClusterScope) -> Stores:
-        """Return the stores of a place."""
+        """Return the stores at a location."""
         ...
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
@@ -166,7 +166,7 @@ def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Evidence that nothing reads the removed data any longer, and how long the wait took."""
+    """Evidence that the removed data is no longer read, and how long the wait took."""
 
     waited_ms: int
     evidence: str
@@ -179,19 +179,19 @@ OpenTarget: TypeAlias = "Callable[[ComputeTarget], StrategyTarget]"
 class Workspace:
     """A cluster folder with its ledger, engine and clock.
 
-    `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
-    GitopsError if it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, if git has it,
-    so that a migration can be planned without reading the graph. `proposed_scope` returns how uncommitted files change the
-    location of the cluster, given their declared storage. `vouched` are the graphs of the folder that the ledger lists as
-    checked: no verb reads them. `on_event` observes applies. `workers` is the number of concurrent changes, if a person chose
-    it; otherwise the stores decide. After a failure, `fail_fast` starts no more changes, `keep_going` continues with the
-    other graphs, and without either the other graphs wait. `time_limit` is how long an apply waits for one interruptible
-    change, and `cancel` requests a stop. `undoes` means that the folder reverts changes, so that a plan explains what it
-    restores. `atomic` makes an apply atomic instead of best-effort. `changeset` is the origin of the changes of an apply.
-    Data that an atomic apply deletes is kept for `drain_grace` after the commit, or until every reporting server has released
-    it. `keeps_staged` leaves the staged changes of a failed atomic apply in place, for people to inspect. `open_target`
-    creates a strategy target, which connects when it is entered; it raises UsageError if this machine does not know its URL,
-    and is None if no URLs are known.
+    `config_dir` is returned as given. `open_stores` takes the declared storage root (None for the default) and raises
+    GitopsError if it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, if git
+    has it, so that a migration can be planned without reading the graph. `proposed_scope` returns how uncommitted files
+    change the location of the cluster, given their declared storage. `vouched` are the graphs of the folder that the
+    ledger lists as checked: no verb reads them. `on_event` observes applies. `workers` is the number of concurrent
+    changes, if a person chose it; otherwise the stores decide. After a failure, no more changes start with `fail_fast`,
+    the other graphs continue with `keep_going`, and otherwise the other graphs wait. `time_limit` is how long an apply
+    waits for one interruptible change, and `cancel` requests a stop. `undoes` means that the folder reverts changes, so
+    that a plan explains what it restores. `atomic` makes an apply atomic instead of best-effort. `changeset` is the
+    origin of the changes of an apply. Data that an atomic apply deletes is kept for `drain_grace` after the commit, or
+    until every reporting server has released it. `keeps_staged` leaves the staged changes of a failed atomic apply in
+    place, for people to inspect. `open_target` creates a strategy target, which connects when it is entered; it raises
+    UsageError if this machine does not know its URL, and is None if no URLs are known.
     """
 
     tree: SourceTree
@@ -222,7 +222,7 @@ class Workspace:
 
     @property
     def selected(self) -> str:
-        """The options that a command line needs for this cluster, with a blank in front."""
+        """The options that a command line needs for this cluster, with a leading blank."""
         if self.governance is not None:
             return f" --cluster {self.governance.target.cluster}"
         return "" if self.config_dir == "." else f" --config {shlex.quote(self.config_dir)}"

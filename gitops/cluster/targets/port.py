@@ -1,4 +1,4 @@
-"""Port to a target of strategies: reading signals, keeping three tables, and changing replicas.
+"""Port to a target of strategies: reading signals, maintaining three tables, and changing replicas.
 
 A target has no transactions that read and write, and a connection can be lost at any statement. Therefore every write of
 rows can be repeated with the same arguments, and a statement about a replica with an unknown effect reports that.
@@ -22,7 +22,7 @@ CRASHES_COUNT_FOR = timedelta(hours=1)
 """The period for which crashes are read."""
 
 TARGET_LOCK = "cluster-gitops"
-"""The key of the lock that every run takes which changes a target, whatever cluster folder it is of. A target is a database."""
+"""Key of the lock that every run takes before it changes a target (a database), whatever its cluster folder is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class StateRow:
 class AuditRow:
     """A row of `mz_cluster_strategy_actions`: a statement, its reason, and its result.
 
-    `created_at` is the target's own time of the row, missing for a row that is not written yet.
+    `created_at` is the row's time on the target; None for a row that is not written yet.
     """
 
     action_id: str
@@ -63,9 +63,9 @@ class AuditRow:
 class ReplicaOutcome(StrEnum):
     """Result of a statement about a replica.
 
-    INDETERMINATE: it may or may not have been carried out; read `clusters` before anything else is done. ABSENT: the replica
-    or its compute cluster does not exist. SINGLE_REPLICA: the target permits only one replica of a cluster with sources or
-    sinks.
+    INDETERMINATE: it may or may not have been executed, so read `clusters` before doing anything else. ABSENT: the
+    replica or its compute cluster does not exist. SINGLE_REPLICA: the target permits only one replica of a cluster with
+    sources or sinks.
     """
 
     DONE = "done"
@@ -87,7 +87,10 @@ class ReplicaResult:
 
 
 class TargetReader(Protocol):
-    """The read-only half of a target. Entering it opens the connection, leaving it closes everything that it opened."""
+    """The read-only half of a target.
+
+    Entering it opens the connection, and leaving it closes everything that it opened.
+    """
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -102,7 +105,8 @@ class TargetReader(Protocol):
     def probe(self) -> None:
         """Check that every relation from which signals are read exists with its columns.
 
-        Raises RemoteError `signal_unavailable` listing everything that is missing. After that, nothing may be dropped.
+        Raises RemoteError `signal_unavailable`, which lists everything that is missing. After that, replicas must not
+        be dropped.
         """
         ...
 
@@ -141,16 +145,16 @@ class TargetReader(Protocol):
         ...
 
     def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
-        """Return the audit rows of these cluster ids since a time, in time order; none if the table is missing."""
+        """Return the audit rows of these cluster ids since a time, in time order; empty if the table is missing."""
         ...
 
     def activity(
         self, cluster_ids: Collection[str], *, since: datetime
     ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
-        """Return by cluster id when other users' statements ran since a time, as far as the target remembers, in order.
+        """Return, by cluster id and in order, the times of other users' statements since a given time.
 
-        One pair for each minute in which statements began: the first start and the last end. A longer statement counts where
-        it started. Raises RemoteError `signal_unavailable`.
+        There is one pair for each minute in which statements began: the first start and the last end. A longer
+        statement counts where it started. Raises RemoteError `signal_unavailable`.
         """
         ...
 
@@ -161,12 +165,12 @@ class StrategyTarget(TargetReader, Protocol):
     def try_lock(self, key: str) -> bool | None:
         """Take the lock with this key until the target is left, without waiting; None if the target has no locks.
 
-        False if another connection holds it. The lock has a separate connection and is lost with it.
+        Returns False if another connection holds it. The lock has a separate connection and is lost with it.
         """
         ...
 
     def create_tables(self) -> None:
-        """Create those of the three tables that are missing."""
+        """Create the missing tables among the three."""
         ...
 
     def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
@@ -182,7 +186,10 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:
-        """Make each of these the newest state of its strategy, then delete the older ones. Times as above."""
+        """Make each of these the newest state of its strategy, then delete the older ones.
+
+        Times are set as in `replace_strategies`.
+        """
         ...
 
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
@@ -194,15 +201,15 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def audit(self, row: AuditRow) -> None:
-        """Add a row unless one with this action id exists."""
+        """Add a row, unless there is one with this action id."""
         ...
 
     def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:
-        """Carry out `statements.create_replica`. Errors of the target are outcomes."""
+        """Execute `statements.create_replica`. Errors of the target are outcomes."""
         ...
 
     def drop_replica(self, cluster: str, replica: str) -> ReplicaResult:
-        """Carry out `statements.drop_replica`, which also succeeds if the replica does not exist. Errors are outcomes."""
+        """Execute `statements.drop_replica`, which also succeeds if the replica does not exist. Errors are outcomes."""
         ...
 
 

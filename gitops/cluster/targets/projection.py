@@ -5,7 +5,7 @@
 | is declared, and missing, different, or not known to be written | written |
 | is ours, and no longer declared, or its compute cluster now has another id | deleted, with its state |
 | was never declared here | reported; deleted only if the target has `prune` |
-| is of a compute cluster that belongs to another cluster folder | not touched, like all rows of that compute cluster (`claims`) |
+| belongs to a compute cluster of another cluster folder | not touched, like all rows of that compute cluster (`claims`) |
 
 A row is ours if the ledger records that it was written, or was about to be. Writing it again produces the same row, because
 readers use the newest one.
@@ -25,15 +25,15 @@ from gitops.cluster.targets.signals import ComputeCluster
 from gitops.core.dataclass import dataclass
 
 Pair = tuple[str, str]
-"""The id of a compute cluster, and the type of a strategy."""
+"""A compute cluster's id, and a strategy's type."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
     """Changes to the rows of a target, and the rows that belong to this cluster afterwards.
 
-    `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that are kept and
-    are not ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
+    `missing` are the compute clusters that the target lacks, and `unmanaged` the pairs of rows that are kept and are
+    not ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
     """
 
     written: tuple[StrategyRow, ...]
@@ -54,9 +54,9 @@ def row_changes(
 ) -> RowChanges:
     """Compare one target with the applied strategies.
 
-    `rules` are the applied strategies of the target, `digests` those of their texts by address, `owned` the rows on it that
-    are recorded as ours; `clusters` by name and the newest `rows` are the target's content. `owner` is the name of this
-    cluster folder in its rows.
+    `rules` are the applied strategies of the target, `digests` are the digests of their texts by address, and `owned`
+    are its rows that are recorded as ours; `clusters` (by name) and the newest `rows` are the target's content. `owner`
+    is the name of this cluster folder in its rows.
     """
     known, rules = set(owned), tuple(rules)
     own = {owner}.union(row.owner for row in known if row.owner is not None)
@@ -106,7 +106,7 @@ def row_changes(
 def _pairs(row: OwnedRow, clusters: Mapping[str, ComputeCluster]) -> list[Pair]:
     """Return the possible pairs of one of our rows.
 
-    A row that may not be written has its compute cluster's current id.
+    A row that might not have been written has its compute cluster's current id.
     """
     if row.cluster_id is not None:
         return [(row.cluster_id, row.strategy)]
@@ -132,19 +132,20 @@ def place_of(target: str) -> str:
     return f"compute.targets.{target}"
 
 
-# Which cluster folder a compute cluster belongs to, where several have strategies on one target: pure rules.
+# Determines the cluster folder to which a compute cluster belongs, if several folders have strategies on one target.
+# Pure.
 #
-# The tables of a target have no column for it, so each row of ours names its cluster folder in its `config`, which other
-# programs pass over. A compute cluster belongs to the folder that a row of it names. Every other folder leaves it alone: its
-# rows, what its strategies remember, and its replicas. It is free again when the last of these rows is gone.
+# The tables of a target have no column for it, so each of our rows contains its cluster folder in `config`, where other
+# programs ignore it. A compute cluster belongs to the folder in its rows. All other folders leave it alone: its rows,
+# its strategy states and its replicas. It becomes free again when the last of these rows is gone.
 
 
 DECLARED_BY = "declared_by"
-"""The key of `config` that names the cluster folder of a row. No strategy has it."""
+"""The key in `config` with the cluster folder of a row. No strategy has such a key."""
 
 
 def owner_name(cluster: str, place: str) -> str:
-    """Return a cluster folder's owner name in rows: the cluster name, and the place of its ledger or the repository id."""
+    """Return a cluster folder's owner name in rows: the cluster name, and its ledger's location or the repository id."""
     return "".join(each if each.isprintable() else "?" for each in f"{cluster} ({place})")
 
 

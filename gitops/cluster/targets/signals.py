@@ -1,4 +1,4 @@
-"""Inputs of a strategy decision: a compute cluster, its target's signals, and the stored state of strategies."""
+"""Inputs of a strategy decision: a compute cluster, its target's signals, and the stored strategy states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReplicaSpec:
 class ComputeCluster:
     """A compute cluster of a target, with its replicas keyed by name.
 
-    For a `managed` one, the target itself creates the replicas and refuses statements about them.
+    For a `managed` cluster, the target itself creates the replicas and refuses statements about them.
     """
 
     cluster_id: str
@@ -35,7 +35,7 @@ class ComputeCluster:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """Number of times that a replica went offline with a reason in the last hour, in total and because of memory."""
+    """How many times a replica went offline with a reason in the last hour, in total and because of memory."""
 
     total: int = 0
     out_of_memory: int = 0
@@ -55,15 +55,15 @@ class SizeTable:
         return {size: rank for rank, size in enumerate(self.credits)}
 
     def rank(self, size: str) -> tuple[int, str]:
-        """Return the rank of a size. One that the target does not list is larger than all that it does."""
+        """Return the rank of a size. A size that the target does not list ranks above all listed ones."""
         return self._ranks.get(size, len(self._ranks)), size
 
     def lacks(self, sizes: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `sizes` that the target does not list; none if it lists nothing."""
+        """Return the sizes among `sizes` that the target does not list; empty if it lists none at all."""
         return tuple(size for size in sizes if size not in self.credits) if self.credits else ()
 
     def up_to(self, largest: str) -> tuple[str, ...]:
-        """Return the sizes of the target up to this one; none if it does not list it."""
+        """Return the target's sizes up to this one; empty if the target does not list it."""
         known = largest in self.credits
         return tuple(size for size in self.credits if self.rank(size) <= self.rank(largest)) if known else ()
 
@@ -72,8 +72,8 @@ class SizeTable:
 class Signals:
     """A target's signals for a compute cluster at the time `now`, timezone-aware and in UTC.
 
-    `last_activity` is when the newest statement of other users began or finished, None if none is known. `hydrated` has the
-    names of replicas that can answer; a missing one is not hydrated. `crashes` is by replica name.
+    `last_activity` is when the newest statement of other users began or finished; None if none is known. `hydrated`
+    contains the names of replicas that can answer; all others are not hydrated. `crashes` is keyed by replica name.
     """
 
     now: datetime
@@ -83,10 +83,10 @@ class Signals:
     crashes: Mapping[str, Crashes] = field(default_factory=lambda: MappingProxyType({}))
 
 
-# What a strategy remembers of one compute cluster between two ticks, and its form in the state table of the target.
+# A strategy's state for one compute cluster between two ticks, and its form in the target's state table.
 #
-# A row whose version is another one, or that cannot be read, is as good as none: the strategy begins again, and since a new state
-# counts as activity, nothing is dropped for that.
+# A row with a different version, or an unreadable one, counts as missing. The strategy then starts again and, because a
+# new state counts as activity, nothing is dropped.
 
 
 STATE_VERSION = 2
@@ -106,7 +106,8 @@ class StrategyState:
     """The stored state of one strategy. All times are timezone-aware.
 
     `first_seen` is when the strategy first saw the cluster, `woken` when a person last woke it; both count as activity.
-    `last_decision` is when it last changed the cluster. `failed_sizes` has the time when a replica of a size was given up.
+    `last_decision` is when it last changed the cluster. `failed_sizes` contains the time at which a replica of a size
+    was abandoned.
     """
 
     strategy: StrategyType
@@ -144,7 +145,7 @@ class StrategyState:
 def read_payload(version: object, payload: object) -> StrategyState | None:
     """Read the state of a row; None if the row is of another version, or not in the format that `payload` writes.
 
-    A time that does not parse, or has no zone, counts as missing; without `first_seen_ts` there is no state.
+    A time that cannot be parsed, or that has no zone, counts as missing; without `first_seen_ts`, there is no state.
     """
     if version != STATE_VERSION or not isinstance(payload, Mapping):
         return None
