@@ -5,11 +5,11 @@ Most requests of a run concern the same few refs.
 1. Branches of people and of the bot are listed when they are first needed. The bot's branches are listed together, so
    that a run sees ledgers and approvals of the same moment.
 2. A push empties the cache, whether it succeeds or not, because it may have taken long. So anything read under a lock
-   is newer than the lock, which is taken with a push. Pushes of refs that decide nothing, such as kept plans, do not
-   empty the cache.
+   is newer than the lock, which is taken with a push. Pushes of refs that are not used for decisions, such as stored
+   plans, do not empty the cache.
 3. Locks, heads of change requests and all other refs are listed each time, because decisions about them must use
-   current values. The same response also fills an empty cache: after a lock is taken, its other place and the ledger
-   are listed together.
+   current values. The same response also fills an empty cache: after a lock is taken, its other ref and the ledger are
+   listed together.
 4. `forget` empties the cache for a reader that needs current values. The next listing covers everything that was listed
    before.
 5. The first fetch also gets the listed branches of the bot that are missing here.
@@ -30,7 +30,7 @@ from gitops.git.repository import GitRepository
 
 OWN_BRANCHES = "refs/heads/gitops"
 _BRANCHES, _LOCKS, _PLANS = "refs/heads/", "refs/heads/gitops/locks", "refs/gitops/plans/"
-# Any person may push branches below those of the bot; more than this are fetched by those who need them.
+# Anyone can push branches below those of the bot. If there are more than this, callers fetch the ones that they need.
 _MOST_FETCHED = 100
 
 
@@ -61,7 +61,7 @@ class CachedRemote:
         return self._remote.url
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """Return the refs under the prefixes: branches as first listed, all others as they are now."""
+        """Return the refs under the prefixes: branches as first listed, all others with their current values."""
         if more:
             found = self._remote.refs(prefix, *more)
             for each in (prefix, *more):
@@ -100,7 +100,7 @@ class CachedRemote:
         )
         if refspecs and missing:
             self._fetched = True
-            # One that is gone by now fails the fetch of all.
+            # A branch that has been deleted would make the fetch of all others fail.
             with contextlib.suppress(RemoteError):
                 self._remote.fetch(list(dict.fromkeys([*refspecs, *missing[:_MOST_FETCHED]])))
                 return
@@ -127,7 +127,7 @@ def _below(listed: Mapping[str, str], prefix: str) -> Mapping[str, str]:
     return {ref: head for ref, head in listed.items() if is_below(ref, prefix)}
 
 
-# A remote as this clone last fetched it, for offline reading.
+# A remote in the state last fetched by this clone, for offline reading.
 
 _HEADS = "refs/heads/"
 _LEDGERS = "refs/heads/gitops/ledger"
@@ -137,7 +137,7 @@ class TrackingRemote:
     """GitRemote implementation that reads the remote-tracking branches of a clone and refuses to push."""
 
     def __init__(self, repository: GitRepository, name: str) -> None:
-        """`name` is the remote's, such as `origin`."""
+        """`name` is the name of the remote, such as `origin`."""
         self._repository = repository
         self._name = name
         self._tracking = f"refs/remotes/{name}/"
@@ -163,15 +163,16 @@ class TrackingRemote:
         return {_HEADS + ref.removeprefix(self._tracking): oid for ref, oid in found.items()}
 
     def newest_fetched(self, ref: str, head: str) -> bool:
-        """Return True if, according to git's records, `head` is the newest commit of a branch that this clone ever fetched."""
+        """Return True if, according to git's records, `head` was the newest commit of a branch that this clone has fetched."""
         repository, name = self._repository, f"{self._tracking}{ref.removeprefix(_HEADS)}"
         try:
             lines = (repository.common_dir / "logs" / name).read_text("utf-8", "replace").splitlines()
         except OSError:
-            # In a reftable the records are not files, and git leaves out commits that are gone.
+            # With reftables, the records are not files, and git omits commits that no longer exist.
             words = ("log", "--walk-reflogs", "--format=%H", "--end-of-options", name, "--")
             lines = GitProgram(repository.git_dir).run(*words).stdout.decode("utf-8", "replace").splitlines()
-        # Each line begins with the commit before and the one after; the one before a new branch has only zeros.
+        # Each line begins with the commits before and after the change. For a new branch, the first one consists of
+        # zeros.
         were = {commit for line in lines for commit in line.split()[:2] if commit.strip("0")}
         return all(repository.resolve(each) is not None and repository.is_ancestor(each, head) for each in were)
 

@@ -40,7 +40,7 @@ _MAX_STDERR = 64 << 10
 _CHUNK = 64 << 10
 _GRACE_S = 5.0
 
-# What every program needs to start, to find its files and to write temporary ones.
+# Variables that every program needs to start, to find its files and to write temporary files.
 _PLAIN = frozenset(
     {
         "HOME",
@@ -62,7 +62,7 @@ _PLAIN = frozenset(
         "XDG_RUNTIME_DIR",
     }
 )
-# How the user authenticates, and where the user's configuration is: kept for runs as the user.
+# How the user authenticates, and where the user's configuration is. Passed on for runs as the user.
 _USER = frozenset(
     {
         "GIT_ASKPASS",
@@ -103,7 +103,7 @@ _USER = frozenset(
         "http_proxy",
         "https_proxy",
         "no_proxy",
-        # The hooks of a server that is a folder of this machine read them; they hold no secret.
+        # The hooks of a server in a folder on this machine read them. They don't contain secrets.
         "GITOPS_CACHE",
         "GITOPS_CACHE_DIR",
     }
@@ -146,7 +146,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The place where receive-pack keeps a push's objects while its pre-receive hook decides (git-receive-pack(1))."""
+    """The place where receive-pack stores a push's objects while its pre-receive hook decides (git-receive-pack(1))."""
 
     path: str
     object_directory: str
@@ -191,7 +191,10 @@ class GitProgram:
         quarantine: Quarantine | None = None,
         as_user: bool = False,
     ) -> None:
-        """`git_dir` is the `.git` folder or the bare repository; `environ` defaults to that of the process."""
+        """`git_dir` is the `.git` folder or the bare repository.
+
+        `environ` defaults to the environment of the process.
+        """
         env = child_environment(os.environ if environ is None else environ, as_user=as_user) | _ALWAYS
         if quarantine is not None:
             env.update(quarantine.variables())
@@ -220,7 +223,7 @@ class GitProgram:
         return Conversation((*self._prefix, *arguments), {**self._env, **extra})
 
     def settings(self) -> dict[str, str]:
-        """Read the whole configuration with one run of git: keys as git prints them (see `config_key`) and last values."""
+        """Read the complete configuration with one git run: keys as git prints them (see `config_key`) and last values."""
         output = self.run("config", "--list", "-z")
         if not output.ok:
             return {}
@@ -307,7 +310,7 @@ def _collect(process: subprocess.Popen[bytes], program: str, deadline: float) ->
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs: first with SIGTERM, then with SIGKILL."""
+    """End a running program, first with SIGTERM, then with SIGKILL."""
     if process.poll() is not None:
         return
     process.terminate()
@@ -345,7 +348,7 @@ class Conversation:
 
     @property
     def is_ours(self) -> bool:
-        """Return False after a fork, because both processes have the same pipes."""
+        """Return False after a fork, because both processes then share the pipes."""
         return os.getpid() == self._owner
 
     def ask(self, question: str) -> bytes:
@@ -385,7 +388,7 @@ class Conversation:
 
 
 def _hang_up(process: subprocess.Popen[bytes], selector: selectors.BaseSelector, owner: int) -> None:
-    """End a conversation, but not that of the process which this one was forked from."""
+    """End a conversation, unless it belongs to the process from which this one was forked."""
     selector.close()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

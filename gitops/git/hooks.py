@@ -3,11 +3,13 @@
 Rules:
 
 1. A hook that this program did not write is never overwritten or removed; ours are recognised by a special line.
-2. A hook contains the absolute path of the program, quoted for the shell. It searches no PATH and expands nothing.
-3. Everything is checked before anything is written. Each hook is written completely and executable, or not at all.
-4. Only the repository's own hooks folder, or an explicitly given one, is written. If git looks elsewhere (`core.hooksPath`), or
-   another program has a hook, the message has the line that makes that hook start this program. Such a hook counts as installed,
-   and so does a link to one of ours: gitolite makes such links to its `hooks/common`.
+2. A hook contains the absolute path of the program, quoted for the shell. It neither searches PATH nor expands
+   anything.
+3. All checks come before the first write. Each hook is written atomically, as an executable file.
+4. Only the repository's own hooks folder, or an explicitly given one, is written. If git looks elsewhere
+   (`core.hooksPath`), or another program has a hook, the message contains the line that makes that hook start this
+   program. Such a hook counts as installed, and so does a link to one of ours: gitolite makes such links to its
+   `hooks/common`.
 5. A server is configured to check received objects (`receive.fsckObjects`) and to accept signed pushes
    (`receive.certNonceSeed`, `receive.certNonceSlop`), unless its operator has set that. Git's own verdict on them is not used: an
    empty `gpg.ssh.allowedSignersFile` prevents git from printing an error about it to everyone who pushes.
@@ -60,7 +62,7 @@ _NONCE_SLOP_S = "300"
 
 
 def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
-    """Install the hooks of one kind into the repository `git_dir` and return their names. Repeating it changes nothing.
+    """Install the hooks of one kind into the repository `git_dir` and return their names. Idempotent.
 
     `command` is the argument vector that starts this program; its first item is an absolute path. Raises UsageError
     `usage_error` for any other command or for server hooks in a clone, `not_a_repository`, GitopsError `hook_exists` and
@@ -110,7 +112,7 @@ def hooks_folder(git_dir: str) -> Path:
     """Return the folder whose hooks git runs for a repository. Raises UsageError `not_a_repository`."""
     repository = GitRepository(git_dir)
     elsewhere = _hooks_path(git_dir)
-    # A relative one starts where hooks are run.
+    # A relative path starts at the folder in which hooks run.
     base = Path(repository.work_tree or repository.git_dir)
     return repository.common_dir / "hooks" if elsewhere is None else base / elsewhere
 
@@ -125,7 +127,7 @@ def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
     ours = []
     for name, text in found.items():
         lines, call = text.splitlines(), _CALL % name.encode()
-        # One that a person wrote may have a command that starts this program.
+        # A hook written by a person can also contain a command that starts this program.
         if _MARK in lines or any(call in line for line in lines if not line.lstrip().startswith(b"#")):
             ours.append(name)
     return tuple(ours)
@@ -181,7 +183,7 @@ def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:
 
 def _content(name: str, command: Sequence[str]) -> bytes:
     """Return a hook that starts the program with this argument vector."""
-    # Inside an installed wheel, else in the source checkout.
+    # Inside an installed wheel, otherwise in the source checkout.
     packaged = files(gitops) / "_data" / "hooks"
     templates = packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "hooks"
     return (templates / name).read_bytes().replace(_PLACEHOLDER, os.fsencode(shlex.join(command)))
@@ -194,7 +196,7 @@ def _starts(path: Path, name: str, command: Sequence[str]) -> bool:
 
 
 def _line(name: str, command: Sequence[str]) -> str:
-    """The line of a shell script that starts the program as a hook, and leaves its input for the rest of the script."""
+    """Return the shell script line that starts the program as a hook, and leaves its input for the rest of the script."""
     start = f'{shlex.join((*command, "hook", "run", name))} "$@"'
     if name not in _WITH_INPUT:
         return f"{start} || exit 1"
@@ -210,7 +212,7 @@ def _advice(folder: Path, names: Sequence[str], command: Sequence[str]) -> str:
 def _hooks_path(git_dir: str) -> str | None:
     """Return `core.hooksPath` from the configuration that git reads for this user, or None."""
     git = GitProgram(git_dir, as_user=True)
-    # The system configuration counts here too; settings of this program have the scope `command`.
+    # The system configuration also counts here. Settings by this program have the scope `command`.
     keys = ("--type=path", "--get-all", "core.hooksPath")
     output = git.run("config", "--show-scope", "-z", *keys, extra={"GIT_CONFIG_NOSYSTEM": "0"})
     parts = output.stdout.decode("utf-8", "replace").split("\0")
@@ -244,7 +246,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _hook_text(path: Path) -> bytes:
-    """Return the beginning of a hook, links followed; nothing if it is not a file that can be read."""
+    """Return the beginning of a hook, following links; empty if it is not a readable file."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_HOOK) if path.is_file() else b""
@@ -253,7 +255,7 @@ def _hook_text(path: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a hook in one step. A hook with the same content is not touched."""
+    """Replace a hook atomically. A hook with the same content is not touched."""
     if path.is_file() and path.read_bytes() == content and os.access(path, os.X_OK):
         return
     handle, name = tempfile.mkstemp(prefix=".gitops-", dir=path.parent)

@@ -1,8 +1,11 @@
-"""The engine of most repositories: libgit2, which needs no process. It reads neither SHA-256 ids nor reftables.
+"""The engine for most repositories: libgit2, which doesn't need a process.
+
+It supports neither SHA-256 ids nor reftables.
 
 1. Objects are read as raw bytes; libgit2 checks ids against the content.
-2. Reading data of another owner is harmless, because no hook and no program of its configuration is run.
-3. No configuration outside of the repository is read: it could change merges, and may be in a home that cannot be read.
+2. Reading another owner's data is harmless, because hooks and programs in its configuration are never run.
+3. Configuration outside of the repository is not read, because it could change merges, and can be in an unreadable home
+   folder.
 """
 
 from __future__ import annotations
@@ -33,12 +36,15 @@ _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, Config
 _MAX_WALKED = 10_000
 _MOST_REMEMBERED = 50_000
 
-# That of libgit2's packs: an object that is in a pack is found there, before its loose copy is looked at.
+# The priority of libgit2's packs: an object in a pack is found there before its loose copy is checked.
 PRIORITY = 2
 
 
 def find_git_dir(start: str, *, search: bool = True) -> str | None:
-    """Return the git folder of the repository at `start` or, with `search`, around it. None if there is none."""
+    """Return the git folder of the repository at `start` or, with `search`, of a parent folder.
+
+    None if there is none.
+    """
     ceiling = "" if search else os.path.dirname(start)  # noqa: PTH120 - the path is text
     with _failures(start):
         found: str | None = pygit2.discover_repository(start, False, ceiling)
@@ -65,7 +71,8 @@ class Libgit2Engine:
         objects = common_dir(self.git_dir) / "objects"
         folders = list(object_folders(objects))
         if not os.access(objects, os.W_OK, effective_ids=True):
-            # An auditor may only read: trees of merges go where they are forgotten. Refs cannot move there anyway.
+            # An auditor may have only read access, so trees of merges are written to a place that is discarded. Refs
+            # cannot move there anyway.
             aside = tempfile.mkdtemp(prefix="gitops-objects-")
             weakref.finalize(self.repo, shutil.rmtree, aside, ignore_errors=True)
             self.repo.odb.add_backend(pygit2.OdbBackendLoose(aside, 1, False), PRIORITY + 1)
@@ -81,7 +88,7 @@ class Libgit2Engine:
 
     @property
     def is_partial(self) -> bool:
-        """True if objects may have been left out."""
+        """True if objects might be missing."""
         return any(entry.name.endswith((".promisor", ".partialclone")) for entry in self.repo.config)
 
     # Objects and refs
@@ -128,7 +135,7 @@ class Libgit2Engine:
 
     def refs(self, prefix: str) -> Mapping[str, str]:
         """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
-        # Where there is a ref, there is no folder of that name; to list all refs takes long where there are many.
+        # If there is a ref, there is no folder with that name. Listing all refs is slow if there are many.
         alone = self.target(prefix) if is_ref(prefix) else None
         if alone is not None:
             return {prefix: alone}
@@ -158,7 +165,7 @@ class Libgit2Engine:
                 walker = self.repo.walk(head, SortMode.NONE)
                 walker.hide(base)
                 sides.append({commit.id for commit in islice(walker, _MAX_WALKED)})
-        # A second one is reachable from both, and not from the first.
+        # A second common ancestor would be reachable from both, but not from the first one.
         return all(len(side) < _MAX_WALKED for side in sides) and sides[0].isdisjoint(sides[1])
 
     def commits(self, base: str | None, head: str, most: int | None) -> Sequence[str]:
@@ -170,12 +177,12 @@ class Libgit2Engine:
             return [str(commit.id) for commit in islice(walker, most)]
 
     def merge_commits(self, ours: str, theirs: str) -> MergeResult:
-        """Merge two commits by lines, with renamed files found."""
+        """Merge two commits by lines, detecting renamed files."""
         with _failures(f"{ours} and {theirs}"):
             return self._merged(self.repo.merge_commits(ours, theirs))
 
     def merge_trees(self, base: str, ours: str, theirs: str, *, favor_theirs: bool) -> MergeResult:
-        """Merge two trees by lines, with renamed files found."""
+        """Merge two trees by lines, detecting renamed files."""
         favor = MergeFavor.THEIRS if favor_theirs else MergeFavor.NORMAL
         with _failures(f"the trees {ours} and {theirs}"):
             ancestor, mine, others = (self.repo[tree].peel(pygit2.Tree) for tree in (base, ours, theirs))
@@ -198,7 +205,7 @@ def common_dir(git_dir: str) -> Path:
 
 @contextmanager
 def _failures(subject: str) -> Iterator[None]:
-    """Turn the exceptions of libgit2 into ours."""
+    """Convert libgit2's exceptions to ours."""
     try:
         yield
     except KeyError as error:
@@ -216,7 +223,7 @@ class LooseObjectGuard(pygit2.OdbBackend):
         """`folders` are the object folders of the repository, its own first."""
         super().__init__()
         self._folders = tuple(f"{folder}/" for folder in folders)
-        # A merge reads the same history again and again; git never changes the file of an object.
+        # A merge reads the same history again and again, and git never changes the file of an object.
         self._whole: set[str] = set()
 
     def read_cb(self, oid: object) -> NoReturn:
@@ -236,7 +243,7 @@ class LooseObjectGuard(pygit2.OdbBackend):
                 self._whole.add(name)
         raise KeyError(name)
 
-    # The other ways in which libgit2 reads an object; it asks for none by less than its full id.
+    # Other ways in which libgit2 reads an object. It always requests full ids.
     read_prefix_cb = read_cb
     read_header_cb = read_cb
 

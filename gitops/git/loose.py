@@ -1,9 +1,9 @@
-"""Files of loose objects: checked before libgit2 reads them, and written where the git program would start a process for each.
+"""Loose object files: checked before libgit2 reads them, and written directly, where git would start a process for each.
 
-Up to 1.9, libgit2 never returns from a loose object whose compressed data end too early (libgit2#7342), and writes past its
-buffer for one whose header states a smaller size than it has (libgit2#7177). Git refuses both. The files of a repository that
-is verified come from another machine, so each is inflated here first, once, with bounded memory. It
-costs some 5 microseconds an object, a quarter of what reading one takes.
+Up to 1.9, libgit2 never returns from a loose object whose compressed data end too early (libgit2#7342), and writes past
+its buffer for one whose header states a smaller size than it has (libgit2#7177). Git refuses both. The files of a
+repository that is verified come from another machine, so each is first inflated here, once, with bounded memory. This
+takes about 5 microseconds per object, a quarter of the time for reading one.
 
 Source: gitformat-loose(5), gitrepository-layout(5).
 """
@@ -49,7 +49,7 @@ def is_whole(file: BinaryIO) -> bool:
 
 
 def object_folders(objects: Path, depth: int = 0) -> Iterator[Path]:
-    """Iterate over an object folder and its alternates (gitrepository-layout(5), `objects/info/alternates`)."""
+    """Yield an object folder and its alternates (gitrepository-layout(5), `objects/info/alternates`)."""
     yield objects
     try:
         lines = (objects / "info" / "alternates").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -61,7 +61,7 @@ def object_folders(objects: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def write_loose(objects: Path, object_id: str, raw: bytes) -> None:
-    """Write an object, given its header and content, into an object folder. A reader sees all of it or nothing.
+    """Atomically write an object, given its header and content, into an object folder.
 
     Raises GitopsError `git_failed`.
     """

@@ -1,4 +1,4 @@
-"""Strict reading and canonical writing of git commits and trees as bytes, and checks of ref names. Pure.
+"""Reads git commits and trees strictly from bytes, writes them canonically, and checks ref names. Pure.
 
 libgit2 is lenient, but a signature check must be strict: libgit2 uses the first of two `tree` headers and lets grafts change
 parents. This module reads exactly the stored bytes.
@@ -23,7 +23,7 @@ _PERSON = re.compile(rb"([^<>\n\0]*) <([^<>\n\0]*)> ([0-9]{1,18}) ([+-][0-9]{4})
 _ENTRIES = {n: re.compile(rb"([0-7]{5,6}) ([^/\0]+)\0(.{%d})" % n, re.DOTALL) for n in (20, 32)}
 _REF_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[./]$")
 _NOT_IN_NAMES = re.compile(r"[<>\n\0]")
-# Headers that a commit may carry once; a second one makes two readers see two different commits.
+# Headers that a commit can contain only once. With a second one, two parsers would see two different commits.
 SIGNATURE_HEADERS = (b"gpgsig", b"gpgsig-sha256")
 _ONCE = (b"tree", b"author", b"committer", b"encoding", *SIGNATURE_HEADERS)
 _TYPES = {0o040000: EntryType.TREE, 0o120000: EntryType.SYMLINK, 0o160000: EntryType.SUBMODULE}
@@ -50,12 +50,12 @@ class RawCommit:
     raw: bytes
 
     def first(self, name: bytes) -> bytes:
-        """Return the value of the first header with that name, or empty bytes."""
+        """Return the value of the first header with this name, or empty bytes."""
         return next((value for key, value in self.headers if key == name), b"")
 
     @property
     def signature_header(self) -> bytes:
-        """Return the name of the signature header, which differs in a repository of SHA-256 ids."""
+        """Return the name of the signature header, which is different in a repository with SHA-256 ids."""
         return _signature_header(self.first(b"tree"))
 
     def payload(self) -> bytes:
@@ -91,7 +91,7 @@ class RawCommit:
 
 
 def _signature_header(tree: bytes) -> bytes:
-    """Return the header that git signs a commit with, given the id of the tree of that commit."""
+    """Return the header in which git stores a commit's signature, given the id of the commit's tree."""
     return SIGNATURE_HEADERS[len(tree) == _LONG]
 
 
@@ -185,7 +185,7 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
     A ledger folder can have tens of thousands of entries, of which a reader needs only one.
     """
     rows = _ENTRIES[32 if len(tree_id) == _LONG else 20].findall(raw)
-    # If the rows do not fill the object, there is something between them that is not an entry.
+    # If the rows do not fill the object, there is something else between the entries.
     if sum(map(len, chain.from_iterable(rows))) + 2 * len(rows) != len(raw):
         raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} is malformed")
     level = {name: (mode, object_id) for mode, name, object_id in rows}
@@ -210,7 +210,7 @@ def raw_entry(name: bytes, mode: bytes, object_id: bytes) -> RawEntry:
     return RawEntry(name.decode("utf-8", "surrogateescape"), int(mode, 8), object_id.hex())
 
 
-# Names of refs, and updates of several refs as one transaction of git.
+# Names of refs, and updates of several refs in one git transaction.
 
 
 def is_below(name: str, prefix: str) -> bool:

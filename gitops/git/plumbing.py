@@ -1,4 +1,4 @@
-"""The engine of repositories that libgit2 cannot read, with SHA-256 ids or reftables: the git program.
+"""The engine for repositories that libgit2 cannot read, with SHA-256 ids or reftables. It uses the git program.
 
 1. One `git cat-file` runs as long as the engine and reads objects by full id. Every other request is a run of git with
    an argument vector. Ids are checked first, so none can be an option, and a short or foreign id is never searched for
@@ -79,7 +79,8 @@ class PlumbingEngine:
         alternates = [given.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")]
         self._objects, self._folders = objects, tuple(object_folders(objects))
         if not os.access(objects, os.W_OK, effective_ids=True):
-            # An auditor may only read: trees of merges go where they are forgotten. Refs cannot move there anyway.
+            # An auditor may have only read access, so trees of merges are written to a place that is discarded. Refs
+            # cannot move there anyway.
             aside = tempfile.mkdtemp(prefix="gitops-objects-")
             weakref.finalize(self, shutil.rmtree, aside, ignore_errors=True)
             alternates = [*self._writable.values(), *alternates]
@@ -91,7 +92,7 @@ class PlumbingEngine:
         self._parents: dict[str, tuple[str, ...]] = {}
 
     def _refused(self, reason: str) -> UsageError:
-        """Return the error for a repository that this git program does not read."""
+        """Return the error for a repository that this git program cannot read."""
         unsupported = any(part in reason for part in _NOT_SUPPORTED)
         code = Code.REPOSITORY_UNSUPPORTED if unsupported else Code.NOT_A_REPOSITORY
         return UsageError(code, f"{self.git_dir}: {' '.join(reason.split())}")
@@ -121,7 +122,7 @@ class PlumbingEngine:
 
     @property
     def is_partial(self) -> bool:
-        """True if objects may have been left out."""
+        """True if objects might be missing."""
         return any(key.endswith((".promisor", ".partialclone")) for key in self._settings)
 
     # Objects
@@ -137,7 +138,7 @@ class PlumbingEngine:
             self._reader = self._git.converse("cat-file", "--batch-command", extra={**_OFFLINE, **self._writable})
         words = self._reader.ask(f"{question} {object_id}").split()
         if words[1:] == [b"missing"]:
-            # So says git of a file that is not an object.
+            # Git reports this for a file that is not an object.
             words = self._reader.ask(f"{question} {object_id}").split() if self._has_file(object_id) else []
             if not words:
                 return None
@@ -206,7 +207,7 @@ class PlumbingEngine:
         if name == "HEAD":
             followed = self.symbolic_target(name)
             if followed is None:
-                # A detached one: in this case no branch of that name is found instead.
+                # A detached HEAD. Otherwise no branch with that name would be found.
                 found = self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", name)
                 return found.stdout.decode("ascii", "replace").strip() if found.ok else None
             name = followed
@@ -227,7 +228,7 @@ class PlumbingEngine:
         return {name: found for name, found in listed if is_below(name, prefix)}
 
     def _listed(self, prefix: str) -> dict[str, str]:
-        """Return the ref `prefix`, or those below it. A pattern of several characters is not one of a ref."""
+        """Return the ref `prefix`, or the refs below it. A pattern with several characters never matches a ref."""
         output = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", "--", prefix)
         self._check(output, prefix)
         rows = (line.partition(" ") for line in output.stdout.decode("utf-8", "replace").splitlines())
@@ -267,7 +268,7 @@ class PlumbingEngine:
     def _line(self, head: str) -> list[str]:
         """Return the first commits on the line of first parents from `head`.
 
-        Most questions are about commits that are near.
+        Most queries are about nearby commits.
         """
         if len(self._parents) > _MOST_REMEMBERED:
             self._parents.clear()
@@ -292,7 +293,7 @@ class PlumbingEngine:
         return known
 
     def _check(self, output: Output, subject: str, *, no: int = 0) -> None:
-        """Refuse a run that gave no answer. `no` is a status that is an answer."""
+        """Refuse a run without an answer. `no` is a status that counts as an answer."""
         if output.timed_out or output.status not in (0, no):
             self._check_version()
             raise IntegrityError(Code.GIT_FAILED, f"{subject}: {output.stderr.strip() or 'no answer in time'}")
@@ -301,14 +302,14 @@ class PlumbingEngine:
 
     @cached_property
     def _calm(self) -> Mapping[str, str]:
-        """Return the environment of merges: their output folder, and the empty tree as the only source of attributes."""
+        """Return the environment for merges: their output folder, and the empty tree as the only source of attributes."""
         return {**_OFFLINE, **self._writable, "GIT_ATTR_SOURCE": self.write("tree", b""), "GIT_ATTR_NOSYSTEM": "1"}
 
     def _merge(self, ours: str, theirs: str) -> tuple[str, Sequence[tuple[str, str, int, str]]]:
         """Return the tree of a merge, and mode, id, stage and path of every conflicting version of a file."""
         options = ("-c", "merge.renormalize=false", "-c", f"core.attributesFile={os.devnull}")
         command = ("merge-tree", "--write-tree", "-z", "--no-messages", "--allow-unrelated-histories")
-        # The folder of a run is where git looks for attributes of a work tree.
+        # Git looks for work tree attributes in the folder in which it runs.
         output = self._git.run(*options, *command, ours, theirs, extra=self._calm, folder=self.git_dir)
         self._check(output, f"{ours} and {theirs}", no=1)
         tree, *rows = output.stdout.decode("utf-8", "surrogateescape").split("\0")
@@ -318,12 +319,12 @@ class PlumbingEngine:
         return tree, stages
 
     def merge_commits(self, ours: str, theirs: str) -> MergeResult:
-        """Merge two commits by lines, with renamed files found."""
+        """Merge two commits by lines, detecting renamed files."""
         tree, stages = self._merge(ours, theirs)
         return _conflicts(path for *_, path in stages) if stages else MergeResult(tree)
 
     def merge_trees(self, base: str, ours: str, theirs: str, *, favor_theirs: bool) -> MergeResult:
-        """Merge two trees by lines, with renamed files found."""
+        """Merge two trees by lines, detecting renamed files."""
         start = self._commit(base)
         tree, stages = self._merge(self._commit(ours, start), self._commit(theirs, start))
         if not stages:
@@ -333,15 +334,15 @@ class PlumbingEngine:
         return self._favored(tree, stages)
 
     def _commit(self, tree: str, *parents: str) -> str:
-        """Return a commit for a merge. The same trees give the same commit, so repeated merges leave one behind."""
+        """Return a commit for a merge. The same trees give the same commit, so repeated merges create only one."""
         return self.write("commit", format_commit(NewCommit(tree, parents, _MERGER, "merge\n")))
 
     def _favored(self, tree: str, stages: Sequence[tuple[str, str, int, str]]) -> MergeResult:
-        """Return the tree of a merge with the conflicts that are within files decided for `theirs`."""
+        """Return the tree of a merge in which conflicts within files are resolved in favour of `theirs`."""
         found: dict[str, dict[int, str]] = {}
         for mode, object_id, stage, path in stages:
             found.setdefault(path, {})[stage] = object_id if mode in _REGULAR else ""
-        # A file that one side removed or moved, or that is a link, is not a conflict of lines.
+        # A file that one side removed or moved, or that is a link, is not a line conflict.
         if len(found) > _MOST_FAVORED or any(not (v.get(2) and v.get(3) and v.get(1) != "") for v in found.values()):
             return _conflicts(found)
         files = {
@@ -350,18 +351,18 @@ class PlumbingEngine:
         return MergeResult(TreeWriter(self._content, self.write).write(tree, files))
 
     def _favored_file(self, *versions: str | None) -> bytes:
-        """Merge the base, our and their version of a file."""
+        """Merge the base version, our version and their version of a file."""
         contents = [b"" if version is None else self._content(version, "blob") for version in versions]
         with tempfile.TemporaryDirectory(prefix="gitops-merge-") as folder:
             base, ours, theirs = (Path(folder) / name for name in ("base", "ours", "theirs"))
             for path, content in zip((base, ours, theirs), contents, strict=True):
                 path.write_bytes(content)
             output = self._git.run("merge-file", "-p", "-q", "--theirs", "--", str(ours), str(base), str(theirs))
-        # Git merges no binary files.
+        # Git does not merge binary files.
         return output.stdout if output.ok else contents[-1]
 
     def _content(self, object_id: str, kind: str) -> bytes:
-        """Bytes of an object that a merge has just named."""
+        """Return the bytes of an object in a merge result."""
         found = self.read(object_id)
         if found is None or found[0] != kind:
             raise GitopsError(Code.GIT_OBJECT_MISSING, f"there is no {kind} {object_id}")

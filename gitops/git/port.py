@@ -9,12 +9,12 @@ from typing import Protocol
 from gitops.core.dataclass import dataclass
 
 ZERO = "0" * 40
-"""No object, in repositories of every object format. What comes from git or a forge is read with `or_zero`."""
+"""No object, in repositories of every object format. Ids from git or a forge are read with `or_zero`."""
 _LONG_ZERO = "0" * 64
 
 
 def or_zero(object_id: str) -> str:
-    """Return an id as it is, with ZERO for the zeros that git writes in a repository of SHA-256 ids."""
+    """Return an id unchanged, or ZERO for the longer null id of a SHA-256 repository."""
     return ZERO if object_id == _LONG_ZERO else object_id
 
 
@@ -29,7 +29,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit object. Ids are lower-case hex digits, as many as the object format of the repository has."""
+    """A commit object. Ids are lower-case hex digits, in the length of the repository's object format."""
 
     id: str
     tree: str
@@ -43,9 +43,9 @@ class Commit:
 class CommitSignature:
     """Result of checking a signature cryptographically: whether it is valid, and the key that made it.
 
-    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty if unsigned. `good`
-    means that the signature is mathematically valid for the payload in `namespace`; the trust root decides whether the key
-    is trusted. `problem` explains an invalid signature.
+    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty if unsigned.
+    `good` means that the signature is mathematically valid for the payload in `namespace`. The trust root decides
+    whether the key is trusted. `problem` explains an invalid signature.
     """
 
     signed: bool
@@ -129,7 +129,10 @@ class GitReader(Protocol):
         ...
 
     def read(self, tree_id: str, path: str) -> bytes | None:
-        """Return the content of the regular file at `path`. None if there is none, or a link or submodule is on the way."""
+        """Return the content of the regular file at `path`.
+
+        Returns None if it is missing, or if the path contains a link or submodule.
+        """
         ...
 
     def changed_paths(self, old_tree: str | None, new_tree: str) -> tuple[str, ...]:
@@ -199,7 +202,7 @@ class GitStore(GitReader, Protocol):
         ...
 
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs of this repository, or none. Raises ConflictError `git_ref_conflict`."""
+        """Atomically move refs of this repository. Raises ConflictError `git_ref_conflict`."""
         ...
 
 
@@ -226,7 +229,7 @@ class GitEngine(Protocol):
 
     @property
     def is_partial(self) -> bool:
-        """True if objects may have been left out."""
+        """True if objects might be missing."""
         ...
 
     def read(self, object_id: str) -> tuple[str, bytes] | None:
@@ -270,7 +273,7 @@ class GitEngine(Protocol):
         ...
 
     def merge_commits(self, ours: str, theirs: str) -> MergeResult:
-        """Merge two commits by lines, with renamed files found. No merge driver or filter is run."""
+        """Merge two commits by lines, detecting renamed files. Merge drivers and filters are never run."""
         ...
 
     def merge_trees(self, base: str, ours: str, theirs: str, *, favor_theirs: bool) -> MergeResult:
@@ -298,9 +301,9 @@ class GitRemote(Protocol):
         ...
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs on the remote or none, each only from its `old`. The `new` objects must exist locally.
+        """Atomically move refs on the remote, each only from its `old`. The `new` objects must exist locally.
 
-        If a failure may hide a success, the refs are read back. Raises ConflictError `git_ref_conflict`, GitopsError
+        If a failure might hide a success, the refs are read back. Raises ConflictError `git_ref_conflict`, GitopsError
         `push_refused` if a hook or rule of the remote refused it (the detail has its text), RemoteError
         `git_remote_unavailable`.
         """

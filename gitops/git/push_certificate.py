@@ -1,7 +1,7 @@
 """Push certificates: the statement of `git push --signed` and the bytes that its signature covers.
 
-The lines state which refs were to move, from which id to which. The pusher's name and the address are claims and are not
-read. The server made the nonce, and its first part is the server's time.
+The lines state the requested ref moves with their old and new ids. The pusher's name and the address are only claims,
+so they are not read. The server created the nonce, whose first part is the server's time.
 
 Source: gitprotocol-pack(5), "Push Certificate"; git-receive-pack(1).
 """

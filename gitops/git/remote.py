@@ -9,8 +9,8 @@ Rules of a push:
    Never `+` or `--force`, which defeat the lease. Several refs are pushed with `--atomic`.
 2. Only the porcelain flag of each ref proves that it moved. An exit status of 0 does not, because a ref that is already at the
    new id is reported as up to date even if another push put it there.
-3. A refusal is final, and a lost race is a conflict. After any other error the refs are read back, because a lost response
-   may hide a success.
+3. A refusal is final, and a lost race is a conflict. After any other error, the refs are read back, because a lost
+   response can hide a success.
 
 Sources: git-push(1) OUTPUT; git-fetch(1); git's send-pack.c and receive-pack.c for the texts.
 """
@@ -34,12 +34,13 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.git.repository import GitRepository
 
 _MAX_TEXT = 4000
-# The time of a fetch grows with the square of their number, and an argument list has an end: any person may push many branches.
+# The time of a fetch grows with the square of the number of refspecs, argument lists are limited, and anyone can push
+# many branches.
 _MOST_REFSPECS = 300
 _MOVED = frozenset(" +*-")
 _UP_TO_DATE = "="
 _PORCELAIN = re.compile(r"([ +*=!-])\t[^\t:]*:([^\t]+)\t(.*)")
-# Reaches to the last `@`, because a password may hold an unescaped slash.
+# Matches up to the last `@`, because a password can contain an unescaped slash.
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 _FETCH_SPEC = re.compile(r"\+?([^:+]+)(?::([^:]*))?")
 _SCP_LIKE = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//|:)[^\s-].*", re.ASCII)
@@ -62,7 +63,8 @@ _BROKEN = (
     "unable to migrate",
     "failed to report status",
     "internal server error",
-    # JGit, where the ref is not at `old`: also if the answer to this very push was lost, and git sent it again.
+    # JGit reports this if the ref is not at `old`, even if the response to this very push was lost and git repeated the
+    # push.
     "invalid old id sent",
 )
 _FINAL = (
@@ -131,8 +133,8 @@ def _locate(url: str) -> _Location:
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password)}"
     header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
     name = f"http.{parts.scheme}://{host}/.extraHeader"
-    # An empty value takes back what the configuration says: the checkout of a job leaves a login there, and two are refused.
-    # After a redirect git sends the header to wherever it was led, also to another host.
+    # An empty value removes the configured ones: a job's checkout leaves a login there, and two logins are refused.
+    # After a redirect, git sends the header to the new address, even on another host.
     variables = {
         "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": name,
@@ -170,7 +172,7 @@ class ProgramRemote:
         return self._location.shown
 
     def _run(self, *arguments: str) -> Output:
-        """Run one conversation with the remote."""
+        """Run one git command with the remote."""
         return self._git.run(*arguments, timeout_s=self._timeout_s, extra=self._location.header)
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
@@ -238,16 +240,16 @@ class ProgramRemote:
                 raise self._unavailable(output)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs or none. Each ref moves only if it still points to its `old` commit.
+        """Atomically move refs, each only if it still points to its `old` commit.
 
-        A ref that is already at `new` before the push counts as a conflict, so two pushes of one id cannot both win. Every
-        commit that decides something must therefore be unique. Such a ref does not stop the other refs of the push, because
-        git leaves it out of the transaction.
+        A ref that is already at `new` before the push counts as a conflict, so two pushes of one id cannot both win.
+        Therefore, commits that are used for decisions must be unique. Such a ref does not prevent the other refs from
+        moving, because git omits it from the transaction.
         """
         if not updates:
             return
         check_updates(updates)
-        # What is pushed must be here; git would find out in the middle of the push and blame the remote.
+        # Pushed objects must exist here. Otherwise git would fail in the middle of the push and blame the remote.
         wanted = "".join(f"{update.new}\n" for update in updates if update.new != ZERO)
         found = self._git.run("cat-file", "--batch-check", stdin=wanted.encode())
         missing = [line.split()[0] for line in found.stdout.decode().splitlines() if line.endswith(" missing")]
@@ -255,7 +257,7 @@ class ProgramRemote:
             raise GitopsError(Code.GIT_OBJECT_MISSING, ", ".join(missing) or self._text(found.stderr))
         leases = [f"--force-with-lease={u.ref}:{'' if u.old == ZERO else u.old}" for u in updates]
         specs = [f"{'' if u.new == ZERO else u.new}:{u.ref}" for u in updates]
-        # A single ref is atomic by itself, also on servers that do not know the option.
+        # A single ref is always atomic, even on servers that don't know the option.
         atomic = ("--atomic",) if len(updates) > 1 else ()
         calm = ("--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no", "--no-force-if-includes")
         output = self._run("push", "--porcelain", *atomic, *calm, *leases, "--", self._location.argument, *specs)
@@ -265,7 +267,7 @@ class ProgramRemote:
         if result is _PushResult.LOST:
             raise _conflict(updates)
         if result is _PushResult.REFUSED:
-            # What the remote's hook wrote, or the reasons in the report when it wrote nothing.
+            # The output of the remote's hook, or the reasons in the report if there is none.
             lines = output.stderr.splitlines()
             said = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
             reasons = [reason for _, _, reason in _report(output)]
@@ -286,20 +288,20 @@ class ProgramRemote:
         raise self._unavailable(output)
 
     def _unavailable(self, output: Output) -> RemoteError:
-        """Return the error of a remote that did not answer. A retry helps unless the remote has refused."""
+        """Return the error for a remote that did not respond. A retry helps unless the remote has refused."""
         text = "no answer in time" if output.timed_out else self._text(output.stderr)
         retryable = not any(phrase in text.lower() for phrase in _FINAL)
         return RemoteError(Code.GIT_REMOTE_UNAVAILABLE, f"{self.url}: {text}", retryable=retryable)
 
     def _text(self, stderr: str) -> str:
-        """Return messages of git without credentials and without characters that control a terminal or reverse text."""
+        """Return git's messages without credentials, and without characters that control a terminal or reverse text."""
         text = stderr.replace(self._location.argument, self.url)
         visible = "".join(c for c in text if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs"))
         return _CREDENTIALS.sub("", visible).strip()[:_MAX_TEXT]
 
 
 class SelfRemote:
-    """GitRemote implementation for a program that runs next to the repository: in a server hook, or on one machine."""
+    """GitRemote implementation for a program next to the repository: in a server hook, or on the same machine."""
 
     def __init__(self, repository: GitRepository) -> None:
         self._repository = repository
@@ -335,7 +337,7 @@ def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
 
 
 def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
-    """Return the conflict of a push that came too late."""
+    """Return the conflict for a push that lost a race."""
     names = ", ".join(update.ref for update in updates)
     return ConflictError(Code.GIT_REF_CONFLICT, f"the remote has changed: {names}")
 
@@ -346,14 +348,17 @@ def _is_pattern(name: str) -> bool:
 
 
 def _report(output: Output) -> list[tuple[str, str, str]]:
-    """Flag, ref and summary of each ref in the output of `git push --porcelain`."""
+    """Return flag, ref and summary of each ref in the output of `git push --porcelain`."""
     lines = output.stdout.decode("utf-8", "replace").splitlines()
     matches = (_PORCELAIN.fullmatch(line) for line in lines)
     return [(match[1], match[2], match[3]) for match in matches if match is not None]
 
 
 def _push_result(updates: Sequence[RefUpdate], output: Output) -> _PushResult:
-    """Return the result of a whole push. A refusal outweighs a lost race, which outweighs refs that failed because of others."""
+    """Return the result of a complete push.
+
+    A refusal outweighs a lost race, which outweighs refs that failed because of others.
+    """
     rows = {ref: (flag, summary) for flag, ref, summary in _report(output)}
     found = [_ref_result(u, *rows[u.ref]) if u.ref in rows else _PushResult.UNKNOWN for u in updates]
     if _PushResult.REFUSED in found:

@@ -2,10 +2,11 @@
 
 Rules:
 
-1. Files are read and written by an engine: libgit2, because it is faster, or the git program where libgit2 cannot read.
-   `open_engine` chooses. Objects are read as raw bytes and parsed here; engines check ids against the content.
+1. Files are read and written by an engine: libgit2, because it is faster, or the git program if libgit2 cannot read the
+   repository. `open_engine` chooses. Objects are read as raw bytes and parsed here; engines check ids against the
+   content.
 2. Grafts are refused when the repository is opened, because libgit2 follows them; engines ignore replacement refs.
-3. Questions about history are answered only from full history.
+3. Queries about history are answered only from full history.
 4. Each thread has its own engine, because the objects of libgit2 must not be shared.
 5. Refs move through `git update-ref` transactions, because libgit2's own reference creation lets two racing creators both win.
 """
@@ -142,7 +143,8 @@ class GitRepository:
         if self._settings is None:
             self._settings = self._as_user.settings()
         found = self._settings.get(config_key(key))
-        # Only these need git to be read as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1), pathname).
+        # Only these must be read by git as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1),
+        # pathname).
         return self._as_user.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
 
     def configure(self, values: Mapping[str, str]) -> None:
@@ -173,7 +175,7 @@ class GitRepository:
 
     @property
     def _engine(self) -> GitEngine:
-        """The engine of the current thread."""
+        """The current thread's engine."""
         engine: GitEngine | None = getattr(self._local, "engine", None)
         if engine is None:
             engine = self._local.engine = open_engine(self._path, self._environ, self._quarantine)
@@ -181,7 +183,7 @@ class GitRepository:
 
     @property
     def _levels(self) -> TreeLevels:
-        """The trees that the current thread has read recently."""
+        """Trees that the current thread has read recently."""
         levels: TreeLevels | None = getattr(self._local, "levels", None)
         if levels is None:
             levels = self._local.levels = TreeLevels(self._read)
@@ -202,7 +204,7 @@ class GitRepository:
         return found[1]
 
     def _missing(self, object_id: str) -> GitopsError:
-        """Return the error for an object that is not here, which a partial or shallow clone may have left out."""
+        """Return the error for a missing object, which a partial or shallow clone may have omitted."""
         if self._engine.is_partial:
             return GitopsError(Code.PARTIAL_CLONE, f"object {object_id[:12]} was left out (--filter)")
         if self.is_shallow:
@@ -226,7 +228,7 @@ class GitRepository:
         return self._engine.write(kind, data)
 
     def _history_of(self, *commits: str) -> GitEngine:
-        """Return the engine if the repository has these commits and their whole history."""
+        """Return the engine if the repository has these commits and their complete history."""
         if self.is_shallow:
             raise GitopsError(Code.SHALLOW_REPOSITORY, "the repository is shallow, so its history cannot be checked")
         for commit_id in commits:
@@ -276,7 +278,7 @@ class GitRepository:
         return parse_commit(commit_id, self._read(commit_id, "commit"))
 
     def subtree(self, tree_id: str, path: str) -> str | None:
-        """Return the tree id of a folder. None also if a link or submodule is on the way."""
+        """Return the tree id of a folder. None if there is none, or if a link or submodule is on the way."""
         entry = self._levels.find(tree_id, path)
         return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
@@ -308,7 +310,7 @@ class GitRepository:
         return found[1]
 
     def read(self, tree_id: str, path: str) -> bytes | None:
-        """Return the content of a regular file. None for anything else at `path` or on the way."""
+        """Return the content of a regular file; None for anything else at `path` or along it."""
         entry = self._levels.find(tree_id, path)
         return self._read(entry.id, "blob") if entry is not None and entry.type is EntryType.FILE else None
 
@@ -362,7 +364,8 @@ class GitRepository:
             if base is None:
                 return engine.merge_commits(ours, theirs)
             if base in trees:
-                # One continues the other, and is what merging gives: a merge would write the trees of all files again.
+                # If one commit continues the other, it is the result, because a merge would write the trees of all
+                # files again.
                 return MergeResult(trees[theirs if base == ours else ours])
             apart = None
             if engine.is_only_base(base, ours, theirs):
@@ -417,7 +420,7 @@ class GitRepository:
         return sign(payload, signing_key, namespace=namespace, environ=self._environ)
 
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs or none, in one transaction. Symbolic refs are replaced, not followed, and no hook runs.
+        """Move refs in one transaction. Symbolic refs are replaced, not followed, and hooks don't run.
 
         Raises ConflictError `git_ref_conflict`, GitopsError `git_object_missing` and `git_failed`.
         """
@@ -432,9 +435,10 @@ class GitRepository:
             raise self._update_failure(updates, output)
 
     def _update_failure(self, updates: Sequence[RefUpdate], output: Output) -> GitopsError:
-        """Return a conflict if a ref has moved or another process just locked it, otherwise the failure that git reports."""
+        """Return a conflict if a ref has moved or another process has just locked it, otherwise the failure that git reports."""
         moved = [u.ref for u in updates if (self._ref_target(u.ref) or ZERO) != u.old]
-        # A lock file that exists is another process; one that cannot be made for another reason is a problem of this repository.
+        # An existing lock file belongs to another process. If it cannot be created for any other reason, this
+        # repository has a problem.
         unusable = "Unable to create" in output.stderr and "File exists" not in output.stderr
         if moved or ("cannot lock ref" in output.stderr and not unusable):
             names = ", ".join(moved) or output.stderr.strip()

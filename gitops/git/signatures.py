@@ -1,4 +1,4 @@
-"""Commit signatures and SSH keys: signatures are checked over the raw bytes and made by ssh-keygen.
+"""Commit signatures and SSH keys. Signatures are checked over the raw bytes, and created by ssh-keygen.
 
 A check answers only mathematical questions: whether the signature is valid, and for which key. Author, committer and date
 are claims of the person who wrote the commit and are irrelevant here.
@@ -22,7 +22,7 @@ from gitops.git.objects import SIGNATURE_HEADERS, read_commit
 from gitops.git.port import CommitSignature
 
 NAMESPACE = "git"
-# A person may have to type a passphrase or touch a key.
+# A person may need time to type a passphrase or touch a key.
 _SIGN_TIMEOUT_S = 120.0
 _LITERAL_KEY = "key::"
 _KEY_LINE = re.compile(r"([a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?:[ \t][^\r\n]*)?\s*", re.ASCII)
@@ -31,10 +31,11 @@ _PUBLIC_KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}(?: [\x20-\x7e]*)?",
 
 
 def verify_commit(raw: bytes) -> CommitSignature:
-    """Check the signature of a commit object, given all its bytes. Never raises for bad input.
+    """Check the signature of a commit object, given all its bytes. Never raises for invalid input.
 
-    A commit that two readers could interpret differently is bad, even if its signature is valid: repeated or disordered
-    headers, NUL bytes, a second signature. OpenPGP and X.509 signatures are not supported and therefore bad.
+    A commit that two parsers could interpret differently is refused even if its signature is valid: repeated or
+    disordered headers, NUL bytes, a second signature. OpenPGP and X.509 signatures are not supported, so they count as
+    invalid.
     """
     from gitops.git.sshsig import ARMOR_BEGIN
 
@@ -54,8 +55,8 @@ def verify_commit(raw: bytes) -> CommitSignature:
 
 
 def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSignature:
-    """Check a detached signature with the steps of `gitops.git.sshsig`. Never raises for bad input."""
-    # Most pushes have nothing to verify, and the cryptography takes as long to import as a run of git.
+    """Check a detached signature with the steps of `gitops.git.sshsig`. Never raises for invalid input."""
+    # Most pushes contain nothing to verify, and importing the cryptography library takes as long as a git run.
     from gitops.git import sshsig
 
     return sshsig.verify_detached(payload, armored, namespace)
@@ -64,10 +65,10 @@ def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSigna
 def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mapping[str, str] | None = None) -> str:
     """Sign `payload` with an SSH key and return the armored signature.
 
-    `key` is a value that git accepts as `user.signingKey`: the path of a private key, the path of a public key (`.pub`), or
-    a public key after `key::`. For a public key, the agent provides the private half, which may be on a security key that
-    has to be touched. The signature is checked before it is returned. Raises GitopsError `signing_failed`. Source:
-    git-config(1), user.signingKey.
+    `key` is a value that git accepts as `user.signingKey`: the path of a private key, the path of a public key
+    (`.pub`), or a public key after `key::`. For a public key, the agent provides the private half, which can be on a
+    security key that must be touched. The signature is checked before it is returned. Raises GitopsError
+    `signing_failed`. Source: git-config(1), user.signingKey.
     """
     env = {**child_environment(os.environ if environ is None else environ, as_user=True), "LC_ALL": "C"}
     with _key_file(key) as path:
@@ -118,7 +119,7 @@ def read_public_key(named: str) -> tuple[str, str]:
             ) from error
     found = _KEY_LINE.fullmatch(text)
     if found is None:
-        # Never more of it than a path.
+        # Never more of it than a path could be.
         name = named[:200] if named.isprintable() else "the key"
         raise GitopsError(Code.INIT_KEY_REFUSED, f"{name} is not a public SSH key", path=name)
     return found[1], found[2]

@@ -10,8 +10,8 @@ Steps of `verify_detached`, in this order; the first failure is the reported pro
 5. A security key was touched. `ssh-keygen -Y verify` does not require that, but an approval does.
 6. The signature is valid over magic, namespace, reserved field, hash name and hash of the payload.
 
-The caller still has to check that the key is trusted for this namespace at this point of the ledger.
-Sources: OpenSSH PROTOCOL.sshsig, PROTOCOL.u2f; RFC 4253 6.6, RFC 5656 3.1, RFC 8332, RFC 8709.
+The caller must still check that the key is trusted for this namespace at this point of the ledger. Sources: OpenSSH
+PROTOCOL.sshsig, PROTOCOL.u2f; RFC 4253 6.6, RFC 5656 3.1, RFC 8332, RFC 8709.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _HASHES: dict[bytes, Callable[[bytes], bytes]] = {
 _MIN_RSA_BITS = 2048
 _MAX_RSA_BITS = 16384
 _TOUCHED = 1
-_SK_TAIL = 5  # one byte of flags, four of counter
+_SK_TAIL = 5  # one byte of flags, four bytes of counter
 
 
 class _RefusedError(Exception):
-    """A step failed; the text is the problem."""
+    """Raised if a step failed. The text is the problem."""
 
 
 class _Reader:
-    """Reads the wire format of RFC 4251: length-prefixed strings, all of them inside the buffer."""
+    """Reads the wire format of RFC 4251: length-prefixed strings that don't exceed the buffer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -108,7 +108,7 @@ def _string(data: bytes) -> bytes:
 
 
 def _parse(armored: str) -> SshSignature:
-    """Steps 1 to 3, without the namespace."""
+    """Perform steps 1 to 3, without the check of the namespace."""
     lines = armored.strip().split("\n")
     if len(armored) > _MAX_ARMOR or lines[0] != ARMOR_BEGIN or lines[-1] != ARMOR_END:
         raise _RefusedError("this is not an SSH signature")
@@ -130,9 +130,9 @@ def _parse(armored: str) -> SshSignature:
 
 
 def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSignature:
-    """Check an armored signature over `payload` in `namespace`, with the steps above. Never raises for bad input.
+    """Check an armored signature over `payload` in `namespace`, by the steps in the module docstring. Never raises.
 
-    The key is returned even if the signature is bad, so that a report can show it; in that case it proves nothing.
+    The key is returned even if the signature is invalid, so that a report can show it; in that case it proves nothing.
     """
     key = key_type = found = ""
     try:
@@ -153,7 +153,7 @@ def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSigna
 
 
 def _check(signature: SshSignature, payload: bytes) -> None:
-    """Steps 4 to 6."""
+    """Perform steps 4 to 6."""
     key, body = _Reader(signature.key), _Reader(signature.signature)
     kind, algorithm, value = key.string(), body.string(), body.string()
     signed = signature.signed_bytes(payload)
@@ -208,7 +208,7 @@ def _point(key: _Reader, kind: bytes) -> bytes:
 
 
 def _check_ecdsa(curve: ec.EllipticCurve, point: bytes, value: bytes, signed: bytes) -> None:
-    """ECDSA with the hash that goes with the curve (RFC 5656 6.2.1)."""
+    """Check an ECDSA signature with the hash that belongs to the curve (RFC 5656 6.2.1)."""
     reader = _Reader(value)
     der = encode_dss_signature(reader.number(), reader.number())
     reader.end()
@@ -230,7 +230,7 @@ def _check_rsa(key: _Reader, algorithm: bytes, value: bytes, signed: bytes) -> N
 
 
 def _check_security_key(key: _Reader, kind: bytes, value: bytes, signed: tuple[bytes, bytes]) -> None:
-    """A FIDO signature over hash of application, flags, counter, and hash of what is signed (PROTOCOL.u2f)."""
+    """Check a FIDO signature over the hash of the application, flags, counter, and the hash of the signed data (PROTOCOL.u2f)."""
     tail, message = signed
     public = key.string() if kind == _SK_ED25519 else _point(key, kind)
     application = key.string()

@@ -1,8 +1,8 @@
 """Reading, comparing and writing trees level by level, without an index or a work tree.
 
-The comparison skips subtrees with equal ids: one changed file among 100,000 costs as many reads as the depth of its path,
-while libgit2's own diff walks the whole tree. Nothing here recurses, so a hostile tree of any depth costs only time, which
-is limited by the number of entries visited.
+The comparison skips subtrees with equal ids, so one changed file among 100,000 takes as many reads as its path is deep,
+while libgit2's own diff walks the complete tree. There is no recursion, so a hostile tree of any depth only takes time,
+which is limited by the number of visited entries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gitops.git.port import EntryType, MergeResult
 
 L = TypeVar("L", bound=Sized)
 ReadObject = Callable[[str, str], bytes]
-"""Object id and expected kind (`tree`, `blob`, `commit`) to bytes."""
+"""Returns the bytes of an object, given its id and expected kind (`tree`, `blob`, `commit`)."""
 
 MAX_VISITED = 1_000_000
 _MAX_PATH = 4096
@@ -43,7 +43,7 @@ class RecentTrees(Generic[L]):
     """Cache of recently read tree levels by id. The content of an id never changes. For one thread."""
 
     def __init__(self, read: Callable[[str], L]) -> None:
-        """`read` returns one level of a tree by the id of that tree."""
+        """`read` returns one level of a tree, given the tree's id."""
         self._read = read
         self._known: OrderedDict[str, L] = OrderedDict()
         self._held = 0
@@ -65,7 +65,7 @@ class TreeLevels:
     """Finds tree entries by path and caches recently read levels. For one thread."""
 
     def __init__(self, read: ReadObject) -> None:
-        """`read` gives the bytes of an object."""
+        """`read` returns the bytes of an object."""
         self._recent = RecentTrees(lambda tree_id: tree_level(tree_id, read(tree_id, "tree")))
 
     def find(self, tree_id: str, path: str) -> RawEntry | None:
@@ -89,7 +89,7 @@ class TreeLevels:
 def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iterator[str]:
     """Yield the paths of differing entries other than folders, in no order. Links and submodules count as files.
 
-    Raises GitopsError `source_too_large` if more than `MAX_VISITED` entries have to be visited.
+    Raises GitopsError `source_too_large` if more than `MAX_VISITED` entries must be visited.
     """
     visited = 0
     pending: list[tuple[str, str | None, str | None]] = [("", old_tree, new_tree)]
@@ -103,7 +103,7 @@ def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iter
             raise GitopsError(Code.SOURCE_TOO_LARGE, "the difference of two trees is larger than any cluster")
         for raw in {name for name, _ in before.items() ^ after.items()}:
             one, other = (raw_entry(raw, *level[raw]) if raw in level else None for level in (before, after))
-            # One mode has two forms, with and without a zero.
+            # A mode can be written in two ways, with and without a zero.
             if one == other:
                 continue
             name = raw.decode("utf-8", "surrogateescape")
@@ -120,7 +120,7 @@ def _raw_level(read: ReadObject, tree_id: str | None) -> Mapping[bytes, tuple[by
 
 
 def _folder(entry: RawEntry | None) -> str | None:
-    """Return the tree id of an entry that is a folder."""
+    """Return the tree id of an entry, if it is a folder."""
     return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
 
@@ -131,7 +131,7 @@ def _is_leaf(entry: RawEntry | None) -> bool:
 
 @dataclass(slots=True)
 class _Edit:
-    """Edits of one folder: new file contents (None removes), and edits of the folders inside."""
+    """Edits in one folder: new file contents (None removes), and edits in subfolders."""
 
     files: dict[str, bytes | None] = field(default_factory=dict)
     folders: dict[str, _Edit] = field(default_factory=dict)
@@ -192,18 +192,18 @@ def _add_edit(root: _Edit, path: str, content: bytes | None) -> None:
     edit.files[parts[-1]] = content
 
 
-# Merging in memory. No merge driver and no filter is ever run.
+# Merging in memory, without ever running merge drivers or filters.
 #
-# Where the two sides changed different entries, their trees are merged level by level: that reads what differs, where libgit2
-# makes an index of all files and writes the trees of all folders. Where both changed the same entry, or have more than one best
-# common ancestor, the engine decides: it merges texts by lines, and finds files that were renamed.
+# If the two sides changed different entries, their trees are merged level by level, which reads only the differences,
+# while libgit2 creates an index of all files and writes the trees of all folders. If both changed the same entry, or if
+# there is more than one best common ancestor, the engine merges: it merges texts by lines, and detects renamed files.
 
 _MAX_MERGED = 100_000
 _MAX_DEPTH = 64
 
 
 def check_size(read: ReadObject, one: str, other: str) -> None:
-    """Refuse a merge that would never finish: anyone can push ten small trees that contain ten billion files."""
+    """Refuse a merge that would never finish, because anyone can push ten small trees that contain ten billion files."""
     if next(islice(changed_paths(read, one, other), _MAX_MERGED, None), None) is not None:
         raise GitopsError(Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too many to merge")
 
@@ -213,7 +213,7 @@ def merge_apart(
 ) -> MergeResult | None:
     """Merge the changes of both sides since the tree `base`. Return None if both changed the same entry.
 
-    This includes two sides that made the same change, because one file that both renamed is a conflict.
+    This includes the case that both sides made the same change, because a file that both renamed is a conflict.
     """
 
     def merged(trees: tuple[str, str, str], depth: int) -> bytes | None:
@@ -226,7 +226,7 @@ def merge_apart(
                 inner = found[2]
             else:
                 folders = [entry[1].hex() for entry in found if entry is not None and is_folder(entry[0])]
-                # What both sides changed alike was not looked at by `check_size`, so it is not entered.
+                # `check_size` did not check changes that both sides made in the same way, so they are not entered.
                 if found[1] == found[2] or len(folders) < len(found) or depth == _MAX_DEPTH:
                     return None
                 content = merged((folders[0], folders[1], folders[2]), depth + 1)

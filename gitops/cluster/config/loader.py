@@ -108,7 +108,7 @@ class ResourceLoader:
 
     @property
     def compiler(self) -> LanguageCompiler:
-        """This load's compiler, imported on first use."""
+        """The compiler of this load, imported on first use."""
         if self._compiler is None:
             from gitops.cluster.config.compiler import LanguageCompiler
 
