@@ -121,7 +121,7 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             job_marks=("GITEA_ACTIONS", "FORGEJO_ACTIONS"),
             job_prefixes=("GITEA_", "FORGEJO_"),
             scheme="token ",
-            # Neither has a limit of its own. This spares small servers and their protection.
+            # Neither has its own limit. This spares small servers and their protection.
             writes_a_minute=120,
         ),
     }

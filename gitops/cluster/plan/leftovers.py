@@ -330,7 +330,7 @@ def _left(member: Member, why: str) -> GitopsError:
 # -- Remaining work of a committed changeset: deleting data and schema drops. Checks whether it is permitted, read-only --
 #
 # A drop starts from the schema that the commit left in the graph. If a person has changed that schema since then,
-# nothing is dropped, because other data than planned would be lost. Once a refresh has recorded the live schema, the
+# nothing is dropped, because data that was not planned would be lost. Once a refresh has recorded the live schema, the
 # drop is void, and the next plan leads from there to the declared schema, with separate gates.
 
 
