@@ -227,7 +227,7 @@ def attest(
 ) -> ApproveOutcome:
     """Attest `grant` as an approval of the change to `address`. Raises before the push if it would not count.
 
-    `publisher` is the bot's, with its ledger key; `plan_digest` is that of the plan in the command, if there is one.
+    `publisher` signs with the bot's ledger key. `plan_digest` is the digest of the plan named in the command, if any.
     The caller must have fetched the reviewed commit. A repeated call returns the existing attestation.
     """
 

@@ -192,7 +192,7 @@ class ProgramRemote:
         return (self.head_and("HEAD") or ({}, {}))[0]
 
     def head_and(self, folder: str) -> tuple[Mapping[str, str], Mapping[str, str]] | None:
-        """Return HEAD as `head` does and all refs in a folder, in one round trip. None if the remote does not respond."""
+        """Return HEAD, like `head`, and all refs in a folder, in one round trip. None if the remote does not respond."""
         output = self._run("ls-remote", "--symref", "--", self._location.argument, "HEAD", f"{folder}/*")
         if not output.ok:
             return None

@@ -251,9 +251,9 @@ class GitRepository:
         return None
 
     def revision(self, text: str) -> str | None:
-        """Return the commit for a revision in git's syntax: `HEAD~1`, `origin/main`, a tag, an abbreviated id.
+        """Return the commit id for a revision in git's syntax, or None if there is no such commit.
 
-        Otherwise None.
+        A revision is, for example, `HEAD~1`, `origin/main`, a tag or an abbreviated id.
         """
         if is_object_id(text):
             return self.resolve(text)

@@ -546,7 +546,7 @@ def rule_views(plan: Plan) -> tuple[RuleView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GatedView:
-    """A change that needs approvals, with their state. `row` is None if the plan does not show the change."""
+    """A change that needs approvals, and the state of these approvals. `row` is None if the plan does not show the change."""
 
     row: ChangeRow | None
     approval: ApprovalState

@@ -211,7 +211,7 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.ENGINE_UNAVAILABLE: _FAILED,
     }
 )
-"""The response for each code. All other codes are treated like a defect."""
+"""The response for each code. Any other code is treated as a defect."""
 
 
 # The beginning of a path or address anywhere in a message.

@@ -40,7 +40,7 @@ class ClusterProvider:
     """Carries out the nodes of one run. Called from worker threads, once per node, with the node's locks held."""
 
     def __init__(self, session: Session, intents: Mapping[str, Intent], armed: Collection[str] = ()) -> None:
-        """`intents` are those of the run, by node id. `armed` are the ids of operations whose intents are already durable."""
+        """`intents` are the run's intents, by node id. `armed` are the ids of operations whose intents are already durable."""
         self._workspace = session.workspace
         self._stores = session.opened
         self._resources = session.desired.resources

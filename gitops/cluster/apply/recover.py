@@ -105,7 +105,7 @@ def recover(
 
 
 def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
-    """Return the next operation number, which is that of the announcing entry and above all running operations.
+    """Return the next operation number: the number of the announcing entry, raised above all running operations.
 
     A ledger folder has no entries and counts its states.
     """

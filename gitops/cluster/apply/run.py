@@ -76,7 +76,7 @@ class Run:
         return tuple(intent.operation_id for name in chosen for intent in announced.get(name, ()))
 
     def origins(self, changes: Sequence[Change]) -> tuple[Origin, ...]:
-        """Return the origins for an entry with these changes; none for a ledger folder.
+        """Return the origins for an entry with these changes. A ledger in a folder has none.
 
         They include those of the other parts of the plan, because their authors are needed after this entry.
         """

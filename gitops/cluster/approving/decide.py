@@ -7,8 +7,8 @@ A revocation is a branch until a ledger entry records it, and on a host without 
 
 1. The approval branch is deleted in the push that creates the revocation. A remote that refuses to delete it, such as one
    with our hooks, gets only the revocation.
-2. It is kept if the revocation counts only next to the approval, because its signer is no longer an approver. So is that of an
-   attestation, which prevents the bot from attesting the same review again.
+2. The approval branch is kept if the revocation counts only next to the approval, because its signer is no longer an
+   approver. The branch of an attestation is also kept, which prevents the bot from attesting the same review again.
 3. Afterwards the ledger is checked, because hooks record a revocation with its push. If no entry records it yet, the outcome
    says so, and its caller can wait for one, without the lock that the bot needs.
 """

@@ -256,7 +256,7 @@ def check_revocation_records(walk: Walk, found: VerifiedEntry, state: LedgerStat
 
 
 def _problem(walk: Walk, found: VerifiedEntry, revocation: RecordedRevocation) -> str:
-    """Return why a recorded revocation does not count at the position of its entry. It is empty if it counts."""
+    """Return why a recorded revocation does not count at its entry's position, or an empty string if it counts."""
     evidence = read_decision_evidence(walk.reader, "", revocation.commit, walk.numbers)
     at = parse_timestamp(found.entry.at)
     if evidence.decision is None or at is None:

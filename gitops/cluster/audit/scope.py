@@ -1,8 +1,8 @@
 """Checks the location of a ledger's cluster: part of step 1 and step 5 of the audit.
 
 1. Every entry is for the location that the previous entry records. No entry has an older version than the previous one.
-2. Only an entry of kind `scope` can record a different location. Its only change is that of the cluster, from the old
-   location to the new one, and must be approved.
+2. Only an entry of kind `scope` can record a different location. It changes only the location, from the old one to the
+   new one, and the change must be approved.
 3. A closed ledger does not accept entries that apply, announce or observe anything.
 4. The storage in a first entry or a `scope` entry is the one that its source commit declares.
 

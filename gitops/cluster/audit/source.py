@@ -80,7 +80,7 @@ def _declared(walk: Walk, tree: str) -> DesiredState | None:
 
 
 def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """Check that new keys and rules are those of the source commit."""
+    """Check that new keys and rules match the source commit."""
     reader, root = walk.reader, walk.reader.commit(source.commit).tree
     held = {path: reader.read(root, path) for path in trust_files(reader, found.commit.id)}
     files = {path: content for path, content in held.items() if content is not None}

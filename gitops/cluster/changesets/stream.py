@@ -50,7 +50,7 @@ class StreamReading:
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """One item of a stream. `changeset` is None for a full state, whose `seq` is that of its newest event."""
+    """One item of a stream. For a full state, `changeset` is None and `seq` is the number of the newest event."""
 
     seq: int
     at: str

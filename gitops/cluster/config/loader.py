@@ -223,7 +223,7 @@ class _QueryFile:
 class _Candidate(NamedTuple):
     """A listed name with its file.
 
-    `position` is that of its declaration; `declared` is None if the file lacks the query.
+    `position` is the position of its declaration. `declared` is None if the file lacks the query.
     """
 
     name: str

@@ -57,8 +57,8 @@ class PlainFolder(NamedTuple):
 class FolderDifference(NamedTuple):
     """Differences between a cluster folder and an earlier tree: paths of added, removed and changed entries.
 
-    Folders that are in both trees are compared entry by entry. The other paths in `places`, which are in `whole`, count
-    as different with everything below them.
+    Folders that are in both trees are compared entry by entry. For the other different paths, which
+    `whole` contains, everything below them counts as different too.
     """
 
     places: frozenset[str]
@@ -82,8 +82,8 @@ class ComparedFolder(NamedTuple):
 class SoundRecord:
     """Record of one applied folder, which is plain: its graphs without problems, by id.
 
-    `compiler` is the digest of the program that established this. `basis` is that of the graphs, of the resources in the
-    state and of the limit of a file: with these, the state contains exactly the folder's result for each of the graphs.
+    `compiler` is the digest of the program that established this. `basis` is a digest of the graphs, the recorded
+    resources and the file size limit. While it matches, the state contains exactly the folder's result for each graph.
     """
 
     compiler: str

@@ -169,7 +169,7 @@ class Heads:
     def newest(self) -> VerifiedEntry | None:
         """Accept and remember the remote's head, and return it. None if there never was a ledger.
 
-        Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`,
+        Raises IntegrityError `ledger_diverged`, the errors of `verify_chain`, GitopsError `ledger_checked_out`,
         RemoteError.
         """
         try:

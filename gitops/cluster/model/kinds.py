@@ -181,7 +181,7 @@ class Situation:
 
 
 class ResourceKind:
-    """Rules of one kind, as pure functions. The defaults are those of a text that can change at any time."""
+    """Rules of one kind, as pure functions. The defaults suit a text that can change at any time."""
 
     catalog_suffix: ClassVar[str] = ""
     """Suffix of the file names of its texts in the ledger's catalog; empty for a kind without texts there."""
@@ -281,7 +281,7 @@ class SchemaKind(ResourceKind):
 
     @property
     def has_text(self) -> bool:
-        """True: the text is in git and in the graph, but not in the catalog."""
+        """Return True, because the text is in git and in the graph, though not in the catalog."""
         return True
 
     def classify(self, change: Change, situation: Situation) -> Ruling:

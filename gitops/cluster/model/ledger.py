@@ -449,7 +449,7 @@ class LockObservation:
 class How(StrEnum):
     """Evidence for the origin of a commit.
 
-    MERGE: merging a known request produces the commit, whose authors are those of the request. UNKNOWN: it has no origin.
+    MERGE: merging a known request produces the commit, and the request's authors count. UNKNOWN: it has no origin.
     """
 
     SIGNATURE = "signature"

@@ -186,7 +186,7 @@ def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
 
 
 class QueryChange(StrEnum):
-    """Change of a query in the same plan. A query whose file changes but whose text does not counts as unchanged."""
+    """Change of a query in the same plan. A query counts as unchanged if only the rest of its file changes."""
 
     KEPT = "unchanged"
     ADDED = "new here"

@@ -186,7 +186,7 @@ class _QueryFiles:
         self._parsed: dict[bytes, Mapping[str, Query]] = {}
 
     def former(self, texts: Mapping[Address, bytes]) -> dict[Address, CheckedQuery]:
-        """Return the queries of these files checked against the accepted schema, without the ones that it rejects."""
+        """Check the queries of these files against the accepted schema, and return the valid ones."""
         found: dict[Address, CheckedQuery] = {}
         for text in sorted(texts):
             query = self._query(text, texts[text])
@@ -336,7 +336,7 @@ def query_facts(
 ) -> tuple[frozenset[Address], tuple[ContractBreak, ...]]:
     """Return the updated queries that are only republished, and the broken contracts of the others, in change order.
 
-    `recorded` is keyed by schema address; a query whose recorded text is missing there is in neither.
+    `recorded` is keyed by schema address. A query with no recorded text is in neither result.
     """
     files: dict[bytes, Mapping[str, Query]] = {}
     migrated = {c.address.graph for c in changes if c.address.kind is Kind.SCHEMA}

@@ -142,7 +142,7 @@ def _obstacles(
     foreseen: Foreseen | None,
     intents: Sequence[Intent],
 ) -> tuple[Diagnostic, ...]:
-    """Return the obstacles to a complete apply of the plan now. Otherwise unreported problems become warnings."""
+    """Return the obstacles to a complete apply of the plan now. Also warn of problems that nothing else reports."""
     found, refused = Diagnostics(), Diagnostics()
     governance, view = current.workspace.governance, current.view
     if governance is None and not view.found:
@@ -179,7 +179,7 @@ def _obstacles(
 
 
 def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
-    """Return why the graphs cannot be at another declared storage, even before that is approved."""
+    """Return why the graphs cannot move to the newly declared storage, whether or not the move is approved."""
     governance = current.workspace.governance
     if governance is None or not current.opened.data_at_hand:
         return ()
@@ -196,7 +196,7 @@ def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
 def _not_admitted(current: Session) -> GitopsError | None:
     """Return why no commit can be applied to this ledger.
 
-    Either its cluster was removed, or its first rules are in force nowhere else.
+    Either its cluster was removed, or no other ledger has the rules with which a new ledger would start.
     """
     governance, view = current.workspace.governance, current.view
     closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed

@@ -373,7 +373,7 @@ class Parked:
                 del lines[claim.key]
 
     def blocks(self, name: str, claim: LockClaim) -> bool:
-        """Return True if an earlier node waits for the key of this claim in a mode that it cannot share."""
+        """Return True if an earlier node waits for the same key in a mode that this claim cannot share."""
         line = self._line(claim)
         return bool(line) and line[0] < self._priority[name]
 
@@ -382,7 +382,10 @@ class Parked:
         return (self._line(claim)[0][1],) if self.blocks(name, claim) else ()
 
     def next_in_line(self, key: str) -> list[str]:
-        """Return the nodes parked on the key that are next: the first one, with all that share up to the first exclusive one."""
+        """Return the parked nodes that get the key next.
+
+        These are the first node and, if it shares the key, the following nodes up to the first exclusive one.
+        """
         line = self._lines.get(key)
         if not line:
             return []

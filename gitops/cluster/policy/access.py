@@ -55,7 +55,7 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class AccessState:
-    """All inputs that determine access: policies by name, the one of each scope, and the stored queries of each graph.
+    """All inputs that determine access: policies by name, the policy of each scope, and each graph's stored queries.
 
     `bound` maps `cluster` and `graph.<id>` to policy names. `queries` contains every graph and, for each query, whether
     it writes.

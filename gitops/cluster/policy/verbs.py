@@ -33,7 +33,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A required permission; with `when`, it is required only in that case."""
+    """A required permission. If `when` is not empty, the permission is required only in that case."""
 
     action: PolicyAction
     on: Place

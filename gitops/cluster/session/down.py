@@ -36,7 +36,7 @@ class ReverseMigration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownOutcome(VerbOutcome):
-    """The reverse of a change to `subject`, a schema address or two files. `migrations` is None if it was not planned."""
+    """The reverse of a change to `subject`: a schema address or two files. `migrations` is None if nothing was planned."""
 
     subject: str
     migrations: ReverseMigration | None = None

@@ -62,9 +62,9 @@ class EarlierDebts:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedApprovals:
-    """The approvals that count; for signed ones, by approval id, also the commit, the principal, and the debt.
+    """The approvals that count. For signed ones, also the commit, the principal and the debt, by approval id.
 
-    `further` are valid ones of people who already have one in `approvals`. `announced` are approvals that the ledger
+    `further` are valid approvals by people who already have one in `approvals`. `announced` are approvals that the ledger
     announced but does not record as consumed yet. `may_approve` are the people who can approve each change.
     """
 

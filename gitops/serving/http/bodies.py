@@ -447,7 +447,7 @@ class EndpointsForm(Model):
 
 
 class ImageForm(Model):
-    """An entity before or after a change. `endpoints` are those of an edge."""
+    """An entity before or after a change. Only an edge has `endpoints`."""
 
     properties: dict[str, Any]
     endpoints: EndpointsForm | None = None
