@@ -5,10 +5,10 @@
    as a prefix.
 2. Content is hashed here, because cat-file does not compare content with its id.
 3. Refs are read as files, if they are files.
-4. Objects are written as loose files: a run of `git hash-object` for each would take a hundred times as long.
-5. Nothing is fetched: an object that a partial clone left out is missing.
-6. Merges run no driver and no filter: no attributes are read from a work tree or a commit. Trees are merged as three
-   commits, which every git since 2.38 can do.
+4. Objects are written as loose files, because running `git hash-object` for each would take a hundred times as long.
+5. Objects are never fetched, so an object that a partial clone omitted is missing.
+6. Merges never run drivers or filters, because attributes are not read from a work tree or a commit. Trees are merged
+   as three commits, which every git since 2.38 can do.
 7. Answers about history never change for full ids, so some are remembered.
 
 Sources: git-cat-file(1), git-merge-tree(1), git-for-each-ref(1), git-merge-base(1), git-merge-file(1),
