@@ -206,15 +206,15 @@ def _apply_step(
         # Query the forge before taking the lock.
         known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         if not applied:
-            started = import_cluster(context.workspace_at(rule, commit, known, in_place=True))
+            started = import_cluster(context.workspace_at(rule, commit, in_place=True))
             if not started.ok:
                 held = yield from _report_refused(context, subject, "import", started.diagnostics)
                 return _Applied(None if held else rule, refused=True)
             yield LogLine(f"import of {rule.name}: ledger started")
-            # The rules that judge commits are in force only now.
             context.refresh(rule, relist=False)
             position = context.position(rule)
-            known = context.known_origins(rule, head=commit, merged=merged, announced=push)
+        # The forge is asked before the lock is taken, and once rules are in force.
+        known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
         # Not `applied`, because after a failed run the ledger already contains the merge that is retried.
         previous = applied_last(context, rule)

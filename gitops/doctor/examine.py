@@ -484,10 +484,6 @@ def examine(
         for rule in rules:
             yield from ledger_findings(local, rule, trust.digest)
         yield from _locks(local, probe=probe)
-    if config.oidc.issuers:
-        from gitops.repository.wiring.serving import open_issuer
-
-        yield from issuer_findings(config.oidc.issuers, open_issuer)
     strategies: dict[str, Sequence[ComputeRules]] = {}
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
@@ -513,6 +509,10 @@ def _trust(
     source = local.git.read(local.git.commit(head).tree, CONFIG_FILE) or b""
     yield from trust_findings(config, trust, now, own_key, serves=serves, source=source)
     yield from account_findings(trust, now, kind)
+    if config.oidc.issuers:
+        from gitops.repository.wiring.serving import open_issuer
+
+        yield from issuer_findings(config.oidc.issuers, open_issuer)
     if serves and kind == LOCAL:
         yield server_finding(
             trust,

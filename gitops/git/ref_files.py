@@ -1,10 +1,8 @@
 """Refs as files, read where the git program would start a process for each question.
 
-1. A file of its own wins over the line of a ref in `packed-refs`. It is read first, because git packs a ref before it removes
-   the file.
-2. What is unusual is left to git: another storage of refs, links in place of files, and refs that a linked work
-   tree has of its own.
-3. As for git, a file that is neither a symbolic ref nor an id of the repository's length is no ref.
+1. The file of a ref wins over its line in `packed-refs`. It is read first, because git packs a ref before it removes the file.
+2. Git answers in unusual cases: another storage of refs, links in place of files, and refs of a single linked work tree.
+3. As for git, a file that is neither a symbolic ref nor an id of the repository's length is not a ref.
 
 Sources: gitrepository-layout(5), git-pack-refs(1), git-worktree(1); git's refs/files-backend.c and packed-backend.c.
 """
