@@ -363,9 +363,9 @@ def test_every_declared_index_is_built_and_the_rows_stay(history_of_optimize: Hi
 @pytest.mark.parametrize(
     ("ids", "later", "kinds"),
     [
-        ([f"{n:03}" for n in range(40)], [f"{n:03}" for n in range(40, 60)], ["ZONEMAP", "ZONEMAP"]),
-        ([f"{n:03}" for n in range(40)], [f"{n * 7 % 20 * 2:03}x" for n in range(20)], ["ZONEMAP", "BTREE"]),
-        ([f"{n * 7 % 40:03}" for n in range(40)], [], ["BTREE"]),
+        ([f"f{n:03}" for n in range(40)], [f"f{n:03}" for n in range(40, 60)], ["ZONEMAP", "ZONEMAP"]),
+        ([f"f{n:03}" for n in range(40)], [f"f{n * 7 % 20 * 2:03}x" for n in range(20)], ["ZONEMAP", "BTREE"]),
+        ([f"f{n * 7 % 40:03}" for n in range(40)], [], ["BTREE"]),
     ],
     ids=["count up", "no longer count up", "scattered"],
 )
@@ -390,7 +390,9 @@ def test_ids_of_edges_that_count_up_have_a_zone_map(
 def test_vectors_are_indexed_as_bytes_unless_that_loses_the_nearest(
     history_of_optimize: History, far: float, kind: str
 ) -> None:
-    history_of_optimize.put("main", {"node:Doc": [document(60) | {"vec": [far, far, far, far]}]})
+    # The index must have more rows than it is asked for.
+    documents = [*map(document, range(100, 700)), document(60) | {"vec": [far, far, far, far]}]
+    history_of_optimize.put("main", {"node:Doc": documents})
     steps = optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables["node:Doc"]
     assert f"built vec_vector ({kind})" in steps
     snapshot = history_of_optimize.at()

@@ -24,6 +24,7 @@ from gitops.database.graph.query.cache import WantedAdjacency
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.overlay import EndTables
 from gitops.database.graph.query.tables import ReadTable, ResidentColumns, RowOrder, SortedTexts
+from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from tests.support.effort import cases
@@ -551,22 +552,16 @@ POINT_BYTES = 51 * (2 * 4 + 16)
 
 
 @pytest.mark.parametrize(
-    ("requests", "cache_bytes", "query_bytes", "kept"),
-    [
-        (1, 2**30, None, False),
-        (2, 2 * POINT_BYTES, None, True),
-        (2, 2 * POINT_BYTES - 2, None, False),
-        (2, 2**30, POINT_BYTES, False),
-        (2, 2**30, 2**20, True),
-    ],
+    ("requests", "query_bytes", "kept"),
+    [(1, None, False), (2, None, True), (2, POINT_BYTES - 1, False), (2, 2**20, True)],
 )
 def test_vectors_stay_in_memory_from_the_second_request_on(
-    tmp_path: Path, requests: int, cache_bytes: int, query_bytes: int | None, kept: bool
+    tmp_path: Path, requests: int, query_bytes: int | None, kept: bool
 ) -> None:
     root = create(str(tmp_path / "g.omni"), POINTS)
     put(root, [{"type": "Point", "data": {"key": f"p{n}", "place": [n % 10, n // 10]}} for n in range(50)])
     put(root, [{"type": "Point", "data": {"key": "p60"}}, {"type": "Point", "data": {"key": "p33", "place": [9, 9]}}])
-    opened, cache, given = open_snapshot(root), ReadCache(cache_bytes), {"v": [3, 2.75]}
+    opened, cache, given = open_snapshot(root), ReadCache(), {"v": [3, 2.75]}
     for _ in range(requests):
         assert values(ask(opened, NEAR, given, cache=cache, memory_bytes=query_bytes)) == ["p23", "p32", "p34"]
     # A query without memory finds only what is there.
@@ -574,6 +569,15 @@ def test_vectors_stay_in_memory_from_the_second_request_on(
     assert values(ask(opened, NEAR_SOME, given, cache=cache)) == ["p23", "p32", "p34"]
     put(root, [{"type": "Point", "data": {"key": "p23", "place": [0, 0]}}])
     assert values(ask(root, NEAR_SOME, given, cache=cache)) == ["p32", "p34", "p22"]
+
+
+@pytest.mark.parametrize(("most", "kept"), [(POINT_BYTES, True), (POINT_BYTES - 1, False)])
+def test_vectors_beyond_their_bound_are_not_kept(most: int, kept: bool) -> None:
+    shelf: dict[str, object] = {}
+    residents = ResidentColumns(shelf.get, shelf.__setitem__, 51, 2**20, most)
+    for _ in range(3):
+        found = residents.vectors("v", 2, lambda _: VectorMatrix.of([], 51, 2))
+    assert (found is not None) is bool(shelf) is kept
 
 
 CELLS = st.lists(
