@@ -388,9 +388,10 @@ def test_ids_of_edges_that_count_up_have_a_zone_map(
 
 @pytest.mark.parametrize(("far", "kind"), [(1.0, "IVF_SQ"), (1e9, "IVF_FLAT")])
 def test_vectors_are_indexed_as_bytes_unless_that_loses_the_nearest(
-    history_of_optimize: History, far: float, kind: str
+    history_of_optimize: History, far: float, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The index must have more rows than it is asked for.
+    monkeypatch.setattr(optimize, "_partitions", lambda _: 1)
+    # A partition must have more rows than it is asked for.
     documents = [*map(document, range(100, 700)), document(60) | {"vec": [far, far, far, far]}]
     history_of_optimize.put("main", {"node:Doc": documents})
     steps = optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables["node:Doc"]
