@@ -564,7 +564,7 @@ def test_vectors_stay_in_memory_from_the_second_request_on(
     opened, cache, given = open_snapshot(root), ReadCache(), {"v": [3, 2.75]}
     for _ in range(requests):
         assert values(ask(opened, NEAR, given, cache=cache, memory_bytes=query_bytes)) == ["p23", "p32", "p34"]
-    # A query without memory finds only what is there.
+    # A query that may use no memory reads no vectors.
     assert (cache.table(opened, "node:Point").vectors("place", Budget(None, 0)) is not None) is kept
     assert values(ask(opened, NEAR_SOME, given, cache=cache)) == ["p23", "p32", "p34"]
     put(root, [{"type": "Point", "data": {"key": "p23", "place": [0, 0]}}])
