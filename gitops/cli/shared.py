@@ -113,7 +113,7 @@ def bot_of(
 
 
 def shown_folder(options: argparse.Namespace, path: str) -> str:
-    """Return a cluster folder for the places of problems: relative to the start folder, or absolute in a CI job.
+    """Return a cluster folder as shown in the places of problems: relative to the start folder, or absolute in a CI job.
 
     `path` comes from `--config` or is the current folder; for a commit, it is relative to the root of the repository.
     """
@@ -123,7 +123,7 @@ def shown_folder(options: argparse.Namespace, path: str) -> str:
 
 
 def rules_folder(options: argparse.Namespace) -> str:
-    """Return the folder of `gitops.yaml` for the places of problems. A command's error never refers to another file."""
+    """Return the folder of `gitops.yaml` as shown in the places of problems. A command's error never refers to another file."""
     named = (getattr(options, name, None) for name in ("repo", "config"))
     root = checkout(next((each for each in named if isinstance(each, str)), "."))
     return from_here("", root)

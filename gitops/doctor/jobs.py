@@ -318,7 +318,7 @@ class InstalledWheel(NamedTuple):
 def install_findings(
     kind: str, files: Mapping[str, bytes], read: Read, own: Callable[[], Wheel]
 ) -> Iterator[DoctorFinding]:
-    """Run these checks of the installation on workflow files (path to content) for a kind of forge.
+    """Check the installation of the program in workflow files (path to content) for a kind of forge.
 
     `read` reads the target branch; `own` packs the wheel of the running program, or raises GitopsError.
     """

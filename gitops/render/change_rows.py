@@ -35,7 +35,7 @@ _TOGETHER = 20
 
 
 class Badge(StrEnum):
-    """The most severe effect of a change, most severe first.
+    """The most severe effect of a change. The members are sorted, most severe first.
 
     IRREVERSIBLE: no later plan can undo it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers
     of a query lose something that they rely on. RETAINED: it drops data that remains only in earlier versions of the

@@ -4,10 +4,9 @@
 2. Otherwise, this clone saw an entry, or a signed approval or decision refers to one.
 3. Otherwise, declared graphs exist whose changes were recorded elsewhere, or not at all.
 
-An import that finds none of these starts a ledger. Over one of them, `gitops import --adopt` creates the first entry, which
-records the traces that were found. Only an entry of kind `adopt` can follow it, for which a quorum has approved
-`cluster.<name>` under the keys and rules of the earlier ledger. Until then, the anchor next to the graphs still refers to the
-earlier ledger.
+An import that finds none of these starts a ledger. If it finds any, `gitops import --adopt` creates the first entry, which
+records these traces. Only an entry of kind `adopt` can follow it, for which a quorum has approved `cluster.<name>` under the
+keys and rules of the earlier ledger. Until then, the anchor next to the graphs still refers to the earlier ledger.
 """
 
 from __future__ import annotations

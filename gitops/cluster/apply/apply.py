@@ -295,7 +295,7 @@ def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> Appl
 
 
 def _left(run: Run) -> tuple[Change, ...]:
-    """Return the changes of a run that landed nothing. While its changeset is open, the next run decides."""
+    """Return the changes of a run that applied nothing. While its changeset is open, the next run decides."""
     waits = run.journal.recorded and run.journal.record.state is not ChangesetState.FAILED
     reason = Reason.RECOVERY_PENDING if waits else Reason.CHANGESET_FAILED
     return tuple(

@@ -66,7 +66,7 @@ class ApprovalNeed:
     not available. `moved` means that an entry after the one in the approval changed the resource. `at` is the time at
     that position. `consumed` are the ids of consumed approvals, and `revoked` the ids and approvers of revoked ones
     (None: any). `authors` are the authors of the change, and `unknown` explains why there may be more. `forge` is the
-    kind of forge in use. `replaced` is as in `data_refusal`.
+    kind of forge in use. For `replaced`, see `data_refusal`.
     """
 
     target: ClusterTarget

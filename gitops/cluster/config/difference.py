@@ -1,6 +1,6 @@
 """Differences between the declarations of two states of a cluster folder, at a cost that depends only on the differences.
 
-Only graphs and texts are loaded whose declaration or files differ. All others have the same digests in both, so they do not
+Only graphs and texts whose declaration or files differ are loaded. All others have the same digests in both, so they do not
 have to be read. Strategies have no files: if the section differs, all of them are compared.
 """
 

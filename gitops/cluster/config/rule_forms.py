@@ -351,8 +351,8 @@ class Trusted(NamedTuple):
     """Marks a trust rule, which takes effect with the ledger entry that records it and whose changes need approval.
 
     `words` describe a change to it for people. `widens` decides whether a change from an old to a new value permits
-    something new; for a set, it is called for each name with whether the name is in it. `member` is the attribute of
-    `TrustRoot` with the value, if its name differs from the key.
+    something new; for a set, it is called for each name, and the values are whether the set contains it. `member` is the
+    attribute of `TrustRoot` with the value, if its name differs from the key.
     """
 
     words: str

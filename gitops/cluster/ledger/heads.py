@@ -113,8 +113,9 @@ class BranchSettings:
     keep the last seen head in a file next to the refs. `repository` returns the id of the repository, for documents without
     a ledger. `anchor_file` is next to the graphs, None if this machine has no storage for them. `adopting` lets an import
     start a ledger although an earlier one was seen. `relist` makes the remote list its refs again if they were cached
-    earlier in the run, and returns whether they were. `own` is the clone as its own remote, None for a repository that is
-    one. `shown` is the ref in which this clone shows the remote's ledger for an audit; None if it has none.
+    earlier in the run, and returns whether they were. `own` gives access to the clone as if it were a remote; None for a
+    repository that is itself the remote. `shown` is the ref in which this clone shows the remote's ledger for an audit; None
+    if it has none.
     """
 
     cluster: str

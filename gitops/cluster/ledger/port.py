@@ -202,7 +202,7 @@ class LedgerReader(Protocol):
     def changeset(self, key: str) -> Changeset | None:
         """Return the record of a changeset, even if it has ended. None if it never existed.
 
-        If it ended long ago, it has no members. Raises IntegrityError `changeset_invalid`, RemoteError, as the next three.
+        If it ended long ago, it has no members. Raises IntegrityError `changeset_invalid`, RemoteError, as do the next three.
         """
         ...
 
@@ -314,7 +314,7 @@ class LedgerStore(LedgerReader, Protocol):
         entry: LedgerEntry | None,
         events: Sequence[EventDraft] = (),
     ) -> LedgerView:
-        """Remove settled sidecars if the state itself needs no write. Raises like `commit`."""
+        """Remove settled sidecars if the state itself needs no write. Raises the errors of `commit`."""
         ...
 
     def put_blob(self, address: Address, content: bytes) -> str:

@@ -108,7 +108,7 @@ class Situation:
     cluster without a replica. `givers`: for each policy that takes over a graph or the cluster, the policies that release
     it. `gates`: the gates in the rules in force; `limits`: the numbers of these rules that gates read, by key, never those
     of the plan. `deletes`: the number of resources that the plan deletes. `gated`: addresses whose change has a gate.
-    `widened`: for each policy whose change needs approval because it permits more, a description of that.
+    `widened`: for each policy whose change needs approval because it permits more, a description of the gain.
     """
 
     pending: frozenset[str]
@@ -407,7 +407,7 @@ class QueryKind(ResourceKind):
         return _APPLIED
 
     def gated_at(self, change: Change) -> Address:
-        """Return the graph's address if a delete goes with the graph."""
+        """Return the graph's address for a delete, which happens together with the graph, otherwise its own address."""
         return (change.address.graph_address if change.action is Action.DELETE else None) or change.address
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none

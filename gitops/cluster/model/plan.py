@@ -580,18 +580,24 @@ class RunRecord:
 class RunEvent:
     """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the injected clock.
 
-    The `facts` of each type: `apply_started` nodes, changes (nodes without barriers), limit of workers, fail_fast, and what the
-    caller adds. Of every `node_*` action, kind, class, layer and position of the node. `node_ready` dependencies: what is
-    before it, all of it done, sorted. `node_lock_wait`, once a node: a worker was free, but the node was passed over; locks,
-    and the holders that hold them or wait for them before it. `node_started` worker (1 and up; 0 for a barrier, which needs
-    none), locks, waited_ms since it was ready. `node_finished` worker, outcome, duration_ms, outputs: the numbers that its work
-    reports. `node_failed`, `node_cancelled`, and `node_indeterminate` where the effect is not known: worker, outcome,
-    duration_ms, code and message of the first of its diagnostics; the last one also recovery, the operation that will be
-    settled. `node_skipped` outcome, reason, its cause (a dependency, a barrier, or the failed node), and blocked_by: the failed
-    node; both None after a stop. `barrier_reached` has only what every event of a node has. `apply_stopping`, once, when the
-    run was asked to stop: running, grace_ms.
-    `apply_finished` status (done, dry_run, failed, cancelled, interrupted), first_failure in order of time, counts of every
-    outcome, duration_ms; interrupted: whether an exception broke off the run.
+    The `facts` of each type:
+
+    - `apply_started`: the number of nodes, of changes (nodes without barriers) and of workers, fail_fast, and what the
+      caller adds.
+    - Every `node_*`: action, kind, class, layer and position of the node.
+    - `node_ready`: dependencies, which are the nodes before it, sorted. All of them are done.
+    - `node_lock_wait`, once per node that was passed over although a worker was free: locks, and the holders, which hold
+      them or wait for them before this node.
+    - `node_started`: worker (from 1; 0 for a barrier, which needs none), locks, and waited_ms since it was ready.
+    - `node_finished`: worker, outcome, duration_ms, and outputs, the numbers that its work reports.
+    - `node_failed`, `node_cancelled`, and `node_indeterminate` if the effect is unknown: worker, outcome, duration_ms, and
+      the code and message of the first diagnostic. The last type also has recovery, the operation to be settled.
+    - `node_skipped`: outcome, reason, cause (a dependency, a barrier or the failed node), and blocked_by, the failed node.
+      The last two are None after a stop.
+    - `barrier_reached`: only the facts that all events of a node have.
+    - `apply_stopping`, once, when the run was asked to stop: running, grace_ms.
+    - `apply_finished`: status (done, dry_run, failed, cancelled or interrupted), first_failure by time, counts by outcome,
+      duration_ms, and interrupted, which is true if an exception ended the run.
     """
 
     seq: int

@@ -72,7 +72,7 @@ class AccessSource:
 
     @cached_property
     def bound(self) -> dict[str, tuple[str, ...]]:
-        """The sorted policies of each scope. There is only one, or the ledger cannot be served."""
+        """The sorted policies of each scope. If a scope has several, the ledger cannot be served."""
         found: dict[str, tuple[str, ...]] = {}
         for name in sorted(self.policies):
             for scope in self._resources[policy_address(name)].applies_to or ():

@@ -452,7 +452,7 @@ def pending_adoption(view: LedgerView) -> Change | None:
 
 
 def adoption_change(entry: LedgerEntry, commit: str, former: FormerLedger) -> Change:
-    """Return the change to approve: exactly this first entry replaces the earlier ledger."""
+    """Return the change to approve, which is that this exact first entry replaces the earlier ledger."""
     found = {"genesis": former.genesis, "head": former.head, "found": former.found, "trust_digest": former.trust_digest}
     details = (
         f"gives up an earlier ledger: {former.found}",

@@ -10,8 +10,8 @@ S2 schema, live = recorded: nothing happened.               S3 schema, live = in
 S4 schema, other content: keep, drifted.
 R0 restore, root absent, or another graph: the intent is void. R1 does not open: keep.
 R2 restore, recorded: already recorded, its approvals are consumed.
-R3 restore, a version of the graph is of it: roll forward. R4 no version is: the intent is void.
-R5 restore, versions that might be of it are no longer kept: retire, its approvals are consumed.
+R3 restore, one version of the graph is its result: roll forward. R4 none is: the intent is void.
+R5 restore, versions that might be its result are no longer kept: retire, its approvals are consumed.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
    The approvals of both are consumed, whatever happened to the state since then.

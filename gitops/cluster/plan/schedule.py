@@ -256,7 +256,7 @@ class Schedule:
     def _fail(self, failed: str, shut: Iterable[str] = ()) -> tuple[Skip, ...]:
         """Apply rules 4 and 5: end the nodes that cannot start because of a failure.
 
-        `shut` are the nodes that need locks which it keeps.
+        `shut` are the nodes that need locks which the failed node keeps.
         """
         # If a graph refuses its change, that does not affect other graphs.
         alone = self._keep_going and not self._results[failed].concerns_group

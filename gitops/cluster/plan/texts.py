@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KINDS = [kind for kind, rules in KINDS.items() if rules.has_text]
 _MOST = 50
-"""As many texts as people can read, and as a distant bucket can return in time."""
+"""Maximum number of texts. More would be too many to read, and take too long to fetch from a distant bucket."""
 
 
 def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:

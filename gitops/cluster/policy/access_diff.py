@@ -432,7 +432,7 @@ _ABOUT_SERVER = tuple(sorted(SERVER_ACTIONS))
 
 
 def bits_of(mask: int) -> Iterator[int]:
-    """Yield the bits of a mask, each as a separate mask, from the lowest on."""
+    """Yield the bits of a mask, lowest first, each as a separate mask."""
     while mask:
         low = mask & -mask
         yield low

@@ -153,7 +153,7 @@ class _LintRun:
         self._pairs: dict[tuple[str, str], LintReport | None] = {}
         self._pair_graphs: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._problems: defaultdict[str, dict[LintProblem, list[str]]] = defaultdict(dict)
-        """By path the problems of a file, each with the schemas under which a query file has it."""
+        """Problems of each file, by path. Each problem has the schemas for which a query file has it."""
 
     def check_declared(self) -> None:
         """Check all files that the graphs in `cluster.yaml` declare."""

@@ -388,7 +388,7 @@ class ReplicaWork:
         return True
 
     def _look_at_decision(self, node: ExecNode) -> NodeResult:
-        """Check that the compute cluster is still the one that was decided about, and still idle before it is suspended."""
+        """Check that the compute cluster was not replaced since the decision, and is still idle if it is to be suspended."""
         action = next(each for each in self._actions.values() if f"{each.target}.{each.compute}" == node.group)
         if action.target in self._lost:
             return NodeResult(node.id, NodeOutcome.CANCELLED)
