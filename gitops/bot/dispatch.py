@@ -4,12 +4,12 @@ An event is only a hint. Its heads, authors and states are read again.
 
     RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
-    CommentEvent                 carry out the command in the comment
+    CommentEvent                 execute the command in the comment
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
     QueueEvent                   verify the group of a merge queue
-    TimerEvent, ManualEvent      sweep, then report drift; asked to tick, let the strategies of compute clusters decide
-    TickEvent                    the latter
+    TimerEvent, ManualEvent      sweep, then report drift; for the verb `tick`, run a tick instead
+    TickEvent                    run a tick: let the strategies of compute clusters decide
 """
 
 from __future__ import annotations

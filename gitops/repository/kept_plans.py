@@ -2,9 +2,9 @@
 
     refs/gitops/plans/<cluster>/<number>    a chain of commits, each with
 
-    plan.json     which plan it is, and what moved since the one before
-    outcome.json  the whole plan with its execution graph
-    plan.md       the same for people
+    plan.json       the identity of the plan, and the differences from the previous one
+    outcome.json    the complete plan with its execution graph
+    plan.md         the same as text for people
 
 Code that permits or applies changes never reads these plans, because anyone with push rights can move the refs. A clone
 has no graphs, so it shows the plan's data about graphs to the person who signs, and the bot compares that data with the

@@ -1,10 +1,13 @@
 """API for programs to the clusters of a server, independent of HTTP.
 
-GET CLUSTER/schema what is applied, and the changesets that have not ended GET CLUSTER/changesets a list: `all`,
-`state`, `limit`, `commit` GET CLUSTER/changesets/KEY a whole record GET CLUSTER/events the stream: see `EventStream`
-POST CLUSTER/changesets create: apply a merge commit of the cluster's branch POST CLUSTER/changesets/KEY/commit refused:
-what is prepared is committed by the run that prepared it POST CLUSTER/changesets/KEY/fail give up a changeset that is
-not committed POST CLUSTER/changesets/KEY/runtime report how far a member of the active changeset is
+    GET  CLUSTER/schema                     the applied state, and the changesets that have not ended
+    GET  CLUSTER/changesets                 a list: `all`, `state`, `limit`, `commit`
+    GET  CLUSTER/changesets/KEY             a complete record
+    GET  CLUSTER/events                     the stream: see `EventStream`
+    POST CLUSTER/changesets                 create a changeset: apply a merge commit of the cluster's branch
+    POST CLUSTER/changesets/KEY/commit      always refused, because the run that prepares a changeset also commits it
+    POST CLUSTER/changesets/KEY/fail        abandon a changeset that is not committed
+    POST CLUSTER/changesets/KEY/runtime     report the progress of a member of the active changeset
 
 1. Every call needs a token, and writes need a token that permits them. A token of an identity provider is valid only
    for clusters of the repository whose rules verified it.

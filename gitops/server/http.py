@@ -1,8 +1,10 @@
 """HTTP: a server's paths and its listener, with limits on the resources that strangers can use.
 
-POST /hooks/KIND a webhook: its headers and body as they came GET /healthz `ok` while all threads run GET /readyz `ok`
-while, besides, the queue can take an event GET /metrics numbers for Prometheus, if the operator enables them
-/v1/clusters/... what programs ask of clusters, if the operator gives out tokens: `gitops.server.http`
+    POST /hooks/KIND    a webhook, whose headers and body are passed on unchanged
+    GET /healthz        `ok` while all threads run
+    GET /readyz         `ok` while all threads run and the queue can accept an event
+    GET /metrics        metrics for Prometheus, if the operator enables them
+    /v1/clusters/...    the API for programs, if the operator issues tokens: `gitops.server.api`
 
 1. The time of a connection is limited, from its first byte to the last byte of the answer, however slowly bytes arrive.
 2. The number of connections is limited. Further connections are closed immediately.

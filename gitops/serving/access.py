@@ -2,15 +2,26 @@
 
 The state depends on the settings at the start:
 
-tokens policy --unauthenticated state (an identity provider counts as tokens) no no no refused: auth_not_configured no
-no yes OPEN on a loopback address, otherwise refused: open_server_exposed no yes any refused: policy_without_tokens yes
-no any DEFAULT_DENY yes yes any POLICY_ENABLED
+    tokens  policy  --unauthenticated   state
+    no      no      no                  refused: auth_not_configured
+    no      no      yes                 OPEN on a loopback address, otherwise refused: open_server_exposed
+    no      yes     any                 refused: policy_without_tokens
+    yes     no      any                 DEFAULT_DENY
+    yes     yes     any                 POLICY_ENABLED
 
-The decision, by what is bound to the scope of the request, the graph or the server. The first row that applies counts:
+An identity provider counts as tokens.
 
-policy actor action decision none any on the server denied none absent on a graph permitted; only an OPEN server has
-such requests none present read permitted none present any other denied bound absent any 401 bound in no group any
-denied bound present any as the policy says; what it cannot evaluate is 500, and no denial
+The decision depends on the policy that is bound to the scope of the request, which is the graph or the server. The first
+matching row counts:
+
+    policy  actor         action           decision
+    none    any           on the server    denied
+    none    absent        on a graph       permitted; only an OPEN server has such requests
+    none    present       read             permitted
+    none    present       any other        denied
+    bound   absent        any              401
+    bound   in no group   any              denied
+    bound   present       any              by the policy; if it cannot be evaluated, the answer is 500, which is not a denial
 
 Copying a branch needs two decisions: the action on the target branch, and `read` on the copied branch.
 """

@@ -9,7 +9,7 @@ has one of these outcomes:
     request after `shutdown`, second initialize error -32600
     request for a method that is not offered    error -32601
     request with wrong parameters               error -32602
-    notification that is one of these           left out
+    notification with one of these problems     ignored
     anything else                               handled
 """
 

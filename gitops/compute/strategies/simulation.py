@@ -5,10 +5,16 @@ hydrated after the time for its size. Nothing is random: the same scenario alway
 
 A scenario is a YAML document:
 
-cluster: serving length: 1d interval: 5m sizes: {25cc: 0.25, 50cc: 0.5} # credits per hour, smallest first replicas:
-{main: 25cc} # at the start, hydrated hydration: {25cc: 10m, 50cc: 5m} # how long a new replica of a size takes; 5m
-where it is not said rehydrate: [14h] # when every replica begins again, as for a new index activity: [{from: 8h, to:
-18h, daily: true}] crashes: {25cc: {every: 2m, out_of_memory: true}} strategies: {target_size: {target_size: 50cc}}
+    cluster: serving
+    length: 1d
+    interval: 5m
+    sizes: {25cc: 0.25, 50cc: 0.5}          # credits per hour, smallest first
+    replicas: {main: 25cc}                  # at the start, hydrated
+    hydration: {25cc: 10m, 50cc: 5m}        # hydration time of a new replica; 5m for all other sizes
+    rehydrate: [14h]                        # when all replicas begin to hydrate again, as for a new index
+    activity: [{from: 8h, to: 18h, daily: true}]
+    crashes: {25cc: {every: 2m, out_of_memory: true}}
+    strategies: {target_size: {target_size: 50cc}}
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ kind      `--forge`; then `forge.kind` of gitops.yaml on the target branch; then
 address   git config gitops.forgeUrl; then the CI job's value (GITHUB_API_URL, CI_API_V4_URL); then the public one
 project   the CI job's value; then `forge.project` of gitops.yaml; then the path of the remote
 token     GITOPS_TOKEN; then GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the kind. It is sent to this address only, and as a
-          login to git remotes on its host over HTTPS. It is never an argument; git gets it as a header, other programs never
+          login to git remotes on its host over HTTPS. It is never an argument. Only git gets it, as a header
 """
 
 from __future__ import annotations

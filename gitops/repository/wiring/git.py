@@ -1,7 +1,9 @@
 """Opens a git repository on this machine, for a push hook and as the first step of every other command.
 
-gitops.targetBranch branch with gitops.yaml (default: what HEAD or the remote's HEAD names, otherwise main)
-user.signingKey SSH key that signs approvals and ledger entries
+These settings are in the git configuration:
+
+    gitops.targetBranch     branch with gitops.yaml (default: the branch of HEAD or of the remote's HEAD, otherwise main)
+    user.signingKey         SSH key that signs approvals and ledger entries
 """
 
 from __future__ import annotations

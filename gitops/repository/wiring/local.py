@@ -7,7 +7,7 @@ gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes 
                       only the part with its name. gitops.CLUSTER.storage sets it for one cluster
 gitops.lockRef        written by the program: the kind of lock ref that the host accepts
 gitops.lockProven     written by the program: that this account may delete refs of that kind
-gitops.actor          who is acting
+gitops.actor          the person who acts
 
 Settings that a push hook also needs are in `gitops.repository.wiring.git`.
 """

@@ -2,8 +2,9 @@
 
 These variables determine the user's compile cache, if any:
 
-GITOPS_CACHE=off use none, as does --no-cache GITOPS_CACHE_DIR the folder; also in CI, where it has to be asked for in
-this way XDG_CACHE_HOME, HOME else `cluster-gitops` in the first, or in `.cache` of the second
+    GITOPS_CACHE=off        use no cache, like `--no-cache`
+    GITOPS_CACHE_DIR        the folder of the cache; in CI, there is no cache without it
+    XDG_CACHE_HOME, HOME    otherwise, the cache is `cluster-gitops` in the first, or in `.cache` of the second
 """
 
 from __future__ import annotations
