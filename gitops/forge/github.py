@@ -1,6 +1,6 @@
 """GitHub: the dialect, the forge, and its events.
 
-The dialect has one method for each request to GitHub and for each response. Pure.
+The dialect is pure. It has one method for each kind of request to GitHub, and one for each kind of response.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28
 """

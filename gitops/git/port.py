@@ -9,7 +9,7 @@ from typing import Protocol
 from gitops.core.dataclass import dataclass
 
 ZERO = "0" * 40
-"""No object, in repositories of every object format. Ids from git or a forge are read with `or_zero`."""
+"""The null id, in repositories of every object format. Ids from git or a forge are read with `or_zero`."""
 _LONG_ZERO = "0" * 64
 
 

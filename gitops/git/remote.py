@@ -208,7 +208,7 @@ class ProgramRemote:
             raise self._unavailable(output)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch exactly these refspecs, without tags, pruning or any program afterwards.
+        """Fetch exactly these refspecs, without tags and pruning, and without starting a program afterwards.
 
         Raises UsageError `git_failed` for a malformed refspec, ConflictError `git_ref_conflict` if a local ref would not be
         fast-forwarded, RemoteError `git_remote_unavailable`.

@@ -273,7 +273,7 @@ class _Boot:
     def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:
         """Report a policy's problems.
 
-        They are fatal if it guards the server, or nothing; otherwise its graphs get them.
+        They are fatal if the policy guards the server, or guards nothing. Otherwise they count as problems of its graphs.
         """
         for problem in problems:
             graphs = [scope for scope in scopes if scope != CLUSTER_SCOPE]

@@ -388,8 +388,9 @@ def data_refusal(
 ) -> tuple[Code, str] | None:
     """Return code and reason if an approval that saw `approved` does not cover the current data of a change, or None.
 
-    `replaced` is how many of the seen rows were replaced since, or why that cannot be known; 0 if the graph is not
-    accessible. A caller with access to the graph decides that; if nothing about the graph is known, it decides everything.
+    `replaced` is how many of the seen rows were replaced since, or why that cannot be known. It is 0 if the graph is not
+    accessible, because a run with access to it makes this check. If nothing about the graph is known here, that run makes
+    all of these checks.
     """
     if not rules_of(change.address).is_about_data(change):
         return None

@@ -232,7 +232,7 @@ def _replaced(copy: ClusterCopy) -> str:
 
 
 def _drafted(copy: ClusterCopy) -> str:
-    """Have an approver sign a commit drafted by someone else, for example by amending it; in both forms."""
+    """Have an approver sign a commit drafted by someone else, for example by amending it. Tries statements of both releases."""
     copy.approve_except_first()
     first, reasons = copy.rules.first_approver, []
     approval, statement = copy.draft_approval(first)

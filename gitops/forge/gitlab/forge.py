@@ -116,7 +116,7 @@ class GitLabDialect(Dialect):
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
         """Build the request for the next page, from its number (`x-next-page`) or otherwise from the link.
 
-        Raises RemoteError `forge_unavailable` if the number is not a number. https://docs.gitlab.com/api/rest/#pagination
+        Raises RemoteError `forge_unavailable` if `x-next-page` is not a number. https://docs.gitlab.com/api/rest/#pagination
         """
         counted = answer.headers.get("x-next-page", "").strip()
         if not counted:

@@ -198,7 +198,7 @@ class DocumentReports(ABC):
         return tuple(each for each in found if (each.marker, each.author) == (marker, by))
 
     def all_issues(self) -> tuple[port.Issue, ...]:
-        """Return the issues of all authors about everything, by number. Raises IntegrityError `request_invalid`."""
+        """Return all issues of all authors, by number. Raises IntegrityError `request_invalid`."""
         found = [
             port.Issue(
                 each.number,
