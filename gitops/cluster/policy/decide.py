@@ -153,7 +153,8 @@ def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[
 def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
     """Return the actors allowed to do something on a branch, in order, each with the first permitting rule by id.
 
-    `query` is the stored query that is invoked. An actor is listed for copying to a branch only if the actor can also read a branch to copy.
+    `query` is the stored query that is invoked. An actor is listed for copying to a branch only if there is also a branch
+    that the actor can read and copy.
     """
     on, target = branch if action in BRANCH_SCOPED else None, branch if action in TARGET_SCOPED else None
     found: dict[str, Rule] = {}
