@@ -138,7 +138,7 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
 def read_signed_document(
     store: GitReader, commit_id: str
 ) -> tuple[ApprovalStatement | Decision | None, CommitSignature | None]:
-    """Return the statement or decision in a commit message and the check of its own signature. None for other messages."""
+    """Return the statement or decision in a commit message and the check of its separate signature. None for other messages."""
     message = store.commit(commit_id).message
     statement, _ = _attempt(lambda: read_statement(message))
     if statement is not None:
