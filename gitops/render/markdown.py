@@ -33,7 +33,7 @@ _RUN = re.compile(r"`+")
 # the end of text in parentheses. A middle dot separates the parts of a first line.
 _NUMBER = "(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _PLAIN_WORD = re.compile(
-    rf"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*+[,;:.?]?|{_NUMBER}["']*+[,;:?]?)[)"']*\Z|·\Z"""
+    rf"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*+[,;:.?]?|{_NUMBER}[)"']*+[,;:?]?)[)"']*\Z|·\Z"""
 )
 _LIST_MARK = re.compile(r"[0-9]+\)\Z")
 # Text that our messages quote as code, or any other word.

@@ -154,6 +154,7 @@ def test_a_pipe_cannot_end_a_cell():
         ("of type `enum(a, b)?`, then", "of type `enum(a, b)?`, then"),
         ("approval 1234567: it is `too_late`, by a day", "approval `1234567`: it is `too_late`, by a day"),
         ("!12 ~bug %1 :tada: $5", "`!12 ~bug %1 :tada: $5`"),
+        ("its 2 rows (version 2), recorded", "its 2 rows (version 2), recorded"),
     ],
 )
 def test_running_text(raw, shown):
