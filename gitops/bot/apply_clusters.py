@@ -203,8 +203,6 @@ def _apply_step(
         if missing:
             yield from _report_refused(context, subject, "apply", missing)
             return _Applied(rule, refused=True)
-        # Query the forge before taking the lock.
-        known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         if not applied:
             started = import_cluster(context.workspace_at(rule, commit, in_place=True))
             if not started.ok:

@@ -369,7 +369,7 @@ class TableWriter:
 
 
 def _join(dataset: lance.LanceDataset, rows: int) -> None:
-    """Join fragments with fewer rows; deleted rows alone are no reason to write a fragment again."""
+    """Join fragments with fewer rows; a fragment is not rewritten only because of deleted rows."""
     dataset.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions=False)
 
 
@@ -399,7 +399,7 @@ def _commit(
 ) -> lance.LanceDataset:
     """Make one strict commit. A fragment that loses its last row is removed as a whole.
 
-    The driver is not told that rows were rewritten: it would let the indexes of all columns cover the new rows.
+    The driver does not know that rows were rewritten, because it would let the indexes of all columns cover the new rows.
     """
     changed: list[FragmentMetadata] = []
     if gone is None:
