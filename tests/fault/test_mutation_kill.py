@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,8 +16,10 @@ import pytest
 
 from gitops.core.errors import ConflictError
 from gitops.database.graph import tables
+from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.memory import WriterMemory
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from tests.fault.test_engine_kill import HERE, say
 from tests.support.faults import DieAt
@@ -161,6 +164,60 @@ def test_death_at_a_point_leaves_the_version_before_or_after(tmp_path: Path, dee
     assert graph.version == version + done + 2
     assert {"50", "51"} <= {row["data"]["id"] for row in graph.rows("Event")}
     assert {name: len(graph.rows(name)) for name in graph.counts()} == graph.counts()
+
+
+CROWD = 12
+
+
+def write_together(uri: str, start: int) -> None:
+    """What the child does: threads that count up a row of their own, and say each number after its version is published."""
+    graph, memory, lock = WrittenGraph(uri), WriterMemory(), threading.Lock()
+    query = graph.query("update Event set { by: $by } where n = $n", "$n: I64, $by: I64")
+
+    def run(n: int) -> None:
+        mutator = Mutator(CLOCK, SequentialIds(start + 10_000 * n), pause=no_pause, memory=memory)
+        for by in range(1, 1_000_000):
+            result = mutator.run(graph.uri, query, {"n": n, "by": start + by}, MutationOptions(NOW))
+            with lock:
+                say(json.dumps({"n": n, "by": start + by, "version": result.manifest_version}))
+
+    say("ready")
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(CROWD)]
+    for thread in threads:
+        thread.start()
+    threads[0].join()
+
+
+@pytest.mark.slow
+def test_of_a_crowd_that_is_killed_nothing_is_lost_that_was_answered(tmp_path: Path) -> None:
+    graph = WrittenGraph(tmp_path / "g.omni").create(SCHEMA)
+    graph.load([{"type": "Event", "data": {"n": n, "by": 0}} for n in range(CROWD)])
+    chance, grouped = random.Random(9), 0  # noqa: S311 - when to kill, not a secret
+    for turn in range(1, 9):
+        start = turn * 1_000_000
+        process = child("write_together", repr(graph.uri), repr(start))
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        told: list[dict[str, int]] = []
+        # At some moment after the first answers.
+        for line in process.stdout:
+            told.append(json.loads(line))
+            if len(told) >= CROWD + chance.randrange(60):
+                break
+        process.send_signal(signal.SIGKILL)
+        rest, _ = process.communicate()
+        told += [json.loads(line) for line in rest.splitlines() if line.endswith(b"}")]
+        last = {each["n"]: each["by"] for each in told}
+        rows = {row["data"]["n"]: row["data"]["by"] for row in graph.rows("Event")}
+        assert len(rows) == CROWD == graph.counts()["Event"]
+        # What was published and not answered is one change of each thread at most.
+        assert all(rows[n] - by in (0, 1) for n, by in last.items())
+        assert graph.version >= max(each["version"] for each in told)
+        grouped += len(told) - len({each["version"] for each in told})
+        assert verify_graph(graph.uri, deep=True).ok
+        graph.mutate("insert Event { n: 50, by: 5 }")
+        graph.mutate("delete Event where n = 50")
+    assert grouped
 
 
 def write_some(uri: str, by: int, times: int) -> None:

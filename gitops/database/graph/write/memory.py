@@ -19,6 +19,7 @@ import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import lance
 import numpy as np
@@ -26,6 +27,7 @@ import numpy as np
 from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.snapshot import Memory
 from gitops.database.graph.tables import raw_columns
+from gitops.database.graph.write.queue import MutationQueue
 
 _MAX_BYTES = 2**28
 _ROW_BYTES = 16
@@ -42,7 +44,9 @@ Files = Mapping[str, Any]
 class WriterMemory:
     """The memory of all tables that a process writes: safe between threads, and bounded in bytes.
 
-    The table that was written least recently is forgotten first. `heads` remembers the newest versions.
+    The table that was written least recently is forgotten first. `heads` remembers the newest versions and
+    schemas. The queues of
+    mutations are here, too, since they are of the process.
     """
 
     def __init__(self, heads: Memory | None = None, max_bytes: int = _MAX_BYTES) -> None:
@@ -50,6 +54,15 @@ class WriterMemory:
         self._max = max_bytes
         self._lock = threading.Lock()
         self._tables: OrderedDict[tuple[str, str], TableMemory] = OrderedDict()
+        self._queues: WeakValueDictionary[tuple[str, str], MutationQueue] = WeakValueDictionary()
+
+    def queue(self, location: str, branch: str) -> MutationQueue:
+        """Return the queue of a branch, which is forgotten when nobody uses it."""
+        with self._lock:
+            found = self._queues.get((location, branch))
+            if found is None:
+                found = self._queues[location, branch] = MutationQueue()
+            return found
 
     def table(self, location: str, path: str) -> TableMemory:
         """Return the memory of a table of the graph at a location."""

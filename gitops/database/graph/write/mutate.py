@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gitops.core.clock import Clock, IdSource, timestamp
@@ -40,6 +41,7 @@ from gitops.database.graph.write.committed import (
     comparison_holds,
 )
 from gitops.database.graph.write.memory import WriterMemory
+from gitops.database.graph.write.queue import QueuedMutation
 from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect, typed
 from gitops.database.language.query.params import ParameterError, coerce_params
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
@@ -90,7 +92,6 @@ class Mutator:
         self._faults = faults or NoFaults()
         self._pause = pause
         self._memory = memory or WriterMemory()
-        self._known: tuple[tuple[str, frozenset[str]], Catalog] | None = None
 
     def run(self, uri: str, query: CheckedQuery, params: object, options: MutationOptions) -> MutationResult:
         """Carry out a checked mutation; `params` is a JSON object or None.
@@ -110,32 +111,62 @@ class Mutator:
         if len({isinstance(each, typed.TypedDelete) for each in statements}) > 1:
             raise GitopsError(Code.MUTATION_MIXED, f"query {query.name} mixes inserts/updates and deletes")
         operands = Operands.of(query.params, params, options.now)
-        if options.branch.strip() == LOCK_BRANCH:
+        branch = options.branch.strip()
+        if branch == LOCK_BRANCH:
             raise GitopsError(Code.MUTATION_INVALID, f"branch {LOCK_BRANCH} does not accept writes")
-        target = ReadTarget(branch=options.branch)
+        queue = self._memory.queue(find_root(uri).location, branch)
+        return queue.run(QueuedMutation(statements, operands, options), partial(self._run_group, uri))
 
-        def attempt() -> MutationResult:
-            with find_root(uri).lease():
-                snapshot = open_snapshot(uri, target, self._memory.heads)
-                _require_head(snapshot, options)
-                # The catalog of the accepted schema is kept, since compiling takes a while; another thread may exchange it.
-                key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
-                if known is None or known[0] != key:
-                    known = self._known = key, snapshot.schema().catalog
-                catalog = known[1]
-                _require_types(catalog, statements)
-                changes = GraphChanges(snapshot, catalog, self._memory)
-                run = MutationRun(catalog, changes, operands, self._ids, options.embedder)
-                for statement in statements:
-                    run.run(statement)
-                _require_unmoved(snapshot, options, statements, changes)
-                if not changes.touched():
-                    return MutationResult(0, 0, snapshot.manifest.n, changed=False)
-                _check_final_image(run)
-                published = self._publish(snapshot, changes, options.actor)
-            return MutationResult(run.nodes, run.edges, published.n, changed=True, published=published)
+    def _run_group(self, uri: str, group: Sequence[QueuedMutation]) -> None:
+        """Carry out mutations as one version, and set their outcomes."""
+        for mutation, outcome in retry_until_published(lambda: self._attempt(uri, group), self._pause):
+            mutation.outcome = outcome
 
-        return retry_until_published(attempt, self._pause)
+    def _attempt(
+        self, uri: str, group: Sequence[QueuedMutation]
+    ) -> list[tuple[QueuedMutation, MutationResult | GitopsError]]:
+        """Carry out mutations in order, up to one that is too large for the version of those before it.
+
+        One that is refused changes nothing. Raises ConflictError `graph_conflict` if another writer was faster, RemoteError
+        `storage_failed`, and as `open_snapshot`.
+        """
+        options = group[0].options
+        with find_root(uri).lease():
+            snapshot = open_snapshot(uri, ReadTarget(branch=options.branch), self._memory.heads)
+            # Compiling a schema takes a while.
+            key = ("catalog", snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables))
+            catalog = self._memory.heads.value(key, lambda: snapshot.schema().catalog)
+            changes = GraphChanges(snapshot, catalog, self._memory)
+            done: list[tuple[QueuedMutation, MutationRun | GitopsError]] = []
+            for mutation in group:
+                before = changes.begin()
+                try:
+                    done.append((mutation, self._evaluate(mutation, changes)))
+                except GitopsError as error:
+                    if error.code in (Code.GRAPH_CONFLICT, Code.STORAGE_FAILED):
+                        raise
+                    changes.restore(before)
+                    if error.code is Code.RESOURCE_LIMIT and changes.touched():
+                        break
+                    done.append((mutation, error))
+            published = self._publish(snapshot, changes, options.actor) if changes.touched() else None
+        n = snapshot.manifest.n if published is None else published.n
+        return [
+            (mutation, found if isinstance(found, GitopsError) else found.result(n, published))
+            for mutation, found in done
+        ]
+
+    def _evaluate(self, mutation: QueuedMutation, changes: GraphChanges) -> MutationRun:
+        """Add the changes of a mutation, and check the graph that results."""
+        statements, options = mutation.statements, mutation.options
+        _require_head(changes.snapshot, options)
+        _require_types(changes.catalog, statements)
+        run = MutationRun(changes.catalog, changes, mutation.operands, self._ids, options.embedder)
+        for statement in statements:
+            run.run(statement)
+        _require_unmoved(changes.snapshot, options, statements, changes)
+        _check_final_image(run)
+        return run
 
     def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> Manifest:
         """Stage the changes of each table in one new version of it, and publish them together."""
@@ -233,7 +264,7 @@ def _check_final_image(run: MutationRun) -> None:
             if end not in present:
                 raise mutation_error(f"edge {edge}: {column} {end[:_SHOWN]!r} not found in {owner}")
     for table in run.changes.touched().values():
-        for group in table.declared.unique:
+        for group in table.declared.unique if table.own else ():
             _check_unique(table, group)
     for name in sorted(run.sources):
         _check_cardinality(run, run.catalog.edges[name])
@@ -246,10 +277,12 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
         cells = rules.hashable_cells(row[name] for name in group)
         if None not in cells and owners.setdefault(cells, row_id) != row_id:
             raise mutation_error(rules.unique_violation(table.declared, group, cells))
-    if not owners:
+    # Rows that other mutations of the version wrote were checked with these.
+    mine = [cells for cells, row_id in owners.items() if row_id in table.own]
+    if not mine:
         return
-    at = table.committed.first_findable(group, next(iter(owners)))
-    for columns in table.committed.find(group[at], {cells[at] for cells in owners}, ["id", *group]):
+    at = table.committed.first_findable(group, mine[0])
+    for columns in table.committed.find(group[at], {cells[at] for cells in mine}, ["id", *group]):
         for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
             cells = rules.hashable_cells(members)
             if cells in owners and row_id not in table.written and row_id not in table.gone:
@@ -292,7 +325,7 @@ class TableChanges:
 
     `written` has whole rows by id. `gone` has the addresses of deleted rows by id. `replaced` has address and row id of the
     committed rows that written ones are known to replace; an id of `new` is known to replace none. `changed` are the
-    columns of replaced rows that may have other values.
+    columns of replaced rows that may have other values. `own` are the ids of the rows that the current mutation wrote.
     """
 
     declared: NodeType | EdgeType
@@ -302,6 +335,7 @@ class TableChanges:
     replaced: dict[str, tuple[int, int]] = field(default_factory=dict)
     new: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
+    own: set[str] = field(default_factory=set)
     bytes: int = 0
 
     @property
@@ -309,10 +343,17 @@ class TableChanges:
         """Return whether there is any change."""
         return bool(self.written or self.gone)
 
+    def copy(self) -> TableChanges:
+        """Return the same changes for another mutation, which has written nothing yet."""
+        written, gone, replaced = dict(self.written), dict(self.gone), dict(self.replaced)
+        new, changed = set(self.new), set(self.changed)
+        return TableChanges(self.declared, self.committed, written, gone, replaced, new, changed, bytes=self.bytes)
+
     def write(self, row_id: str, row: dict[str, Any]) -> None:
         """Add a whole row. Raises GitopsError `resource_limit`."""
         self.bytes += sum(map(_size, row.values())) - sum(map(_size, self.written.get(row_id, {}).values()))
         self.written[row_id] = row
+        self.own.add(row_id)
         name = self.declared.name
         if len(self.written) > MAX_ENTITIES:
             raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_ENTITIES} rows of {name}")
@@ -343,6 +384,16 @@ class GraphChanges:
     def edge(self, name: str) -> TableChanges:
         """Return the changes of an edge type."""
         return self._table(f"edge:{name}", self.catalog.edges[name])
+
+    def begin(self) -> dict[str, TableChanges]:
+        """Begin another mutation; return the changes of those before it, for `restore`."""
+        before = self._tables
+        self._tables = {key: table.copy() for key, table in before.items()}
+        return before
+
+    def restore(self, before: dict[str, TableChanges]) -> None:
+        """Take back what was changed since."""
+        self._tables = before
 
     def touched(self) -> dict[str, TableChanges]:
         """Return the tables with a change, by key, in key order."""
@@ -381,6 +432,11 @@ class MutationRun:
     edges: int = 0
     ends: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def result(self, n: int, published: Manifest | None) -> MutationResult:
+        """Return the result, which is in version `n`: the one that was published, if one was."""
+        changed = bool(self.nodes or self.edges)
+        return MutationResult(self.nodes, self.edges, n, changed, published if changed else None)
 
     def run(self, statement: typed.TypedStatement) -> None:
         """Carry out one statement. Raises GitopsError `mutation_invalid`, `resource_limit`; as reading the tables."""

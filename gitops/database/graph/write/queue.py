@@ -1,0 +1,99 @@
+"""Mutations of one branch that several threads of a process run at the same time, published in groups.
+
+Rules of this module:
+
+1. Mutations are carried out in the order in which they came. One thread carries out a group for all; the others wait.
+2. A group has at most 64 mutations of one actor, because a version names one. All of them only delete, or none does,
+   because a delete looks at committed rows. A mutation that expects a version of the branch begins a group, so what it
+   expects is never a version that its own group makes.
+3. A caller gets its answer after the version is published, or its own error. An error of one mutation takes back what
+   that mutation did, and no more.
+4. While groups are larger than one, the next one waits up to 4 ms until it is as large as the last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from gitops.core.dataclass import dataclass
+from gitops.database.graph.results import MutationResult
+from gitops.database.language.query import typed
+
+if TYPE_CHECKING:
+    from gitops.database.graph.write.mutate import MutationOptions, Operands
+
+_MOST = 64
+_LINGER_S = 0.004
+
+
+@dataclass(slots=True, eq=False)
+class QueuedMutation:
+    """A mutation, and its outcome once it is carried out."""
+
+    statements: tuple[typed.TypedStatement, ...]
+    operands: Operands
+    options: MutationOptions
+    outcome: MutationResult | BaseException | None = None
+
+    def fits(self, first: QueuedMutation) -> bool:
+        """Return whether it may be in the group that another one begins."""
+        own, others = self.options, first.options
+        guarded = (own.expected_head, own.expected_commit, own.begun) != (None, None, None)
+        deletes, delete = (isinstance(each.statements[0], typed.TypedDelete) for each in (self, first))
+        return self is first or (not guarded and own.actor == others.actor and deletes == delete)
+
+
+class MutationQueue:
+    """The mutations that wait for one branch; safe between threads."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._waiting: deque[QueuedMutation] = deque()
+        self._busy = False
+        self._last = 1
+
+    def run(self, mutation: QueuedMutation, carry_out: Callable[[Sequence[QueuedMutation]], None]) -> MutationResult:
+        """Return the result of the mutation, or raise its error.
+
+        `carry_out` sets the outcomes of a group from its first member on; members without one stay in the queue.
+        """
+        with self._turn:
+            self._waiting.append(mutation)
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: mutation.outcome is not None or not self._busy)
+            leads = mutation.outcome is None
+            self._busy = self._busy or leads
+        try:
+            while mutation.outcome is None:
+                self._carry_out_group(carry_out)
+        finally:
+            if leads:
+                with self._turn:
+                    self._busy = False
+                    self._turn.notify_all()
+        if isinstance(mutation.outcome, BaseException):
+            raise mutation.outcome
+        return mutation.outcome
+
+    def _carry_out_group(self, carry_out: Callable[[Sequence[QueuedMutation]], None]) -> None:
+        """Carry out the next group."""
+        with self._turn:
+            if self._last > 1:
+                self._turn.wait_for(lambda: len(self._waiting) >= self._last, _LINGER_S)
+            first = self._waiting[0]
+            group = list(takewhile(lambda each: each.fits(first), list(self._waiting)[:_MOST]))
+        try:
+            carry_out(group)
+        except BaseException as error:  # noqa: BLE001 - each caller raises it
+            for each in group:
+                each.outcome = each.outcome or error
+        with self._turn:
+            for each in group:
+                if each.outcome is not None:
+                    self._waiting.remove(each)
+            self._last = len(group)
+            self._turn.notify_all()
