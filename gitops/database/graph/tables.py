@@ -8,8 +8,8 @@ Rules of this module:
    writer was faster, and the change is abandoned.
 3. Lance syncs nothing to disk. `finish` makes the changes durable before any manifest refers to them: the files that the
    versions of this writer need and the manifest's version does not. What others left in the folder is not looked at.
-4. Rows are exchanged in one version: data files for new rows are written first and belong to no version, and one commit
-   adds them and marks the removed rows. A row that replaces another may keep its row id, so that what a reader knows of
+4. Data files for new rows are written first and belong to no version. One commit adds them and marks the removed rows,
+   or two, of which the manifest lists the second. A row that replaces another may keep its row id, so that what a reader knows of
    the other columns stays true; ids in the sense of this package are texts in the column `id`, and only these identify a
    row from outside.
 """
@@ -305,17 +305,20 @@ class TableWriter:
     def exchange(
         self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None, kept: Sequence[int] = ()
     ) -> None:
-        """Create one version in which the staged rows replace those at the addresses `gone` (None: all rows).
+        """Create a version in which the staged rows replace those at the addresses `gone` (None: all rows).
 
-        Addresses refer to the manifest's version. The first staged rows get the row ids `kept`, which removed rows had.
-        Raises as `change`.
+        Addresses refer to the manifest's version. The first staged rows get the row ids `kept`, which removed rows had; that
+        takes two versions, because in one the driver looks through all row ids. Raises as `change`.
         """
         start = 0
         for part in staged:
             if own := kept[start : start + part.physical_rows]:
                 part.row_id_meta = RowIdSequence(list(own)).to_inline_metadata()
             start += part.physical_rows
-        self.change(lambda dataset: _commit(dataset, staged, gone, self._place.driver_options()))
+        options = self._place.driver_options()
+        self.change(lambda dataset: _commit(dataset, [] if kept else staged, gone, options))
+        if kept:
+            self.change(lambda dataset: _publish(dataset, lance.LanceOperation.Append(list(staged)), options))
 
     def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
         """Run a change that leaves every row unchanged and makes several versions or none; return whether it made any.
@@ -419,6 +422,10 @@ def _commit(
     change = lance.LanceOperation.Update(
         removed_fragment_ids=emptied, updated_fragments=changed, new_fragments=list(staged)
     )
+    return _publish(dataset, change, options)
+
+
+def _publish(dataset: lance.LanceDataset, change: Any, options: dict[str, str] | None) -> lance.LanceDataset:
     return lance.LanceDataset.commit(
         dataset, change, read_version=dataset.version, storage_options=options, max_retries=0
     )
