@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database import graph
+from gitops.database.graph.results import MutationResult
 from gitops.database.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
 from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import PropType, Scalar
@@ -126,22 +127,32 @@ def run_change(served: ServedGraph, change: MutationRequest, context: WriteConte
     Raises ProblemError 400 for an undeclared parameter, 412 if the head is not the expected commit, 409 if data that a
     strict request changes has changed since it arrived, and the errors of `graph.Mutator`.
     """
-    query, branch = change.query, change.branch
-    _require_declared(query, change.params)
+    _require_declared(change.query, change.params)
     if change.expected is not None and not is_ulid(change.expected):
         raise bad_request(f"'{change.expected[:80]}' is not a commit id, which has 26 characters")
     options = graph.MutationOptions(
         now=context.now(),
-        branch=branch,
+        branch=change.branch,
         actor=context.actor,
         expected_commit=change.expected,
         begun=change.begun if change.expected is None else None,
     )
+    memory = served.cache.value("writer", lambda: graph.WriterMemory(served.cache))
+    mutator = graph.Mutator(context.clock, context.ids, context.faults, memory=memory)
+    return mutator.enqueue(served.uri, change.query, change.params, options)
+
+
+def run_change(
+    served: ServedGraph, change: MutationRequest, context: WriteContext, carry_out: Callable[[], MutationResult]
+) -> dict[str, Any]:
+    """Carry out a mutation that waits, and give its receipt.
+
+    Raises ProblemError 412 where the head is another commit than expected, 409 where what a strict request changes was
+    changed since it came in; as `graph.Mutator`.
+    """
+    query, branch = change.query, change.branch
     try:
-        memory = served.cache.value("writer", lambda: graph.WriterMemory(served.cache))
-        result = graph.Mutator(context.clock, context.ids, context.faults, memory=memory).run(
-            served.uri, query, change.params, options
-        )
+        result = carry_out()
     except ConflictError as error:
         if error.code is not Code.HEAD_MOVED:
             raise

@@ -362,6 +362,17 @@ class Call:
         with withhold(branch, unless=lambda: self.knows(branch)):
             return await self.shared.workers.finish(admitted)
 
+    async def change_after(self, branch: str, nbytes: int, first: Callable[[], B], work: Callable[[B], T]) -> T:
+        """Run like `change`, with the result of what is done once the change is admitted, and before its turn."""
+        self._changing = branch
+
+        async def prepare() -> T:
+            prepared = await self.shared.workers.run(first, patient=True)
+            return await self._alone(branch, lambda: work(prepared))
+
+        with withhold(branch, unless=lambda: self.knows(branch)):
+            return await self.shared.workers.finish(self.shared.admission.run(self.actor, nbytes, prepare))
+
     async def change_of(
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
     ) -> T:

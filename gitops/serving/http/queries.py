@@ -6,7 +6,7 @@ the permission for the query's read or change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.policy.bundle import PolicyAction
@@ -14,6 +14,7 @@ from gitops.cluster.policy.decide import MAIN
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database import graph
+from gitops.database.graph.results import MutationResult
 from gitops.database.language.query import CheckedQuery, QueryEffect
 from gitops.database.language.suggest import choices
 from gitops.serving.answers import (
@@ -38,7 +39,15 @@ from gitops.serving.http.bodies import (
 )
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.route import Parameter, Route, query_pairs
-from gitops.serving.queries import InlineQuery, MutationRequest, describe_query, read_texts, run_change, run_read
+from gitops.serving.queries import (
+    InlineQuery,
+    MutationRequest,
+    describe_query,
+    queue_change,
+    read_texts,
+    run_change,
+    run_read,
+)
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
@@ -256,15 +265,18 @@ async def _change(
     if (body.conflict == "strict") if body.conflict else (served.graph_id in call.context.limits.strict):
         begun = await call.work(lambda: served.open(graph.ReadTarget(name)).manifest)
 
-    def change() -> BodyAnswer:
+    def wait() -> tuple[MutationRequest, Callable[[], MutationResult]]:
         checked = query
         if isinstance(checked, InlineQuery):
             checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
         wanted = MutationRequest(name, checked, body.params, expected, begun)
-        receipt = run_change(served, wanted, call.writing)
+        return wanted, queue_change(served, wanted, call.writing)
+
+    def change(waiting: tuple[MutationRequest, Callable[[], MutationResult]]) -> BodyAnswer:
+        receipt = run_change(served, waiting[0], call.writing, waiting[1])
         return json_answer(call.receipt(name, receipt, "affected_nodes", "affected_edges", "commit"))
 
-    return await call.change(name, call.body_bytes, change)
+    return await call.change_after(name, call.body_bytes, wait, change)
 
 
 def _condition(call: Call) -> str:

@@ -41,7 +41,6 @@ from gitops.database.graph.write.committed import (
     comparison_holds,
 )
 from gitops.database.graph.write.memory import WriterMemory
-from gitops.database.graph.write.queue import QueuedMutation
 from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect, typed
 from gitops.database.language.query.params import ParameterError, coerce_params
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
@@ -66,6 +65,23 @@ class MutationOptions:
     embedder: Embedder | None = None
     expected_commit: str | None = None
     begun: Manifest | None = None
+
+
+@dataclass(slots=True, eq=False)
+class QueuedMutation:
+    """A mutation, and its outcome once it is carried out."""
+
+    statements: tuple[typed.TypedStatement, ...]
+    operands: Operands
+    options: MutationOptions
+    outcome: MutationResult | BaseException | None = None
+
+    def fits(self, first: QueuedMutation) -> bool:
+        """Return whether it may be in the group that another one begins."""
+        own, others = self.options, first.options
+        guarded = (own.expected_head, own.expected_commit, own.begun) != (None, None, None)
+        deletes, delete = (isinstance(each.statements[0], typed.TypedDelete) for each in (self, first))
+        return self is first or (not guarded and own.actor == others.actor and deletes == delete)
 
 
 class Mutator:
@@ -100,6 +116,15 @@ class Mutator:
         only reads. Then: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` when other writers were faster
         32 times; as `open_snapshot`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
         """
+        return self.enqueue(uri, query, params, options)()
+
+    def enqueue(
+        self, uri: str, query: CheckedQuery, params: object, options: MutationOptions
+    ) -> Callable[[], MutationResult]:
+        """Let a mutation wait for its turn, and return what carries it out, with all that wait by then. Raises as `run`.
+
+        The function is called once, in any thread. Another one that is called before it may carry out this mutation.
+        """
         if query.kind is not QueryEffect.MUTATION:
             detail = f"query {query.name} reads and changes nothing, so it is not a mutation"
             raise GitopsError(
@@ -115,7 +140,9 @@ class Mutator:
         if branch == LOCK_BRANCH:
             raise GitopsError(Code.MUTATION_INVALID, f"branch {LOCK_BRANCH} does not accept writes")
         queue = self._memory.queue(find_root(uri).location, branch)
-        return queue.run(QueuedMutation(statements, operands, options), partial(self._run_group, uri))
+        mutation = QueuedMutation(statements, operands, options)
+        queue.add(mutation)
+        return lambda: queue.finish(mutation, partial(self._run_group, uri))
 
     def _run_group(self, uri: str, group: Sequence[QueuedMutation]) -> None:
         """Carry out mutations as one version, and set their outcomes."""

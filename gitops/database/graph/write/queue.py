@@ -17,34 +17,22 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from gitops.core.dataclass import dataclass
 from gitops.database.graph.results import MutationResult
-from gitops.database.language.query import typed
-
-if TYPE_CHECKING:
-    from gitops.database.graph.write.mutate import MutationOptions, Operands
 
 _MOST = 64
 _LINGER_S = 0.004
 
 
-@dataclass(slots=True, eq=False)
-class QueuedMutation:
-    """A mutation, and its outcome once it is carried out."""
+class Waiting(Protocol):
+    """A mutation that waits, and its outcome once it is carried out."""
 
-    statements: tuple[typed.TypedStatement, ...]
-    operands: Operands
-    options: MutationOptions
-    outcome: MutationResult | BaseException | None = None
+    outcome: MutationResult | BaseException | None
 
-    def fits(self, first: QueuedMutation) -> bool:
+    def fits(self, first: Any) -> bool:
         """Return whether it may be in the group that another one begins."""
-        own, others = self.options, first.options
-        guarded = (own.expected_head, own.expected_commit, own.begun) != (None, None, None)
-        deletes, delete = (isinstance(each.statements[0], typed.TypedDelete) for each in (self, first))
-        return self is first or (not guarded and own.actor == others.actor and deletes == delete)
+        ...
 
 
 class MutationQueue:
@@ -52,18 +40,22 @@ class MutationQueue:
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
-        self._waiting: deque[QueuedMutation] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._busy = False
         self._last = 1
 
-    def run(self, mutation: QueuedMutation, carry_out: Callable[[Sequence[QueuedMutation]], None]) -> MutationResult:
-        """Return the result of the mutation, or raise its error.
+    def add(self, mutation: Waiting) -> None:
+        """Let a mutation wait for its turn; `finish` is called for each."""
+        with self._turn:
+            self._waiting.append(mutation)
+            self._turn.notify_all()
+
+    def finish(self, mutation: Waiting, carry_out: Callable[[Sequence[Any]], None]) -> MutationResult:
+        """Return the result of a mutation that waits, or raise its error.
 
         `carry_out` sets the outcomes of a group from its first member on; members without one stay in the queue.
         """
         with self._turn:
-            self._waiting.append(mutation)
-            self._turn.notify_all()
             self._turn.wait_for(lambda: mutation.outcome is not None or not self._busy)
             leads = mutation.outcome is None
             self._busy = self._busy or leads
@@ -79,7 +71,7 @@ class MutationQueue:
             raise mutation.outcome
         return mutation.outcome
 
-    def _carry_out_group(self, carry_out: Callable[[Sequence[QueuedMutation]], None]) -> None:
+    def _carry_out_group(self, carry_out: Callable[[Sequence[Any]], None]) -> None:
         """Carry out the next group."""
         with self._turn:
             if self._last > 1:
