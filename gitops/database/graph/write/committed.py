@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import lance
@@ -25,7 +26,14 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, open_table, raw_columns, service_failure
+from gitops.database.graph.tables import (
+    DRIVER_ERRORS,
+    arrow_field,
+    key_columns,
+    open_table,
+    raw_columns,
+    service_failure,
+)
 from gitops.database.graph.values import COMPARE, nearest_single
 from gitops.database.graph.write.memory import Files, TableMemory
 from gitops.database.language.query import ComparisonOperator
@@ -157,6 +165,8 @@ class CommittedTable:
     declared: NodeType | EdgeType
     opened: lance.LanceDataset | None = None
     memory: TableMemory | None = None
+    held: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    """Rows by id that were read ahead, with address and row id and without blobs; None for those that are not there."""
     _files: Files | None = None
 
     def kind(self, column: str) -> PropType:
@@ -243,10 +253,23 @@ class CommittedTable:
         """Return the addresses of the rows with these ids; absent ids are left out."""
         return {row_id: address for row_id, (address, _) in self.places(ids).items()}
 
+    def hold(self, ids: Collection[str]) -> None:
+        """Read the rows with these ids ahead. Raises as `find`."""
+        kinds = self.declared.properties.items()
+        plain = [*key_columns(self.declared), ROW_ID, *(name for name, kind in kinds if kind.scalar is not Scalar.BLOB)]
+        self.held = dict.fromkeys(ids)
+        for columns in self.find("id", ids, plain):
+            for cells in zip(*columns.values(), strict=True):
+                row = dict(zip(columns, cells, strict=True))
+                self.held[row["id"]] = row
+
     def places(self, ids: Collection[str]) -> dict[str, tuple[int, int]]:
         """Return address and row id of the rows with these ids; absent ids are left out."""
         found: dict[str, tuple[int, int]] = {}
-        for columns in self.find("id", ids, ["id", ROW_ID]):
+        for row in (self.held.get(each) for each in ids):
+            if row is not None:
+                found[row["id"]] = row[ADDRESS], row[ROW_ID]
+        for columns in self.find("id", [each for each in ids if each not in self.held], ["id", ROW_ID]):
             found.update(zip(columns["id"], zip(columns[ADDRESS], columns[ROW_ID], strict=True), strict=True))
         return found
 

@@ -12,7 +12,7 @@ of its property. A compared number stays unchanged, because numbers of different
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -82,6 +82,20 @@ class QueuedMutation:
         guarded = (own.expected_head, own.expected_commit, own.begun) != (None, None, None)
         deletes, delete = (isinstance(each.statements[0], typed.TypedDelete) for each in (self, first))
         return self is first or (not guarded and own.actor == others.actor and deletes == delete)
+
+    def named(self, catalog: Catalog) -> Iterator[tuple[str, str]]:
+        """Yield node types with ids that its statements name: keys of updated nodes, and ends of inserted edges."""
+        for each in self.statements:
+            if isinstance(each, typed.TypedUpdate):
+                declared, by = catalog.nodes.get(each.type_name), each.predicate
+                if declared is not None and _is_id(declared, by):
+                    yield each.type_name, self.operands.raw(by.value)
+            elif isinstance(each, typed.TypedInsert) and each.type_name in catalog.edges:
+                edge = catalog.edges[each.type_name]
+                ends = {"from": edge.source, "to": edge.target}
+                yield from (
+                    (ends[one.name], self.operands.raw(one.value)) for one in each.assignments if one.name in ends
+                )
 
 
 class Mutator:
@@ -164,6 +178,8 @@ class Mutator:
             key = ("catalog", snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables))
             catalog = self._memory.heads.value(key, lambda: snapshot.schema().catalog)
             changes = GraphChanges(snapshot, catalog, self._memory)
+            if len(group) > 1:
+                changes.hold(each for mutation in group for each in mutation.named(catalog))
             done: list[tuple[QueuedMutation, MutationRun | GitopsError]] = []
             for mutation in group:
                 before = changes.begin()
@@ -412,6 +428,15 @@ class GraphChanges:
         """Return the changes of an edge type."""
         return self._table(f"edge:{name}", self.catalog.edges[name])
 
+    def hold(self, named: Iterable[tuple[str, object]]) -> None:
+        """Read nodes ahead, by type and id, all of a type at once."""
+        ids = defaultdict[str, set[str]](set)
+        for name, node_id in named:
+            if isinstance(node_id, str):
+                ids[name].add(node_id)
+        for name in ids:
+            self.node(name).committed.hold(ids[name])
+
     def begin(self) -> dict[str, TableChanges]:
         """Begin another mutation; return the changes of those before it, for `restore`."""
         before = self._tables
@@ -576,11 +601,14 @@ class MutationRun:
     def _select(self, table: TableChanges, predicate: typed.Predicate, columns: Sequence[str]) -> Iterator[Row]:
         """Yield the committed rows that pass, with these columns; only complete if the driver can filter them."""
         name, sign, operand = self._comparison(table.declared, predicate)
+        by_id = _is_id(table.declared, predicate)
+        if by_id and operand in table.committed.held:
+            held = table.committed.held[operand]
+            yield from () if held is None else ({column: held[column] for column in (*columns, ADDRESS)},)
+            return
         narrowed = None
         if sign is ComparisonOperator.EQ and operand is not None:
-            # The id of a node is the text of its key.
-            text = getattr(table.declared, "key", None) == (name,) and isinstance(operand, str)
-            narrowed = table.committed.known("id" if text else name, [operand])
+            narrowed = table.committed.known("id" if by_id else name, [operand])
         if narrowed is None:
             narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
         if narrowed == NEVER:
@@ -609,6 +637,12 @@ class MutationRun:
             ends.get(each.name, each.name): self.operands.written(each.value, each.type, f"{declared.name}.{each.name}")
             for each in assignments
         }
+
+
+def _is_id(declared: NodeType | EdgeType, predicate: typed.Predicate) -> bool:
+    """Return whether a predicate names one node by its key: the id of a node is the text of its key."""
+    single = isinstance(declared, NodeType) and declared.key == (predicate.name,)
+    return single and predicate.operator is ComparisonOperator.EQ and predicate.type.scalar is Scalar.STRING
 
 
 def _check(declared: NodeType | EdgeType, row: Row) -> None:
@@ -646,7 +680,7 @@ class Operands:
 
     def written(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
         """Return the cell that a property of this type gets, or None. Raises GitopsError `mutation_invalid`."""
-        raw = self._raw(value)
+        raw = self.raw(value)
         if raw is None or isinstance(value, typed.NowValue):
             return raw
         try:
@@ -661,7 +695,7 @@ class Operands:
 
         Raises GitopsError `mutation_invalid`.
         """
-        raw = self._raw(value)
+        raw = self.raw(value)
         if raw is None or isinstance(value, typed.NowValue):
             return raw
         if kind.scalar in (*NUMERIC, Scalar.VECTOR):
@@ -671,7 +705,8 @@ class Operands:
         except CellError as error:
             raise mutation_error(f"{place} {error}") from error
 
-    def _raw(self, value: typed.TypedExpr) -> Any:
+    def raw(self, value: typed.TypedExpr) -> Any:
+        """Return the value of an expression, before it becomes a cell."""
         if isinstance(value, typed.NowValue):
             return self.now
         if not isinstance(value, typed.ParameterValue):
