@@ -46,7 +46,7 @@ from tests.reference.cells import to_json
 from tests.support.effort import cases
 from tests.support.histories import History
 from tests.support.ids import SequentialIds
-from tests.support.mutations import CLOCK, WrittenGraph
+from tests.support.mutations import CLOCK, NOW, WrittenGraph
 
 SOURCE = """
 node P {
@@ -291,6 +291,40 @@ def test_writes_do_what_the_reference_does(sequence: list[Statement | list[dict[
         assert {name: rows.total() for name, rows in held(model, ids=False).items()} == graph.counts()
 
 
+@settings(max_examples=cases(20))
+@given(
+    st.lists(st.lists(mutations(), min_size=1, max_size=6), min_size=1, max_size=5),
+    st.sampled_from(["nothing", "much"]),
+)
+def test_mutations_that_wait_together_do_what_the_reference_does(crowds: list[list[Statement]], how: str) -> None:
+    """One after the other, in the order in which they came, whatever of them is one version."""
+    with fresh() as graph, remembered(how):
+        model = reference.empty(SCHEMA.catalog)
+        mutator = Mutator(CLOCK, graph.ids, memory=graph.memory)
+        for step, crowd in enumerate(crowds):
+            waiting = []
+            for text, signature, params in crowd:
+                query = graph.query(text, signature)
+                with contextlib.suppress(GitopsError):
+                    waiting.append((query, params, mutator.enqueue(graph.uri, query, params, MutationOptions(NOW))))
+            version = graph.version
+            for number, (query, params, finish) in enumerate(waiting):
+                try:
+                    outcome = reference.mutate(SCHEMA, model, query, params)
+                except reference.Refused:
+                    with pytest.raises(GitopsError) as refusal:
+                        finish()
+                    assert refusal.value.code == "mutation_invalid"
+                else:
+                    result = finish()
+                    assert (result.affected_nodes, result.affected_edges) == (outcome.nodes, outcome.edges)
+                    assert version <= result.manifest_version
+                    version = result.manifest_version
+                    model = settled(outcome.graph, 100 * step + number)
+        assert stored(graph, ids=False) == held(model, ids=False)
+        assert {name: rows.total() for name, rows in held(model, ids=False).items()} == graph.counts()
+
+
 STEPS = st.tuples(
     st.sampled_from(["insert", "update", "update", "update those", "delete", "load", "join"]),
     st.sampled_from("abcd"),
@@ -300,7 +334,7 @@ STEPS = st.tuples(
 
 
 @settings(max_examples=cases(12))
-@given(st.lists(STEPS, min_size=12, max_size=40), st.sampled_from(["much", "little"]))
+@given(st.lists(STEPS, min_size=8, max_size=25), st.sampled_from(["much", "little"]))
 def test_a_process_finds_every_row_and_no_other(steps: list[tuple[str, str, int, str]], how: str) -> None:
     """Whatever others wrote meanwhile, on either branch of a table, and wherever its rows have moved."""
     with fresh() as graph, remembered(how):
