@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -469,23 +470,24 @@ def test_a_change_gives_its_receipt_and_opens_the_way_for_the_next_condition(tmp
 
 
 class HeldClock(SystemClock):
-    """A clock whose first reading for a change waits until it is let go."""
+    """A clock whose second reading waits until it is let go: a change reads it when it comes, and when it publishes."""
 
     def __init__(self) -> None:
-        self.begun, self.go = threading.Event(), threading.Event()
+        self.begun, self.go, self._readings = threading.Event(), threading.Event(), count(1)
 
     def now(self) -> datetime:
-        self.begun.set()
-        assert self.go.wait(30)
+        if next(self._readings) == 2:
+            self.begun.set()
+            assert self.go.wait(30)
         return super().now()
 
 
-def together(server: Running, clock: HeldClock, change: Callable[[int], Any], count: int) -> list[Any]:
+def together(server: Running, clock: HeldClock, change: Callable[[int], Any], number_of: int) -> list[Any]:
     """The answers to changes of which the first one holds the branch until all others wait for their turn."""
-    with ThreadPoolExecutor(count) as clients:
+    with ThreadPoolExecutor(number_of) as clients:
         first = clients.submit(change, 0)
         assert clock.begun.wait(30)
-        others = [clients.submit(change, number) for number in range(1, count)]
+        others = [clients.submit(change, number) for number in range(1, number_of)]
         # Each has seen the head.
         while server.app.load.waiting < len(others):
             server.ask("GET", "/healthz")
