@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import threading
@@ -12,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -473,7 +473,7 @@ class HeldClock(SystemClock):
     """A clock whose second reading waits until it is let go: a change reads it when it comes, and when it publishes."""
 
     def __init__(self) -> None:
-        self.begun, self.go, self._readings = threading.Event(), threading.Event(), count(1)
+        self.begun, self.go, self._readings = threading.Event(), threading.Event(), itertools.count(1)
 
     def now(self) -> datetime:
         if next(self._readings) == 2:
