@@ -57,7 +57,7 @@ class WriterMemory:
         self._queues: WeakValueDictionary[tuple[str, str], MutationQueue] = WeakValueDictionary()
 
     def queue(self, location: str, branch: str) -> MutationQueue:
-        """Return the queue of a branch, which is forgotten when nobody uses it."""
+        """Return the queue of a branch, which is forgotten after its last use."""
         with self._lock:
             found = self._queues.get((location, branch))
             if found is None:
