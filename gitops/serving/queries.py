@@ -121,11 +121,10 @@ class MutationRequest:
     begun: graph.Manifest | None = None
 
 
-def run_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> dict[str, Any]:
-    """Execute a mutation, and return its receipt.
+def queue_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> Callable[[], MutationResult]:
+    """Queue a mutation for its branch. The returned function executes it together with others that wait by then.
 
-    Raises ProblemError 400 for an undeclared parameter, 412 if the head is not the expected commit, 409 if data that a
-    strict request changes has changed since it arrived, and the errors of `graph.Mutator`.
+    Raises ProblemError 400 for an undeclared parameter, and the errors of `graph.Mutator`.
     """
     _require_declared(change.query, change.params)
     if change.expected is not None and not is_ulid(change.expected):
@@ -145,10 +144,10 @@ def run_change(served: ServedGraph, change: MutationRequest, context: WriteConte
 def run_change(
     served: ServedGraph, change: MutationRequest, context: WriteContext, carry_out: Callable[[], MutationResult]
 ) -> dict[str, Any]:
-    """Carry out a mutation that waits, and give its receipt.
+    """Execute a queued mutation, and return its receipt.
 
-    Raises ProblemError 412 where the head is another commit than expected, 409 where what a strict request changes was
-    changed since it came in; as `graph.Mutator`.
+    Raises ProblemError 412 if the head is not the expected commit, 409 if data that a strict request changes has changed
+    since it arrived, and the errors of `graph.Mutator`.
     """
     query, branch = change.query, change.branch
     try:

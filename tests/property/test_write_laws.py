@@ -40,6 +40,7 @@ from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import ReadTarget
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write import committed, intake, keys, memory
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json

@@ -882,7 +882,9 @@ def _graft(drawn: Drawn, clone: Path, chance: random.Random) -> None:
     """`info/grafts`: commits have other parents."""
     new = sorted(drawn.signers.new(drawn.steps[0], drawn.head) - {OPEN})
     (clone / "info").mkdir(exist_ok=True)
-    (clone / "info" / "grafts").write_text("".join(f"{each} {drawn.steps[0]}\n" for each in chance.sample(new, min(1, len(new)))))
+    (clone / "info" / "grafts").write_text(
+        "".join(f"{each} {drawn.steps[0]}\n" for each in chance.sample(new, min(1, len(new))))
+    )
 
 
 def _waiting(scribe: Scribe) -> None:
