@@ -308,6 +308,7 @@ class Code(StrEnum):
     ENGINE_UNAVAILABLE = "engine_unavailable"
     EMBEDDING_FAILED = "embedding_failed"
     INIT_FILE_DIFFERS = "init_file_differs"
+    INIT_FEW_APPROVERS = "init_few_approvers"
     INIT_KEY_MISSING = "init_key_missing"
     INIT_KEY_REFUSED = "init_key_refused"
     INSTALLATION_UNUSABLE = "installation_unusable"

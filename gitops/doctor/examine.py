@@ -11,6 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,14 +34,7 @@ from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
 from gitops.doctor.targets import Examination, target_findings
-from gitops.doctor.trust import (
-    account_findings,
-    issuer_findings,
-    ledger_findings,
-    probe_locks,
-    server_finding,
-    trust_findings,
-)
+from gitops.doctor.trust import ledger_findings, people_findings, probe_locks, server_finding, trust_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
@@ -480,9 +474,16 @@ def examine(
         yield warning("config.clusters", "no cluster is listed", f"{CONFIG_FILE}: clusters: [{{name, path}}]")
     kind = forge or config.forge.kind or job_kind(environ) or LOCAL
     if trust is not None:
-        yield from _trust(local, config, trust, machine, head, kind)
+        now = SystemClock().now()
+        yield from _trust(local, config, trust, machine, head, kind, now)
+        entries = {}
         for rule in rules:
-            yield from ledger_findings(local, rule, trust.digest)
+            entries[rule.name] = yield from ledger_findings(local, rule, trust.digest, now)
+        others = {name: each for name, each in entries.items() if each and each.after.digest != trust.digest}
+        if not others or len(others) < len(rules):
+            yield from people_findings(config, trust, now, kind)
+        for name, entry in others.items():
+            yield from people_findings(config, entry.after, now, entry.entry.forge or kind, name)
         yield from _locks(local, probe=probe)
     strategies: dict[str, Sequence[ComputeRules]] = {}
     for rule in rules:
@@ -501,18 +502,19 @@ def examine(
 
 
 def _trust(
-    local: LocalRepository, config: BotConfig, trust: TrustRoot, machine: MachineFacts, head: str, kind: str
+    local: LocalRepository,
+    config: BotConfig,
+    trust: TrustRoot,
+    machine: MachineFacts,
+    head: str,
+    kind: str,
+    now: datetime,
 ) -> Iterator[DoctorFinding]:
     """Check the keys and rules at the head of the target branch, and how authors and approvers are identified."""
-    serves, now = machine.bare and isinstance(local.remote, SelfRemote), SystemClock().now()
+    serves = machine.bare and isinstance(local.remote, SelfRemote)
     own_key = None if machine.key is None else machine.key.blob
     source = local.git.read(local.git.commit(head).tree, CONFIG_FILE) or b""
     yield from trust_findings(config, trust, now, own_key, serves=serves, source=source)
-    yield from account_findings(trust, now, kind)
-    if config.oidc.issuers:
-        from gitops.repository.wiring.serving import open_issuer
-
-        yield from issuer_findings(config.oidc.issuers, open_issuer)
     if serves and kind == LOCAL:
         yield server_finding(
             trust,

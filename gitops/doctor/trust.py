@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gitops.cluster.approvals.origins import person_of_key
-from gitops.cluster.approvals.verify import HOSTED
+from gitops.cluster.approvals.origins import may_approve, may_approve_waiting, person_of_key
+from gitops.cluster.approvals.verify import HOSTED, has_account
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule
 from gitops.cluster.config.oidc import is_here
 from gitops.cluster.config.rule_text import DATA_ROWS, line_of, sets
-from gitops.cluster.ledger.chain import ledger_ref, verify_chain
+from gitops.cluster.ledger.chain import VerifiedEntry, ledger_ref, verify_chain
 from gitops.cluster.model.change import GateName
-from gitops.cluster.model.identity import TokenIssuer
+from gitops.cluster.model.ledger import Authors
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.clock import IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
@@ -47,7 +48,6 @@ def trust_findings(
         yield warning("trust.repository-id", detail, f"{CONFIG_FILE}: repository: NAME")
     else:
         yield good("trust.repository-id", config.repository)
-    yield from _quorums(config, trust, now, path)
     for at, when in ((now, "now"), (now + _SOON, "in 30 days")):
         if trust.ledger_signers.isdisjoint(_people_with_key(trust, at)):
             detail = f"no ledger signer has a valid key {when}: nothing can be applied"
@@ -75,25 +75,45 @@ def trust_findings(
     yield _own_key(trust, now, own_key, f"add its line to {path}", serves=serves)
 
 
-def _quorums(config: BotConfig, trust: TrustRoot, now: datetime, path: str) -> Iterator[DoctorFinding]:
-    """Check that enough people can approve, given the largest number that each environment requires.
+def people_findings(
+    config: BotConfig, trust: TrustRoot, now: datetime, forge: str, in_force: str = ""
+) -> Iterator[DoctorFinding]:
+    """Check that enough people can approve, and that the rules list an account of each on a hosted forge.
+
+    The rules are those of the target branch; or those in force in a cluster, `in_force`, where the branch has others.
+    """
+    rules = [rule for rule in config.clusters if in_force in ("", rule.name)]
+    for each in (*_quorums(config, rules, trust, now, forge), *_accounts(trust, now, forge)):
+        if not in_force:
+            yield each
+            continue
+        detail = f"by the rules in force, which differ from those of the branch: {each.detail}"
+        fix = each.fix and f"{each.fix}; it counts once trust.{in_force} is approved and applied"
+        yield replace(each, detail=detail, fix=fix, place=in_force)
+
+
+def _quorums(
+    config: BotConfig, rules: Sequence[ClusterRule], trust: TrustRoot, now: datetime, forge: str
+) -> Iterator[DoctorFinding]:
+    """Check that enough people can approve, by the largest number of each environment.
 
     Also checks that a review counts for at least one kind of change.
     """
-    quorums = [trust.quorum(name) for name in sorted({rule.environment for rule in config.clusters})]
+    path = config.approvals.allowed_signers
+    quorums = [trust.quorum(name) for name in sorted({rule.environment for rule in rules})]
     if not trust.numbers:
-        yield _quorum(trust, now, f"{path} and approvals.required", trust.required)
+        yield _quorum(trust, now, forge, f"{path} and approvals.required", trust.required)
     for quorum in quorums if trust.numbers else ():
         gates = ", ".join(f"{gate} {number}" for gate, number in quorum.numbers.items())
         where = f"{path}, approvals.gates and approvals.environments"
-        yield _quorum(trust, now, where, max(quorum.numbers.values()), f" in {quorum.environment} ({gates})")
+        yield _quorum(trust, now, forge, where, max(quorum.numbers.values()), f" in {quorum.environment} ({gates})")
     count = sorted({tier for quorum in quorums for tier in trust.reviews_open(quorum.environment)})
     yield good("trust.reviews", f"a review counts for: {', '.join(count)}" if count else "no gate accepts a review")
 
 
-def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str = "") -> DoctorFinding:
-    able, later = (_count_approvers(trust, at) for at in (now, now + _SOON))
-    what = f"{able} people can approve, {needed} are required{place}"
+def _quorum(trust: TrustRoot, now: datetime, forge: str, where: str, needed: int, place: str = "") -> DoctorFinding:
+    able, later = (len(may_approve(trust, Authors(), at, forge)) for at in (now, now + _SOON))
+    what = f"{'1 person' if able == 1 else f'{able} people'} can approve, {needed} are required{place}"
     if able < needed:
         return error("trust.quorum", f"{what}: no gated change can be approved", f"add keys: {where}")
     if later < needed:
@@ -102,16 +122,6 @@ def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str
         alone = "an approver's own changes cannot be approved, and no approver may be absent or lose a key"
         return warning("trust.quorum", f"{what}: {alone}", f"add an approver: {where}")
     return good("trust.quorum", what)
-
-
-def _count_approvers(trust: TrustRoot, at: datetime) -> int:
-    """Count the different people who can approve at a given time. A person with several names counts once."""
-    found: list[frozenset[str]] = []
-    for name in _people_with_key(trust, at):
-        known = trust.known_as([name])
-        if trust.may_approve(name) and not any(known & other for other in found):
-            found.append(known)
-    return len(found)
 
 
 def _people_with_key(trust: TrustRoot, at: datetime) -> list[str]:
@@ -213,13 +223,11 @@ def server_finding(
     return error("hooks.origins", detail, fix)
 
 
-def account_findings(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFinding]:
-    """Check that the rules list an account of each approver on the forge in use, if it is a hosted one."""
+def _accounts(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFinding]:
+    """Return whether the rules list an account of each approver on the forge in use, if it is a hosted one."""
     if forge not in HOSTED:
         return
-    able = {name for signer in trust.signers if (name := trust.principal(signer.key, at=now)) is not None}
-    approvers = sorted(name for name in able if trust.may_approve(name))
-    missing = [name for name in approvers if not any(known.startswith(f"{forge}:") for known in trust.known_as([name]))]
+    missing = [name for name in may_approve(trust, Authors(), now) if not has_account(trust.known_as([name]), forge)]
     if missing:
         detail = f"no account on {forge} is listed for {', '.join(missing)}: their approvals do not count"
         fix = f"{CONFIG_FILE}: approvals.accounts: {{'{forge}:NUMBER': {missing[0]}}}"
@@ -258,14 +266,19 @@ _LOCKS = (
 )
 
 
-def ledger_findings(local: LocalRepository, rule: ClusterRule, trust: str) -> Iterator[DoctorFinding]:
-    """Run the read-only checks. `trust` is the digest of the target branch's keys and rules."""
+def ledger_findings(
+    local: LocalRepository, rule: ClusterRule, trust: str, now: datetime
+) -> Generator[DoctorFinding, None, VerifiedEntry | None]:
+    """Make the checks that only read. `trust` is the digest of keys and rules of the target branch.
+
+    Returns the newest entry with the rules in force, None without a verified ledger.
+    """
     name, ref = rule.name, ledger_ref(rule.name)
     branch = ref.removeprefix("refs/heads/")
     known, gaps = attempt("ledger.present", lambda: (local.heads(rule).known(), local.head_of(ref)), name)
     yield from gaps
     if known is None:
-        return
+        return None
     heads, head = known
     # The ledger that this clone saw before. On the server itself, the branch is the ledger, which proves nothing.
     seen = (heads.seen, heads.note, None if isinstance(local.remote, SelfRemote) else heads.branch)
@@ -273,14 +286,14 @@ def ledger_findings(local: LocalRepository, rule: ClusterRule, trust: str) -> It
     if head is None and pins:
         detail = f"the branch {branch} was seen here before and is missing now"
         yield error("ledger.present", detail, f"git push REMOTE {pins[0]}:refs/heads/{branch}", name)
-        return
+        return None
     if head is None:
         yield warning(
             "ledger.present", f"branch {branch} does not exist yet", f"gitops bot apply --cluster {name}", name
         )
-        return
+        return None
     yield good("ledger.present", f"{branch} is at {head[:12]}", name)
-    yield from _chain(local.git, name, head, pins, trust)
+    newest = yield from _chain(local.git, name, head, pins, trust, now)
     if pins:
         yield good("ledger.pin", f"this clone has pinned {pins[0][:12]}", name)
     else:
@@ -301,9 +314,12 @@ def ledger_findings(local: LocalRepository, rule: ClusterRule, trust: str) -> It
         detail = f"held since {lock.info.created_at} by {lock.info.operation}"
         fix = f"if that run is over: gitops force-unlock {lock.unlock_id} --cluster {name}"
         yield warning("ledger.lock", detail, fix, name)
+    return newest
 
 
-def _chain(reader: GitReader, name: str, head: str, pins: Sequence[str], trust: str) -> Iterator[DoctorFinding]:
+def _chain(
+    reader: GitReader, name: str, head: str, pins: Sequence[str], trust: str, now: datetime
+) -> Generator[DoctorFinding, None, VerifiedEntry | None]:
     try:
         found = verify_chain(reader, head, None)
         for pin in pins:
@@ -311,15 +327,20 @@ def _chain(reader: GitReader, name: str, head: str, pins: Sequence[str], trust: 
     except IntegrityError as problem:
         detail = f"{problem.code}: {problem.detail}"
         yield error("ledger.chain", detail, f"gitops audit --cluster {name}, and find out who wrote that branch", name)
-        return
+        return None
     except GitopsError as problem:
         yield unknown("ledger.chain", f"{problem.code}: {problem.detail}", "git fetch origin", name)
-        return
+        return None
     yield good("ledger.chain", f"{found.entry.number} entries form a chain, and each is signed", name)
     if found.after.digest != trust:
         detail = "keys or rules of the branch differ from those in force, and wait for an approval"
-        fix = f"ask an approver who is not an author to run: gitops approve trust.{name} --cluster {name}"
-        yield warning("trust.pending", detail, fix, name)
+        if able := may_approve_waiting(found.after, found.entry, now):
+            fix = f"{' or '.join(able)}: gitops approve trust.{name} --cluster {name}"
+            yield warning("trust.pending", detail, fix, name)
+        else:
+            fix = 'see "Nobody can approve" in docs/troubleshooting.md'
+            yield error("trust.pending", f"{detail}, which nobody can give by the rules in force", fix, name)
+    return found
 
 
 def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[DoctorFinding]:

@@ -14,10 +14,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 
+from gitops.cluster.approvals.verify import has_account
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config
 from gitops.cluster.config.json_schema import SCHEMAS, json_schema
 from gitops.cluster.config.trust_root import trust_paths, trust_root
 from gitops.cluster.model.address import is_name
+from gitops.cluster.model.trust import TrustRoot
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
@@ -41,7 +43,8 @@ _LINE = re.compile(r"@([a-z]+)@(.*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._+@/-]*", re.ASCII)
 _WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _GRAPH = "notes"
-# GitHub's newer `$/` means the same, but neither GitHub Enterprise Server nor Gitea supports it everywhere.
+_LEAST_APPROVERS = 2
+# GitHub's newer `$/` means the same, but neither its own servers for enterprises nor Gitea know it everywhere.
 LOCAL_ACTION = "./{} # zizmor: ignore[self-repository]"
 """The way in which a workflow refers to an action in a folder of its repository."""
 CODEOWNERS = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
@@ -244,10 +247,35 @@ def init(
     try:
         paths = trust_paths(parse_bot_config(effective[CONFIG_FILE]))
         read = {path: effective[path] if path in effective else existing(path) for path in paths}
-        trust_root({path: content for path, content in read.items() if content is not None})
+        trust = trust_root({path: content for path, content in read.items() if content is not None})
+        _check_people(trust, request.forge, found)
     except GitopsError as error:
         found.add_error(error)
     return InitOutcome(tuple(files), tuple(found))
+
+
+def _check_people(trust: TrustRoot, forge: ForgeKind, found: Diagnostics) -> None:
+    """Warn if fewer than two people could approve: the first push would make that final."""
+    keys = (signer for signer in trust.signers if signer.key not in trust.revoked)
+    named = [each.principals[0] for each in keys if trust.may_approve(each.principals[0])]
+    people = {trust.known_as({name}): name for name in named}
+    without = [name for names, name in people.items() if not has_account(names, forge)]
+    final = "once this is pushed, nobody could approve"
+    if len(people) < _LEAST_APPROVERS:
+        only = ", ".join(named) or "nobody"
+        renewed = [CONFIG_FILE, DEFAULT_SIGNERS, *([CODEOWNERS[0]] if forge is ForgeKind.GITHUB else [])]
+        detail = (
+            f"only {only} could approve changes, and authors cannot approve their own; {final} to add a second person;"
+            f" before you push: rm {' '.join(renewed)}; then run the same command with --approver PRINCIPAL=FILE added"
+        )
+        found.add(Code.INIT_FEW_APPROVERS, DEFAULT_SIGNERS, detail)
+    elif len(people) - len(without) < _LEAST_APPROVERS:
+        lines = ", ".join(f"'{forge}:NUMBER': {name}" for name in without)
+        detail = (
+            f"no account on {forge} is listed for {', '.join(without)}; {final} to add it, or any other gated change;"
+            f" before you push, add to approvals in {CONFIG_FILE}: accounts: {{{lines}}}"
+        )
+        found.add(Code.INIT_FEW_APPROVERS, CONFIG_FILE, detail)
 
 
 def _check(request: InitRequest) -> None:
@@ -481,7 +509,9 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     after: list[SetupStep] = []
     match request.forge:
         case ForgeKind.HOOKS:
-            before = [_configure_server(request, server or "SERVER", bot_key or "KEY")]
+            before = [_configure_server(request, server, bot_key or "KEY")]
+            if server is None:
+                before = [_prepare_server(key), *before]
         case ForgeKind.GITHUB:
             before, after = _github(request, key)
         case ForgeKind.GITLAB:
@@ -494,27 +524,30 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
     named = ("--repo", ".", "--cluster", request.cluster)
     look = (_git("fetch", "origin"), *(shlex.join(("gitops", command, *named)) for command in ("status", "audit")))
-    steps = [
-        SetupStep("Review the new files", (_git("status"),)),
-        *before,
-        SetupStep("Commit and push: this applies the cluster for the first time", push),
-        *after,
-        SetupStep("Check the ledger", look),
-    ]
+    people = []
     without = [who for who, _ in request.approvers if who not in dict(request.accounts).values()]
     if request.forge is not ForgeKind.HOOKS and without:
         number = ("gh api user --jq .id",) if request.forge is ForgeKind.GITHUB else ()
         text = (
-            f"Add the accounts of {', '.join(without)} to `approvals.accounts` as `{request.forge}:NUMBER`: the bot knows people"
-            " by the number of their account, and nothing is approved where it does not know who pushed"
+            f"Before you push, add the accounts of {', '.join(without)} to `approvals.accounts` in {CONFIG_FILE} as"
+            f" `{request.forge}:NUMBER`: the bot knows people by the number of their account, and nothing is approved where it"
+            " does not know who pushed, not even a change that adds an account later"
         )
-        steps.append(SetupStep(text, number))
+        people.append(SetupStep(text, number))
     if len(request.approvers) == 1:
         text = (
-            "Add a second person to .gitops/allowed_signers and `approvers:`: authors cannot approve their own changes"
+            f"Before you push, add a second person to {DEFAULT_SIGNERS} and to `approvers:` in {CONFIG_FILE}: authors cannot"
+            " approve their own changes, so nobody could approve that you add the person later"
         )
-        steps.append(SetupStep(text))
-    return tuple(steps)
+        people.append(SetupStep(text))
+    return (
+        SetupStep("Review the new files", (_git("status"),)),
+        *people,
+        *before,
+        SetupStep("Commit and push: this applies the cluster for the first time", push),
+        *after,
+        SetupStep("Check the ledger", look),
+    )
 
 
 def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
@@ -572,7 +605,17 @@ def _git(*words: str) -> str:
     return shlex.join(("git", *words))
 
 
-def _configure_server(request: InitRequest, server: str, key: str) -> SetupStep:
+def _prepare_server(key: str) -> SetupStep:
+    """Describe what a server on another machine needs first."""
+    return SetupStep(
+        f"On the server, install gitops and copy the bot's key to it: {key} and {key}.pub. Then delete {key} here: only the"
+        " server signs the ledger. Below, SERVER is the folder of the repository on the server, and KEY is the copied key"
+    )
+
+
+def _configure_server(request: InitRequest, server: str | None, key: str) -> SetupStep:
+    if server is None:
+        server, key = "SERVER", "KEY"
     settings = {
         "user.name": request.bot.partition("@")[0],
         "user.email": request.bot if "@" in request.bot else f"{request.bot}@localhost",
@@ -583,9 +626,11 @@ def _configure_server(request: InitRequest, server: str, key: str) -> SetupStep:
         settings["gitops.storage"] = request.storage
     commands = [_git("-C", server, "config", name, value) for name, value in settings.items()]
     commands.append(shlex.join(("gitops", "hook", "install", "--repo", server, "--server")))
-    return SetupStep(
-        "On the server, configure the bot and the folder for graphs, and install the hooks", tuple(commands)
+    text = (
+        "On the server, configure the bot and the folder for graphs, and install the hooks. If you pushed before that, afterwards"
+        f" run there: {shlex.join(('gitops', 'bot', 'sweep', '--repo', server))}"
     )
+    return SetupStep(text, tuple(commands))
 
 
 def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:

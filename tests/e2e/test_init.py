@@ -150,6 +150,74 @@ def test_the_steps_that_it_prints_lead_there(machine: Machine) -> None:
 
 
 @pytest.mark.e2e
+def test_people_are_listed_before_the_rules_are_in_force(machine: Machine) -> None:
+    """With one approver, or without accounts, the first push would lock the rules: that is said before the push."""
+    _, text = machine.init("--yes", "--forge", "github", "--approver", f"ben@brain.example={_person(machine, 'ben')}")
+    assert (
+        "WARN  init_few_approvers gitops.yaml: no account on github is listed for ada@brain.example, ben@brain.example"
+        in text
+    )
+    steps = text.partition("Remaining steps:")[2]
+    assert steps.index("add the accounts of ada@brain.example, ben@brain.example") < steps.index("Commit and push")
+    machine.run("bash", "-euc", "git clean -qfdx", at="company")
+    _, text = machine.init("--yes")
+    (warning,) = [line for line in text.splitlines() if "init_few_approvers" in line]
+    steps = text.partition("Remaining steps:")[2]
+    assert steps.index("add a second person to .gitops/allowed_signers") < steps.index("Commit and push")
+    # What the warning says to do makes it go away.
+    found = re.search(r"before you push: (rm [^;]+); then run the same command with --approver PRINCIPAL=FILE", warning)
+    assert found is not None
+    machine.run("bash", "-euc", found[1], at="company")
+    _, text = machine.init("--yes", "--approver", f"ben@brain.example={machine.folder / 'ben'}")
+    assert "init_few_approvers" not in text
+    assert b"approvers: [ada@brain.example, ben@brain.example]" in machine.files()["gitops.yaml"]
+
+
+def _person(machine: Machine, name: str) -> Path:
+    machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", name)
+    return machine.folder / name
+
+
+@pytest.mark.e2e
+def test_rules_that_nobody_can_change_are_called_that_and_the_page_leads_out(machine: Machine) -> None:
+    """The rules in force list one person, who is the author of the change that adds another."""
+    _, text = machine.init("--json")
+    commands = [command for step in json.loads(text)["next"] for command in step["commands"]]
+    machine.run("bash", "-euc", "\n".join(commands), at="company")
+    line = f'ben@brain.example namespaces="git" {_person(machine, "ben").with_suffix(".pub").read_text()}'
+    signers, rules = (machine.folder / "company" / name for name in (".gitops/allowed_signers", "gitops.yaml"))
+    signers.write_text(signers.read_text() + line)
+    rules.write_text(rules.read_text().replace("[ada@brain.example]", "[ada@brain.example, ben@brain.example]"))
+    add = "git switch -qc ben; git commit -qam 'Add Ben'; git push -q origin ben; gitops request merge 1 --force"
+    assert machine.run("bash", "-euc", add, at="company", check=False)[0] == 3
+    _, text = machine.run("gitops", "status", "--repo", ".", at="company")
+    assert "; nobody can approve it under the rules in force: gitops doctor\n" in text
+    _, text = machine.run("gitops", "doctor", at="company", check=False)
+    assert "ERROR    trust.pending [brain]: keys or rules of the branch differ" in text
+    assert (
+        "trust.quorum [brain]: by the rules in force, which differ from those of the branch: 1 person can approve"
+        in text
+    )
+    assert "trust.quorum: " not in text
+    on_server, as_ben = shell_blocks("docs/recovery.md", "Nobody can approve")
+    machine.run("bash", "-euc", on_server, at="company.git")
+    machine.run("git", "clone", "-q", str(machine.folder / "company.git"), "of-ben")
+    for name, value in (("user.email", "ben@brain.example"), ("user.signingKey", str(machine.folder / "ben"))):
+        machine.run("git", "config", name, value, at="of-ben")
+    on_terminal(as_ben, {"Type yes to sign this: ": "yes"}, machine.folder / "of-ben", machine.environ)
+    # Ada's clone saw the earlier ledger, and has to accept the new one.
+    accept = as_ben.replace("gitops approve cluster.brain\n", "")
+    _, text = machine.run("bash", "-euc", f"! gitops status --repo .\n{accept}gitops status --repo .", at="company")
+    assert "ledger_diverged" in text
+    assert "in sync: yes" in text
+    _, text = machine.run("gitops", "doctor", at="company")
+    assert "ok       trust.pending" not in text
+    assert "trust.quorum: 2 people can approve" in text
+    _, text = machine.run("gitops", "audit", at="company")
+    assert "follows an earlier ledger: graphs without a ledger: notes" in text
+
+
+@pytest.mark.e2e
 def test_running_it_again_changes_nothing(machine: Machine) -> None:
     machine.init("--yes")
     before, key = machine.files(), (machine.folder / "bot-key").read_bytes()
@@ -205,7 +273,7 @@ def test_what_people_have_set_about_signing_stays(
 def test_accounts_of_the_forge_are_listed_from_the_start(machine: Machine) -> None:
     _, text = machine.init("--yes", "--forge", "github", "--account", "github:583231")
     assert b'accounts: {"github:583231": ada@brain.example}' in machine.files()["gitops.yaml"]
-    assert "Add the accounts of" not in text
+    assert "add the accounts of" not in text
 
 
 @pytest.mark.e2e
@@ -215,7 +283,7 @@ def test_accounts_that_are_missing_are_a_step_and_wrong_ones_are_refused(machine
         assert (code, "usage_error" in text) == (2, True)
     assert machine.files() == {}
     _, text = machine.init("--yes", "--forge", "github")
-    assert "Add the accounts of ada@brain.example to `approvals.accounts`" in text
+    assert "add the accounts of ada@brain.example to `approvals.accounts`" in text
 
 
 @pytest.mark.e2e

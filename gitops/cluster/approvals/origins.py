@@ -35,6 +35,7 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
+from gitops.cluster.approvals.verify import has_account
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.kinds import rules_of
@@ -327,17 +328,23 @@ def made_by_no_commit(change: Change, vanished: Container[Address] | None = None
     return again and (vanished is None or change.address.graph_address in vanished)
 
 
-def may_approve(trust: TrustRoot, authors: Authors, at: datetime) -> tuple[str, ...]:
-    """Return the people whose approval would pass step 4 of a verification at time `at`, by their names in the rules."""
+def may_approve(trust: TrustRoot, authors: Authors, at: datetime, forge: str = "") -> tuple[str, ...]:
+    """Return the people whose approval would pass step 4 of a verification at time `at`, by their names in the rules.
+
+    On a hosted `forge`, those have an account there. A person with several names counts once.
+    """
     if authors.unknown:
         return ()
     involved = trust.known_as(authors.people | trust.ledger_signers)
-    found = set()
+    found = dict[frozenset[str], str]()
     for signer in trust.signers:
         principal = trust.principal(signer.key, at=at)
-        if principal is not None and trust.may_approve(principal) and not trust.known_as({principal}) & involved:
-            found.add(principal)
-    return tuple(sorted(found))
+        if principal is None or not trust.may_approve(principal):
+            continue
+        names = trust.known_as({principal})
+        if not names & involved and has_account(names, forge):
+            found[names] = min(principal, found.get(names, principal))
+    return tuple(sorted(found.values()))
 
 
 def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
@@ -354,6 +361,11 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
     # An intent only announces the changes that it lists.
     done = applied if entry.kind is not EntryKind.INTENT else set[Address]()
     return tuple(origin for origin in entry.origins if not origin.resources or not done.issuperset(origin.resources))
+
+
+def may_approve_waiting(trust: TrustRoot, entry: LedgerEntry, at: datetime) -> tuple[str, ...]:
+    """Return the people who can approve what the newest entry leaves unapplied, by the rules in force."""
+    return may_approve(trust, authors(waiting_origins(entry)), at, entry.forge or "")
 
 
 def people_named_in(commit: Commit) -> frozenset[str]:

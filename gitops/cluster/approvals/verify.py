@@ -272,11 +272,16 @@ def person_refusal(
     if need.unknown or UNKNOWN_AUTHOR in need.authors:
         why = "; ".join(need.unknown) or "they were not recorded"
         return Code.APPROVAL_AUTHORS_UNKNOWN, f"{principal} may be one of the authors, who are unknown: {why}"
-    forge = need.forge
-    if forge in HOSTED and not any(name.startswith(f"{forge}:") for name in names):
-        line = f"approvals.accounts: {{'{forge}:NUMBER': {principal}}}"
-        return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules name no account of {principal} on {forge}; add {line}"
+    if not has_account(names, need.forge):
+        line = f"approvals.accounts: {{'{need.forge}:NUMBER': {principal}}}"
+        detail = f"the rules in force name no account of {principal} on {need.forge}; they need {line}"
+        return Code.APPROVAL_ACCOUNT_UNKNOWN, detail
     return None
+
+
+def has_account(names: frozenset[str], forge: str) -> bool:
+    """Return True if a person's names, which are in lower case, include an account on a forge that knows people by accounts."""
+    return forge not in HOSTED or any(name.startswith(f"{forge}:") for name in names)
 
 
 def _target(case: _Case) -> _Refusal | None:

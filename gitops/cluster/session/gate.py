@@ -178,7 +178,7 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
     """Return who can approve a change, perhaps known only by address. Empty while the forge does not report its authors."""
     try:
         authors = governance.authors_for(change) if isinstance(change, Change) else governance.authors_of(change)
-        return may_approve(trust, authors, at)
+        return may_approve(trust, authors, at, governance.forge)
     except RemoteError:
         return ()
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from gitops.cluster.approvals.origins import may_approve_waiting
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.files import lock_held_message
@@ -118,7 +119,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         entry=view.entry,
         newest=newest,
         governed=governed,
-        approvers=_approvers(view),
+        approvers=_approvers(view, workspace.clock.now()),
         serving=seen_servers,
         diagnostics=tuple(problems),
     )
@@ -187,12 +188,11 @@ def _governed(workspace: Workspace, view: LedgerView, storage: str | None) -> tu
     return (*(() if in_force else (trust_address(cluster),)), *(() if stays else (cluster_address(cluster),)))
 
 
-def _approvers(view: LedgerView) -> tuple[str, ...]:
-    """Return the people who can approve the waiting changes: everyone in the rules in force who is not an author."""
+def _approvers(view: LedgerView, now: datetime) -> tuple[str, ...]:
+    """Return who can approve the waiting changes under the rules in force; empty if one of their authors is unknown."""
     if view.trust is None or view.entry is None:
         return ()
-    people = {name for signer in view.trust.signers for name in signer.principals if view.trust.may_approve(name)}
-    return tuple(sorted(people - view.trust.known_as(view.entry.authors)))
+    return may_approve_waiting(view.trust, view.entry, view.time(now))
 
 
 def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:

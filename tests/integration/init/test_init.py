@@ -48,6 +48,12 @@ TRUST = ("gitops.yaml", ".gitops/allowed_signers")
 SOMEBODY = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA4S3vR6LVm3JKbXBYm3FqNHwNSzM3lqrRGRbUDXb6Gq")
 
 
+def errors(outcome):
+    """The problems apart from the warning that Ada is alone."""
+    assert all(each.code == "init_few_approvers" for each in outcome.diagnostics if each.severity == "warning")
+    return [each for each in outcome.diagnostics if each.severity == "error"]
+
+
 @pytest.mark.parametrize("forge", FORGES)
 @pytest.mark.parametrize("path", ["cluster", ".", "deep/er/folder"])
 def test_what_is_made_holds_together(forge, path, tmp_path):
@@ -101,7 +107,7 @@ def test_made_again_nothing_changes(forge):
     files = made(forge)
     again = init(request(forge), templates(), {} if forge == "hooks" else INSTALL, files.get)
     assert {file.state for file in again.files} == {FileState.SAME}
-    assert again.diagnostics == ()
+    assert errors(again) == []
 
 
 def test_a_file_that_differs_is_named_and_kept():
@@ -111,7 +117,7 @@ def test_a_file_that_differs_is_named_and_kept():
     assert {f.path for f in outcome.files if f.state is FileState.NEW} == {"gitops.yaml"}
     (differs,) = [f for f in outcome.files if f.state is FileState.DIFFERS]
     assert (differs.path, differs.before) == (".github/workflows/gitops.yml", b"name: mine\n")
-    (problem,) = outcome.diagnostics
+    (problem,) = errors(outcome)
     assert (problem.code, problem.path) == ("init_file_differs", ".github/workflows/gitops.yml")
 
 
@@ -119,7 +125,7 @@ def test_an_installation_of_another_version_is_kept_as_a_whole():
     files = {path: content for path, content in made().items() if not path.endswith(".whl")}
     outcome = init(request(), templates(), INSTALL, {**files, REQUIREMENTS: b"./old.whl\n"}.get)
     assert not any(file.path.endswith(".whl") for file in outcome.files)
-    (problem,) = outcome.diagnostics
+    (problem,) = errors(outcome)
     assert (problem.code, problem.path) == ("init_file_differs", REQUIREMENTS)
     assert "gitops init --upgrade" in problem.message
 
@@ -222,7 +228,7 @@ def test_a_wheel_of_a_release_has_this_version_and_a_hash(address):
 def test_owners_of_a_repository_that_has_some_are_kept(place):
     assert made()[CODEOWNERS[0]].decode().splitlines()[1] == "/gitops.yaml ada@brain.example"
     outcome = init(request(), templates(), INSTALL, {place: b"* @team\n"}.get)
-    assert (outcome.diagnostics, [f.path for f in outcome.files if f.path in CODEOWNERS]) == ((), [])
+    assert (errors(outcome), [f.path for f in outcome.files if f.path in CODEOWNERS]) == ([], [])
     again = init(request(), templates(), INSTALL, made().get)
     assert {str(file.state) for file in again.files} == {"same"}
 
@@ -258,12 +264,12 @@ def test_a_cluster_folder_that_is_there_is_left_alone():
     # So that git changes no line ends of what digests are made of.
     assert states.pop("cluster/.gitattributes") is FileState.NEW
     assert set(states.values()) == {FileState.OWN}
-    assert outcome.diagnostics == ()
+    assert errors(outcome) == []
 
 
 def test_rules_that_are_there_must_know_the_bot():
     files = {".gitops/allowed_signers": made()[".gitops/allowed_signers"].split(b"\n", 1)[1]}
-    codes = {d.code for d in init(request(), templates(), INSTALL, files.get).diagnostics}
+    codes = {d.code for d in errors(init(request(), templates(), INSTALL, files.get))}
     assert codes == {"init_file_differs", "trust_missing"}
 
 
@@ -271,7 +277,7 @@ def test_rules_that_are_there_may_keep_their_keys_elsewhere():
     files = made()
     config = files["gitops.yaml"].replace(b".gitops/allowed_signers", b"keys")
     there = {"gitops.yaml": config, "keys": files[".gitops/allowed_signers"]}
-    codes = [d.code for d in init(request(), templates(), INSTALL, there.get).diagnostics]
+    codes = [d.code for d in errors(init(request(), templates(), INSTALL, there.get))]
     assert codes == ["init_file_differs"]
 
 
@@ -362,6 +368,17 @@ def test_who_is_alone_is_told_to_find_another():
     alone = request()
     two = dataclasses.replace(alone, approvers=(*alone.approvers, ("bo@brain.example", SOMEBODY)))
     assert len(next_steps(alone)) == len(next_steps(two)) + 1
+
+
+def test_a_server_elsewhere_gets_the_key_and_the_way_out_of_a_push_that_was_too_early():
+    steps = [step.text for step in next_steps(request("hooks"), None, "/home/ada/bot-key")]
+    (copied,) = [place for place, text in enumerate(steps) if "delete /home/ada/bot-key here" in text]
+    (configured,) = [place for place, text in enumerate(steps) if text.endswith("gitops bot sweep --repo SERVER")]
+    (pushed,) = [place for place, text in enumerate(steps) if text.startswith("Commit and push")]
+    assert copied < configured < pushed
+    assert not any(
+        "delete" in step.text for step in next_steps(request("hooks"), "/srv/company.git", "/home/ada/bot-key")
+    )
 
 
 _ASK = """

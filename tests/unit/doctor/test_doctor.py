@@ -24,7 +24,7 @@ from gitops.doctor.attack.run import ATTACKS
 from gitops.doctor.examine import forge_findings, unreachable_forge_findings
 from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.jobs import answers_queue, install_findings, interval_of, job_findings, tick_findings
-from gitops.doctor.trust import trust_findings
+from gitops.doctor.trust import people_findings, trust_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
 from gitops.init.install import Wheel, install_files
@@ -61,7 +61,9 @@ def found(
 ) -> list[DoctorFinding]:
     files = {"gitops.yaml": (config % more).encode(), "keys": signers.encode()}
     config_now = parse_bot_config(files["gitops.yaml"])
-    return list(trust_findings(config_now, trust_root(files), NOW, own, serves=serves, source=files["gitops.yaml"]))
+    root = trust_root(files)
+    checks = trust_findings(config_now, root, NOW, own, serves=serves, source=files["gitops.yaml"])
+    return [*checks, *people_findings(config_now, root, NOW, "local")]
 
 
 def gaps(findings: list[DoctorFinding]) -> list[str]:
@@ -110,7 +112,11 @@ CASES = {
         "",
         ["error trust.ledger-key", "warning trust.roles"],
     ),
-    "one key for both roles": (line("bot,ada", 1) + ADA + BEN, "", ["error trust.shared-key"]),
+    "one key for both roles": (
+        line("bot,ada", 1) + ADA + BEN,
+        "",
+        ["error trust.shared-key", "warning trust.quorum"],
+    ),
     "the bot as an approver": (BOT + ADA + BEN, ", approvers: [ada, ben, bot]", ["warning trust.roles"]),
     "an approver without a key": (BOT + ADA + BEN, ", approvers: [ada, ben, eve]", ["warning trust.roles"]),
     "an account of nobody": (BOT + ADA + BEN, ", accounts: {'github:1': eve}", ["warning trust.roles"]),
