@@ -279,6 +279,7 @@ class Code(StrEnum):
     GRAPH_HAS_BRANCHES = "graph_has_branches"
     GRAPH_MIGRATION_UNSUPPORTED = "graph_migration_unsupported"
     APPROVAL_DATA_UNKNOWN = "approval_data_unknown"
+    APPROVAL_ROWS_DIFFER = "approval_rows_differ"
     APPROVAL_DATA_GREW = "approval_data_grew"
     REVOCATION_NOT_RECORDED = "revocation_not_recorded"
     APPROVAL_DATA_REPLACED = "approval_data_replaced"

@@ -117,6 +117,31 @@ def test_rows_that_are_not_known_in_a_clone_are_not_signed(asked: Loop) -> None:
     assert seen_rows(asked) == [2]
 
 
+@pytest.mark.parametrize("said", ["1", "5000"])
+def test_a_number_that_is_not_that_of_the_stored_plan_is_not_signed(asked: Loop, said: str) -> None:
+    """Otherwise a typing error opens an approval for any amount of data, as if somebody had seen it."""
+    words = ("approve", "schema.notes", "--request", "1")
+    command = printed_command(asked.gitops("bob", *words, check=False).text).replace("--rows 2", f"--rows {said}")
+    refused = asked.gitops("bob", *shlex.split(command)[1:], check=False)
+    assert refused.code == 1
+    expected = {
+        "1": "has grown: 1 rows at the approval, 2 rows now",
+        "5000": "--rows says 5,000, but the graph has 2 rows",
+    }
+    assert expected[said] in refused.text
+    assert asked.approvals() == ()
+    if said == "5000":
+        (remedy,) = re.findall(r"run the same command with (--rows \d+)$", refused.text, re.MULTILINE)
+        asked.gitops("bob", *shlex.split(command.replace(f"--rows {said}", remedy))[1:])
+        assert seen_rows(asked) == [2]
+
+
+def test_a_number_without_a_stored_plan_is_called_that_of_the_approver(asked: Loop) -> None:
+    asked.drop(plan_ref(CLUSTER, 1))
+    shown = asked.gitops("bob", "approve", "schema.notes", "--request", "1", "--rows", "5000", check=False)
+    assert "5,000 rows, as you say, in version 2 of graph" in shown.text
+
+
 def test_a_plan_of_a_request_in_a_clone_shows_the_rows_of_the_stored_plan(asked: Loop) -> None:
     shown = asked.gitops("bob", "plan", "--request", "1").text
     assert "2 rows in version 2" in shown

@@ -87,7 +87,13 @@ def review(
             if refusal is not None and refusal[0] != Code.APPROVAL_QUORUM:
                 raise GitopsError(*refusal, path=address)
 
-        return read_gated_change(current, address, rows, check).subject, lambda: (None, None)
+        gated = read_gated_change(current, address, rows, check)
+
+        def compare() -> Written:
+            _check_rows(gated, rows)
+            return None, None
+
+        return gated.subject, compare
 
     return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
@@ -170,6 +176,7 @@ def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
         found.append(gated)
 
         def check() -> Written:
+            _check_rows(gated, each.rows)
             seen = gated.change.seen
             if (
                 each.rows is None
@@ -238,6 +245,23 @@ def approve_in_session(
 
     enter = writing if exclusive else reading
     return enter(workspace, "approve", StateNeed.REQUIRED, body)
+
+
+def _check_rows(gated: GatedChange, rows: int | None) -> None:
+    """Check the rows that the approver passes against those that are known: they sign what they saw.
+
+    Rows in the bot's plan have to be the same. Where the graph is at hand, or only the ledger has a number, there may have
+    been fewer. Raises GitopsError `approval_data_grew`, `approval_rows_differ`.
+    """
+    change, seen = gated.change, gated.change.seen
+    if rows is None or seen is None or rows == seen.rows:
+        return
+    if rows < seen.rows:
+        _as_seen(gated, rows)
+    if rows > seen.rows or not change.at_hand:
+        detail = f"--rows says {rows:,}, but the graph has {seen.held}{seen.dated}"
+        fix = f"review the change as it is shown, then run the same command with --rows {seen.rows}"
+        raise GitopsError(Code.APPROVAL_ROWS_DIFFER, detail, path=change.address, fix=fix)
 
 
 def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:

@@ -128,18 +128,20 @@ class Seen:
     """The graph of a change as it was observed: its creation id, rows and version.
 
     `recorded_at` is the time at which the ledger or a plan of the bot recorded them, if the graph was not read here; None
-    if it was read.
+    if it was read. `stated` means that only the approver says how many rows there are.
     """
 
     incarnation: str
     rows: int
     version: int
     recorded_at: str | None = field(default=None, compare=False)
+    stated: bool = field(default=False, compare=False)
 
     @property
     def words(self) -> str:
         """Describe the observed graph to an approver in one line."""
-        return f"{self.held} in version {self.version} of graph {self.incarnation}{self.dated}"
+        said = ", as you say," if self.stated else ""
+        return f"{self.held}{said} in version {self.version} of graph {self.incarnation}{self.dated}"
 
     @property
     def dated(self) -> str:

@@ -332,9 +332,9 @@ def _seen_data(
 ) -> dict[Address, Seen]:
     """Return the graph of each data change, by the address of the change, if known.
 
-    It is read from the graph if that is accessible. For a lost graph, and in the bot for a graph that plans don't read
-    (such as one in a bucket), the ledger's last record is used. A clone uses the data in the bot's plan, and the
-    `shown` rows of a graph if there are more of them; the ledger's record counts there only together with `shown`,
+    It is read from the graph if that is accessible. For a vanished graph, and in the bot for a graph that plans do not
+    read (such as one in a bucket), the ledger's last record counts. A clone uses the data in the bot's plan. Without such
+    a plan, the ledger's record counts there only together with the `shown` rows of the graph, of which there may be more,
     because no entry contains rows that were loaded since.
     """
     found: dict[Address, Seen] = {}
@@ -355,14 +355,13 @@ def _seen_data(
         elif graph not in state.vanished and stores.data_problem is not None:
             recorded = recorded_data(state, graph)
             seen = None if governance is None else governance.seen_elsewhere(change, recorded)
-            seen = recorded if seen is None and graph in shown else seen
+            if seen is None and recorded is not None and graph in shown:
+                more = shown[graph] > recorded.rows
+                seen = replace(recorded, rows=shown[graph], recorded_at=None, stated=True) if more else recorded
         else:
             seen = recorded_data(state, graph)
         if seen is None and live and _is_gone(stores, state, graph):
             seen = recorded_data(state, graph)
-        if seen is not None and not live:
-            more = shown.get(graph, 0) > seen.rows
-            seen = replace(seen, rows=shown[graph], recorded_at=None) if more else seen
         if seen is not None:
             found[change.address] = seen
     return found
