@@ -236,6 +236,10 @@ def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping
     for context, line in failing.items():
         cluster = context.removeprefix(_PLANS)
         kept = kept_plan(local, cluster, number)
+        if line.endswith(f": {Code.REQUEST_CONFLICT}"):
+            # Not even an approver can merge that.
+            detail = f"request {number} is not merged: it conflicts with {request.target.removeprefix('refs/heads/')}"
+            return GitopsError(Code.REQUEST_CONFLICT, detail, path=context, fix=f"{fix}; {request.rebase}")
         if line.startswith("missing "):
             fix = "wait for the server hook; if it was interrupted, run on the server: gitops bot sweep"
         elif kept is not None and kept.head == request.head:

@@ -64,14 +64,15 @@ def merge_request(
     if missing:
         remote.fetch(missing)
     if store.merge_base(target, request.head) is None:
-        raise GitopsError(Code.REQUEST_CONFLICT, f"{request.source} and {request.target} share no history")
+        detail = f"{request.source} and {request.target} share no history"
+        raise GitopsError(Code.REQUEST_CONFLICT, detail, fix=request.rebase)
     if store.is_ancestor(request.head, target):
         raise _nothing_to_merge(request)
     # 3
     if method is MergeMethod.REBASE:
         new = _rebase(store, request, target, signing_key)
     else:
-        tree = _tree(store.merge(target, request.head), f"change request {request.number}")
+        tree = _tree(store.merge(target, request.head), f"change request {request.number}", request)
         time = int(clock.now().timestamp())
         if method is MergeMethod.MERGE:
             message = f"Merge request #{request.number} from {request.source.removeprefix('refs/heads/')}\n"
@@ -108,8 +109,8 @@ def _rebase(store: GitStore, request: ChangeRequest, target: str, signing_key: s
     for commit in reversed(store.commits_between(target, request.head)):
         if len(commit.parents) > 1:
             continue
-        tree = _tree(store.replay(commit.id, head), f"commit {commit.id[:12]}")
-        # Changes that the target already contains would become an empty commit.
+        tree = _tree(store.replay(commit.id, head), f"commit {commit.id[:12]}", request)
+        # What the target has already would be a commit without a change.
         if tree != store.commit(head).tree:
             head = store.write_commit(NewCommit(tree, (head,), commit.author, commit.message), signing_key=signing_key)
     if head == target:
@@ -117,9 +118,10 @@ def _rebase(store: GitStore, request: ChangeRequest, target: str, signing_key: s
     return head
 
 
-def _tree(result: MergeResult, subject: str) -> str:
+def _tree(result: MergeResult, subject: str, request: ChangeRequest) -> str:
     if result.tree is None:
-        raise GitopsError(Code.REQUEST_CONFLICT, f"{subject} conflicts in {', '.join(result.conflicts)}")
+        detail = f"{subject} conflicts in {', '.join(result.conflicts)}"
+        raise GitopsError(Code.REQUEST_CONFLICT, detail, fix=request.rebase)
     return result.tree
 
 

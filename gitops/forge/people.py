@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from typing import Protocol
 
@@ -65,10 +66,14 @@ def open_request(
         fix = "list the branches: git branch; then name one: gitops request open BRANCH"
         raise GitopsError(Code.GIT_OBJECT_MISSING, f"branch {branch} does not exist here", path=ref, fix=fix)
     there = remote.refs(ref).get(ref)
-    behind = there is not None and (store.resolve(there) is None or not store.is_ancestor(there, head))
-    if behind:
+    name = shlex.quote(branch)
+    if there is not None and store.resolve(there) is None:
         detail = f"branch {branch} has commits on the server that are missing here"
-        raise ConflictError(Code.GIT_REF_CONFLICT, detail, fix=f"merge them: git pull origin {branch}")
+        raise ConflictError(Code.GIT_REF_CONFLICT, detail, fix=f"add yours to them: git pull --rebase origin {name}")
+    if there is not None and not store.is_ancestor(there, head):
+        detail = f"branch {branch} was rewritten: it lacks the commits that it has on the server"
+        fix = f"replace those with yours, as after a rebase: git push --force-with-lease origin {name}"
+        raise ConflictError(Code.GIT_REF_CONFLICT, detail, fix=fix)
     if there != head:
         remote.push([RefUpdate(ref, there or ZERO, head)])
     for request in forge.requests(state=RequestState.OPEN):

@@ -7,6 +7,7 @@ but never permits a change.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum, StrEnum
@@ -133,6 +134,15 @@ class ChangeRequest:
     project: str = ""
     url: str = ""
     labels: tuple[str, ...] = ()
+
+    @property
+    def rebase(self) -> str:
+        """Tell its author, in an ordinary clone, to put the branch onto the newest target. The own branch there may be old."""
+        source, target = (shlex.quote(ref.removeprefix("refs/heads/")) for ref in (self.source, self.target))
+        return (
+            f"update the target: git fetch origin; rebase the branch and resolve the conflicts: git rebase origin/{target};"
+            f" then push it: git push --force-with-lease origin {source}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,7 @@ class Repository(ABC):
             merged = git.merge(target, request.head)
             if merged.tree is None:
                 detail = f"request {request.number} conflicts with its target in {', '.join(merged.conflicts[:5])}"
-                raise GitopsError(Code.REQUEST_CONFLICT, detail)
+                raise GitopsError(Code.REQUEST_CONFLICT, detail, fix=request.rebase)
             tree = merged.tree
         return Candidate(request.head, tree, target, request.target, takes_back(git, target, request.head))
 

@@ -170,6 +170,39 @@ def test_request_that_is_closed_or_pushed_again(loop: Loop) -> None:
     assert loop.request(2).state is RequestState.OPEN
 
 
+def test_a_conflict_is_resolved_with_the_printed_commands_in_an_old_clone(loop: Loop) -> None:
+    """Alice's own `main` is as old as her clone."""
+    loop.clone("alice")
+    _approved(loop)
+    loop.move(MAIN, loop.commit("carol", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"}))
+    refused = loop.gitops("alice", "request", "merge", "1", check=False).text
+    assert ("request_conflict" in refused, "--force " in refused.replace("--force-with-lease", "")) == (True, False)
+    printed = loop.comment(1)
+    commands = [
+        re.findall(rf"(git {verb} [^`;\n]+)", text)[0]
+        for text in (printed, refused)
+        for verb in ("fetch", "rebase", "push")
+    ]
+    assert commands[:3] == commands[3:]
+    fetch, rebase, push = commands[:3]
+    loop.program("alice", "git", "fetch", "-q", "origin")
+    loop.program("alice", "git", "switch", "-q", "retire")
+    loop.program(
+        "alice",
+        "bash",
+        "-c",
+        f"{fetch}; ! {rebase}; git checkout --theirs . && git add . && GIT_EDITOR=true git rebase --continue",
+    )
+    # Before the push, the branch on the server is the old one: what is offered does not bring the old commits back.
+    behind = loop.gitops("alice", "request", "open", check=False).text
+    assert (f"fix: replace those with yours, as after a rebase: {push}" in behind, "git pull" in behind) == (
+        True,
+        False,
+    )
+    loop.program("alice", *shlex.split(push))
+    assert "request_conflict" not in loop.comment(1)
+
+
 def test_requests_that_do_not_merge_or_have_moved_on_are_not_merged(loop: Loop) -> None:
     head = _approved(loop)
     loop.move(MAIN, loop.commit("carol", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"}))

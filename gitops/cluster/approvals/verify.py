@@ -26,7 +26,7 @@ from gitops.cluster.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, WITH_ORIG
 from gitops.cluster.model.trust import DataGrowth, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.git.port import CommitSignature
@@ -144,9 +144,17 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
         refusal = step.check(case)
         if refusal is not None:
             refused, (code, message) = Diagnostics(), refusal
-            refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}", step=number)
+            detail, fix = f"approval {_short(evidence.commit)}: {message}", remedy_of(code, need.target)
+            refused.add(code, need.change.address, detail, step=number, fix=fix)
             return ApprovalVerification(evidence, diagnostics=refused)
     return ApprovalVerification(evidence, case.approval.approved_by, case.names())
+
+
+def remedy_of(code: Code, target: ClusterTarget) -> str | None:
+    """Return the remedy of a refusal for this target branch; None for that of the code."""
+    if code is not Code.APPROVAL_AUTHORS_UNKNOWN:
+        return None
+    return (remedy(code, "") or "").replace("origin/main", f"origin/{target.ref.removeprefix('refs/heads/')}")
 
 
 def _form(case: _Case) -> _Refusal | None:

@@ -20,6 +20,7 @@ from gitops.cluster.approvals.verify import (
     change_digest,
     data_refusal,
     person_refusal,
+    remedy_of,
     verify_approval,
 )
 from gitops.cluster.ledger.evidence import read_evidence
@@ -85,7 +86,7 @@ def review(
         def check(gated: GatedChange) -> None:
             refusal = None if key is None else _refusal(gated, key, alone=alone)
             if refusal is not None and refusal[0] != Code.APPROVAL_QUORUM:
-                raise GitopsError(*refusal, path=address)
+                raise GitopsError(*refusal, path=address, fix=remedy_of(refusal[0], gated.governance.target))
 
         gated = read_gated_change(current, address, rows, check)
 

@@ -20,7 +20,7 @@ from tests.support.forges.github_forms import FULL_NAME
 from tests.support.forges.hub import APP, Hub, token_of
 from tests.support.forges.runner import Runner
 from tests.support.forges.server import REST
-from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, Done, printed_command
+from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, MAIN, Done, printed_command
 from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
@@ -53,8 +53,11 @@ def test_the_printed_remedy_gives_commits_of_a_request_their_authors(hub: Hub, r
     number = _unknown(hub, runner)
     clone = _clone(hub, "carol", tmp_path / "clone")
     hub.loop.program("carol", "git", "switch", "-q", "retire", at=clone)
-    hub.loop.program("carol", *_printed(hub, number, "git rebase"), at=clone)
-    hub.loop.program("carol", "git", "push", "-q", "--force", at=clone)
+    # The target has moved on since the clone.
+    hub.world.move(MAIN, hub.loop.commit("alice", {"cluster/README.md": b"Other words.\n"}, hub.tip()), "alice")
+    for command in ("git fetch", "git rebase", "git push"):
+        words = _printed(hub, number, command)
+        hub.loop.program("carol", *["retire" if word == "BRANCH" else word for word in words], at=clone)
     runner.settle()
     hub.approve("bob", "graph.legacy", request=number)
     hub.say("carol", number, "/gitops plan")
