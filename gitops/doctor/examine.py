@@ -34,7 +34,14 @@ from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
 from gitops.doctor.targets import Examination, target_findings
-from gitops.doctor.trust import ledger_findings, people_findings, probe_locks, server_finding, trust_findings
+from gitops.doctor.trust import (
+    REFS_WRITABLE,
+    ledger_findings,
+    people_findings,
+    probe_locks,
+    server_finding,
+    trust_findings,
+)
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
@@ -478,13 +485,14 @@ def examine(
         yield from _trust(local, config, trust, machine, head, kind, now)
         entries = {}
         for rule in rules:
-            entries[rule.name] = yield from ledger_findings(local, rule, trust.digest, now)
+            entries[rule.name] = yield from ledger_findings(local, rule, trust.digest, now, kind)
         others = {name: each for name, each in entries.items() if each and each.after.digest != trust.digest}
         if not others or len(others) < len(rules):
             yield from people_findings(config, trust, now, kind)
         for name, entry in others.items():
             yield from people_findings(config, entry.after, now, entry.entry.forge or kind, name)
-        yield from _locks(local, probe=probe)
+        own = None if machine.key is None or machine.key.blob is None else trust.principal(machine.key.blob, at=now)
+        yield from _locks(local, probe=probe, writes=own in trust.ledger_signers)
     strategies: dict[str, Sequence[ComputeRules]] = {}
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
@@ -526,8 +534,8 @@ def _trust(
         )
 
 
-def _locks(local: LocalRepository, *, probe: bool) -> Iterator[DoctorFinding]:
-    """Check that the bot's refs can be written."""
+def _locks(local: LocalRepository, *, probe: bool, writes: bool) -> Iterator[DoctorFinding]:
+    """Check that the bot's refs can be written. `writes` means that this machine's key signs entries."""
     if not probe:
         yield unknown("ledger.writable", *_NOT_PROBED)
         return
@@ -535,7 +543,12 @@ def _locks(local: LocalRepository, *, probe: bool) -> Iterator[DoctorFinding]:
     found, gaps = attempt(
         "ledger.writable", lambda: tuple(probe_locks(local.git, local.pushed_to(), RandomIds(), person))
     )
-    yield from gaps + (found or ())
+    for each in gaps + (found or ()):
+        if each == REFS_WRITABLE and not writes:
+            detail = "locks can be pushed from here, but the key of this machine signs no entries of a ledger"
+            yield unknown("ledger.writable", detail, "where the bot runs: gitops doctor")
+        else:
+            yield each
 
 
 def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:

@@ -266,10 +266,13 @@ _LOCKS = (
 )
 
 
+REFS_WRITABLE = good("ledger.writable", "refs of the bot can be pushed from here")
+
+
 def ledger_findings(
-    local: LocalRepository, rule: ClusterRule, trust: str, now: datetime
+    local: LocalRepository, rule: ClusterRule, trust: str, now: datetime, kind: str
 ) -> Generator[DoctorFinding, None, VerifiedEntry | None]:
-    """Make the checks that only read. `trust` is the digest of keys and rules of the target branch.
+    """Make the checks that only read. `trust` is the digest of keys and rules of the target branch, `kind` that of the forge.
 
     Returns the newest entry with the rules in force, None without a verified ledger.
     """
@@ -280,17 +283,19 @@ def ledger_findings(
     if known is None:
         return None
     heads, head = known
-    # The ledger that this clone saw before. On the server itself, the branch is the ledger, which proves nothing.
-    seen = (heads.seen, heads.note, None if isinstance(local.remote, SelfRemote) else heads.branch)
+    # What this clone saw of the ledger before; on the server itself the branch is the ledger, which proves nothing.
+    serves = isinstance(local.remote, SelfRemote)
+    seen = (heads.seen, heads.note, None if serves else heads.branch)
     pins = tuple(dict.fromkeys(pin for pin in seen if pin is not None))
     if head is None and pins:
         detail = f"the branch {branch} was seen here before and is missing now"
         yield error("ledger.present", detail, f"git push REMOTE {pins[0]}:refs/heads/{branch}", name)
         return None
     if head is None:
-        yield warning(
-            "ledger.present", f"branch {branch} does not exist yet", f"gitops bot apply --cluster {name}", name
-        )
+        sweep = f"gitops bot sweep --repo {local.git.git_dir if serves else 'PATH'}"
+        on_forge = "run the job that applies, by hand or with a push to the branch"
+        fix = on_forge if kind in HOSTED else sweep if serves else f"on the server: {sweep}"
+        yield warning("ledger.present", f"branch {branch} does not exist yet", fix, name)
         return None
     yield good("ledger.present", f"{branch} is at {head[:12]}", name)
     newest = yield from _chain(local.git, name, head, pins, trust, now)
@@ -365,7 +370,7 @@ def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Perso
         except GitopsError as problem:
             refused = f"{problem.code}: {problem.detail}"
             continue
-        yield good("ledger.writable", "refs of the bot can be pushed from here")
+        yield REFS_WRITABLE
         yield good("ledger.lock-refs", accepted)
         try:
             remote.push([RefUpdate(ref, commit, ZERO)])

@@ -202,6 +202,11 @@ def _next_state(
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
                 draft.mark(address, StatusRecord(Status.APPLIED))
+                if address.kind is Kind.SCHEMA:
+                    owner = graph_address(address.name)
+                    if owner in state.drifted - state.vanished:
+                        # Its schema was the drift, and is the declared one now.
+                        draft.mark(owner, StatusRecord(Status.APPLIED))
                 if address.kind is Kind.STRATEGY:
                     content = desired.resources[address].content or b""
                     draft.observe(address, intended_rows(address, content, state.observations.get(address)))

@@ -427,6 +427,16 @@ def _release_lock(current: Session) -> Diagnostics:
     return left
 
 
+def add_no_ledger(workspace: Workspace, problems: Diagnostics, severity: Severity) -> None:
+    """Report that a cluster has no ledger yet. A ledger branch is started by the bot, where it runs."""
+    detail = "the cluster has no ledger yet"
+    if workspace.governance is None:
+        problems.add(Code.STATE_MISSING, STATE_FILE, f"{detail}; start it: gitops import", severity=severity)
+    else:
+        fix = "on the server: gitops bot sweep --repo PATH; on a forge, run the job that applies"
+        problems.add(Code.STATE_MISSING, STATE_FILE, f"{detail}: the bot starts it", severity=severity, fix=fix)
+
+
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     """Return True if the ledger meets the verb's needs and every new graph can be served."""
     ledger = current.opened.ledger
@@ -442,7 +452,7 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     if view.found and view.state is None:
         return False
     if need is StateNeed.REQUIRED and not view.found:
-        current.problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet; start it: gitops import")
+        add_no_ledger(current.workspace, current.problems, Severity.ERROR)
         return False
     if need is StateNeed.ABSENT and view.found:
         current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster already has a ledger")

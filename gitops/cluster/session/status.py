@@ -25,7 +25,7 @@ from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
 from gitops.cluster.session.gate import report_debts
 from gitops.cluster.session.session import (
     LOCK_FILE,
-    STATE_FILE,
+    add_no_ledger,
     blocks_on_drift,
     observe,
     read_at_once,
@@ -93,7 +93,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
             view = seen
             problems.extend(view.problems)
             if not view.found:
-                problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet", severity=Severity.WARNING)
+                add_no_ledger(workspace, problems, Severity.WARNING)
             elif view.state is not None:
                 catalog: Callable[[], Any] = partial(verify_catalog, ledger, view.state, problems)
                 if view.entry is None:

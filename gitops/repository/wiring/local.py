@@ -79,6 +79,12 @@ _PEOPLE = {
 _NO_PERSON = Person("", "")
 
 
+_WHERE_GRAPHS_ARE = (
+    "run this where the graphs are, on the server or in the job that applies; a machine that is to keep graphs needs"
+    " storage: s3://bucket/prefix in cluster.yaml, or: git config gitops.root PATH"
+)
+
+
 class LocalRepository(Repository):
     """A repository on this machine."""
 
@@ -371,6 +377,7 @@ class LocalRepository(Repository):
             Code.EPHEMERAL_GRAPH_ROOT,
             "this repository has no storage for graphs: declare storage, or set git config gitops.root",
             path=rule.name,
+            fix=None if isinstance(self.remote, SelfRemote) else _WHERE_GRAPHS_ARE,
         )
         try:
             base = self.storage_base(rule, storage, home)
