@@ -152,6 +152,34 @@ def test_the_gate_says_who_may_still_approve_and_why_each_approval_does_not_coun
     assert "README.md" in refused[0]
 
 
+def test_approvals_of_other_changes_are_not_reported_again_and_again(loop: Loop) -> None:
+    """Of a person's stale approvals only the newest, none that was revoked for another change, and none after a new one."""
+    head = loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n")
+    loop.move("refs/heads/retire", head)
+    words = ("approve", "graph.legacy", "--request", "1")
+    for number in range(3):
+        loop.confirmed("bob", *words)
+        loop.arrived(loop.approvals()[-1])
+        head = loop.commit("alice", {"cluster/README.md": f"Words {number}.\n".encode()}, head)
+        loop.move("refs/heads/retire", head)
+    shown = loop.gitops("bob", *words, check=False).text
+    assert shown.count("approval_stale") == 1
+    assert loop.comment(1).count("approval_stale") == 1
+    signed = loop.confirmed("bob", *words).text
+    assert ("Approved: delete graph.legacy" in signed, "approval_stale" in signed) == (True, False)
+    (approval,) = re.findall(r"\(approval (\w{26})\)", signed)
+    loop.confirmed("bob", "revoke", approval, "--reason", "wrong")
+    loop.move("refs/heads/retire", loop.commit("alice", {"cluster/README.md": b"Last.\n"}, head))
+    assert "approval_revoked" not in loop.comment(1)
+    # Once the resource was changed, no earlier approval is about what comes next.
+    loop.confirmed("bob", *words)
+    loop.merge("carol", 1)
+    assert not loop.graph("legacy").exists()
+    loop.move(MAIN, loop.commit("bob", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
+    loop.move("refs/heads/again", loop.commit("alice", DELETE_LEGACY, message="Again\n"))
+    assert "doesn't count" not in loop.comment(2)
+
+
 def test_rows_that_came_after_the_comment_are_not_signed_away(loop: Loop) -> None:
     """Bob reads that the graph is empty, and on a machine with the data the command would read it again."""
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))

@@ -150,6 +150,13 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
     return ApprovalVerification(evidence, case.approval.approved_by, case.names())
 
 
+def is_for_another_change(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> bool:
+    """Return True if an approval, whatever else it lacks, is for another change of its resource than the one at hand."""
+    if evidence.approval is None or evidence.statement is None:
+        return False
+    return _difference(_Case(evidence, need, trust)) is not None
+
+
 def remedy_of(code: Code, target: ClusterTarget) -> str | None:
     """Return the remedy of a refusal for this target branch; None for that of the code."""
     if code is not Code.APPROVAL_AUTHORS_UNKNOWN:

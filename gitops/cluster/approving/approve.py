@@ -15,6 +15,7 @@ from functools import partial
 
 from gitops.cluster.approvals.documents import statement_message, write_approval
 from gitops.cluster.approvals.verify import (
+    REFUSALS,
     ApprovalNeed,
     alone_refusal,
     change_digest,
@@ -159,7 +160,9 @@ def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = N
             )
         except GitopsError as error:
             return (*outcomes[:place], _refused(outcomes[place], error, each.address), *outcomes[place + 1 :])
-        signed[place] = replace(outcomes[place], approval=approval, commit=update.new)
+        # Approvals that this one supersedes were shown before the signature; now they would read as if it had failed.
+        left = (each for each in outcomes[place].diagnostics if each.code not in REFUSALS - {Code.APPROVAL_QUORUM})
+        signed[place] = replace(outcomes[place], approval=approval, commit=update.new, diagnostics=tuple(left))
         updates.append(update)
     try:
         push_approvals(changes[0].workspace, changes[0].publisher, updates)

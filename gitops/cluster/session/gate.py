@@ -26,6 +26,7 @@ from gitops.cluster.approvals.verify import (
     ApprovalNeed,
     ApprovalVerification,
     data_refusal,
+    is_for_another_change,
     one_per_person,
     select_quorum,
     verify_approval,
@@ -115,7 +116,7 @@ def accept_approvals(
     _report_refused_decisions(revocations, problems)
     revoked = revoked_approvals(revocations) | recorded_revocations(state)
     _report_pending(governance, by_address.values(), problems)
-    verified = []
+    verified, elsewhere = list[ApprovalVerification](), set[str]()
     for evidence in relevant:
         authors = governance.authors_for(by_address[_address(evidence)])
         need = ApprovalNeed(
@@ -132,11 +133,13 @@ def accept_approvals(
             forge=governance.forge,
         )
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust, replaced))
+        if is_for_another_change(evidence, need, trust):
+            elsewhere.add(evidence.commit)
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
     needed = {a: trust.quorum(governance.target.environment).needed(c.gates) for a, c in by_address.items()}
     counted, further = _countable(verified, needed)
-    refused = _report_refused(verified, _opened(counted, needed), problems)
+    refused = _report_refused(ledger, verified, elsewhere, _opened(counted, needed), problems)
     return AcceptedApprovals(
         approvals=tuple(approval for approval, _, _ in counted),
         further=tuple(approval for approval, _, _ in further),
@@ -184,17 +187,45 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
 
 
 def _report_refused(
-    verified: Iterable[ApprovalVerification], opened: Container[Address], problems: Diagnostics
+    ledger: LedgerReader,
+    verified: Sequence[ApprovalVerification],
+    elsewhere: Container[str],
+    opened: Container[Address],
+    problems: Diagnostics,
 ) -> tuple[ApprovalVerification, ...]:
     """Report refused approvals as warnings: the change remains blocked, and the command continues.
 
-    If enough other approvals count, a refused one needs no action.
+    `elsewhere` are commits of approvals for another change of their resource. Reported is what somebody can act on:
+
+    1. If enough other approvals count, or another one of the same person, a refused one needs no action.
+    2. One for another change that was used, revoked or has expired is history.
+    3. Of others for another change, only the newest of each person, unless the resource was changed since that person saw it.
     """
     refused = tuple(each for each in verified if not each.accepted)
+    given = {(_address(each.evidence), each.principal) for each in verified if each.accepted}
+    newest: dict[tuple[Address, str], str] = {}
     for each in refused:
-        if _address(each.evidence) not in opened:
-            problems.extend(replace(problem, severity=Severity.WARNING) for problem in each.diagnostics)
+        approval = each.evidence.approval
+        if approval is not None and each.evidence.commit in elsewhere:
+            person = (approval.resource, approval.approved_by)
+            newest[person] = max(approval.approval_id, newest.get(person, ""))
+    for each in refused:
+        approval, statement, (problem, *_) = each.evidence.approval, each.evidence.statement, tuple(each.diagnostics)
+        person = (_address(each.evidence), "" if approval is None else approval.approved_by)
+        if person[0] in opened or person in given:
+            continue
+        if approval is not None and statement is not None and each.evidence.commit in elsewhere:
+            history = problem.code in _HISTORY or newest[person] != approval.approval_id
+            # Only for signatures of trusted people: any account can push an old commit, and this reads the entries since.
+            if history or (
+                problem.code == Code.APPROVAL_STALE and person[0] in ledger.moved_since(statement.ledger_head)
+            ):
+                continue
+        problems.extend(replace(found, severity=Severity.WARNING) for found in each.diagnostics)
     return refused
+
+
+_HISTORY = frozenset({Code.APPROVAL_SPENT, Code.APPROVAL_REVOKED, Code.APPROVAL_EXPIRED})
 
 
 def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
