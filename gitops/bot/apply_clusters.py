@@ -392,8 +392,13 @@ def _report_applied(
     unusual = [changeset_outcome(r) for r in outcome.changesets if r.state is not ChangesetState.FINALIZED]
     for note in (*found, *unusual):
         yield LogLine(f"apply of {subject.cluster}: {note}")
-    # A request can touch several clusters, and counts as applied when it is applied to all of them. Changes waiting
-    # since an earlier merge don't belong to it.
+    gates = () if left is None or left.plan is None else left.plan.approvals_required
+    for need in gates:
+        if not need.satisfied:
+            command = f"gitops approve {need.resource} --cluster {subject.cluster}"
+            yield LogLine(f"apply of {subject.cluster}: waits for an approval, in a clone: {command}")
+    # A request may touch several clusters: it is applied when it is applied to all of them.
+    # What waits since an earlier merge is not theirs.
     own_done = done or (left is not None and left.plan is not None and {c.address for c in left.plan.changes} == waited)
     everywhere = own_done and not _fails_elsewhere(context, subject)
     labels = {_APPLIED: everywhere, _WAITING: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}

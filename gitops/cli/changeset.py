@@ -33,7 +33,7 @@ from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.session import changesets
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.documents.forms import is_line, is_object_id
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text, to_gantt
@@ -67,12 +67,17 @@ def list_all(options: argparse.Namespace) -> int:
     cluster, ledger = (opened := _open(options)).cluster, opened.ledger
     state = None if options.state is None else ChangesetState(options.state)
     found = changesets.list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
+    problems = Diagnostics()
+    _warn_of_newest(opened, problems)
     if options.json:
-        show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "problems": []})
-    elif not found and not (options.all or state):
+        form = {"ok": True, "cluster": cluster, "changesets": list_form(found), "problems": problems.to_json()}
+        show_form(form)
+        return OK
+    if not found and not (options.all or state):
         say(completed("no changeset is open; to list those that have ended: gitops changeset list --all"))
     else:
         say_coloured(list_text(found, SystemClock().now()), options)
+    say_lines(diagnostic_lines(problems))
     return OK
 
 
@@ -86,6 +91,11 @@ def show(options: argparse.Namespace) -> int:
     try:
         ledger = (opened := _open(options)).ledger
         records = changesets.find_changesets(ledger, wanted, opened.brings_nothing)
+        if options.latest and (waits := _waits_for_approvals(wanted, opened)):
+            # The newest merge has no changeset while all of it waits: the latest one is that of an earlier merge.
+            if all(each.source.merge_commit != opened.newest() for each in records):
+                raise waits
+            problems.add(waits.code, waits.path, waits.detail, severity=Severity.WARNING, fix=waits.fix)
         if options.gantt is not None:
             runs = _runs(ledger, records, options.gantt, problems)
         events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
@@ -249,14 +259,21 @@ def _time_over(wanted: changesets.WatchedChangeset, exists: bool, opened: _Opene
 
 
 def _waits_for_approvals(wanted: changesets.WatchedChangeset, opened: _OpenedLedger) -> GitopsError | None:
-    """Return the error for a merge that has no changeset because it waits for approvals; otherwise None."""
-    commit = wanted.commit or ""
+    """Return the approvals that a merge without a changeset waits for, if any; without a key, the newest merge."""
+    commit = wanted.commit or ("" if wanted.key else opened.newest())
     if not commit or not (waiting := opened.waiting(commit)):
         return None
     detail = f"commit {commit} is not applied completely: approvals are missing for {', '.join(waiting)}"
     commands = "; ".join(f"gitops approve {each}" for each in waiting)
     fix = f"ask an approver who is not an author to run: {commands}; then watch again: {_watching(commit)}"
     return GitopsError(Code.CHANGESET_NOT_ENDED, detail, path=commit, fix=fix)
+
+
+def _warn_of_newest(opened: _OpenedLedger, problems: Diagnostics) -> None:
+    """Warn if the newest merge waits for approvals: it may have no changeset in a list."""
+    if waits := _waits_for_approvals(changesets.WatchedChangeset(), opened):
+        detail = f"{waits.detail}; {waits.fix}"
+        problems.add(waits.code, waits.path, detail, severity=Severity.WARNING, fix=waits.fix)
 
 
 def _watching(commit: str) -> str:
@@ -310,10 +327,8 @@ def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
 class _OpenedLedger:
     """A cluster and its ledger.
 
-    `moved_on` returns whether the cluster content on its branch differs from that of a commit.
-
-    `idle` is as in `WatchRules`: for a folder, the lock decides; for a branch, a job can still start later. `waiting`
-    returns the changes of a merge that wait for approvals.
+    `idle` is as in `WatchRules`: for a folder the lock decides, and behind a branch a job may start later. `waiting`
+    returns the changes of a merge that wait for approvals, and `newest` the merge that the ledger names, empty if none.
     """
 
     cluster: str
@@ -322,6 +337,7 @@ class _OpenedLedger:
     moved_on: Callable[[str], bool] = lambda _: False
     idle: Callable[[], GitopsError | None] = lambda: None
     waiting: Callable[[str], Sequence[str]] = lambda _: ()
+    newest: Callable[[], str] = lambda: ""
 
 
 def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger:
@@ -345,6 +361,7 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger
             lambda commit: brings_nothing(local, rule, commit),
             moved_on,
             waiting=lambda commit: waiting_changes(local, rule, commit),
+            newest=lambda: local.position(rule).applied or "",
         )
     workspace = folder_of(options, None)
     header, problems = load_header(workspace.tree)

@@ -304,6 +304,26 @@ def test_a_merge_that_waits_for_approvals_has_not_ended_and_names_them(merged: L
     assert f"gitops approve graph.legacy; then watch again: gitops changeset watch --commit {tip}" in shown.text
 
 
+def test_the_newest_merge_is_the_one_that_waits_for_approvals(merged: Loop) -> None:
+    """It has no changeset: the latest record is that of an earlier merge, which landed."""
+    shown = merged.gitops("carol", "changeset", "show", "--latest", check=False)
+    assert (shown.code, f"ERROR changeset_not_ended {merged.tip()}: " in shown.text) == (1, True)
+    assert "finalized" not in shown.text
+    for words in (["--all"], []):
+        listed = merged.gitops("carol", "changeset", "list", *words).text
+        assert f"WARN  changeset_not_ended {merged.tip()}: " in listed
+        assert (
+            "approvals are missing for graph.legacy; ask an approver who is not an author to run: gitops approve"
+            in listed
+        )
+    assert json.loads(merged.gitops("carol", "changeset", "list", "--json").text)["problems"]
+
+
+def test_the_output_of_a_push_that_waits_has_the_command(loop: Loop) -> None:
+    lines = loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
+    assert "apply of brain: waits for an approval, in a clone: gitops approve graph.legacy --cluster brain" in lines
+
+
 def test_who_may_not_act_alone_is_refused_before_rows_are_asked_for(loop: Loop) -> None:
     loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
     done = loop.gitops("bob", "approve", "graph.legacy", "--break-glass", "--reason", "x", check=False)
