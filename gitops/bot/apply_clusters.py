@@ -23,7 +23,15 @@ from functools import cache, partial
 from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.drift import report_drift
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
-from gitops.bot.report import record_deployment, report_apply, report_refusal, retry_command, set_labels, status_context
+from gitops.bot.report import (
+    record_deployment,
+    report_apply,
+    report_refusal,
+    retry_command,
+    set_labels,
+    status_context,
+    with_unknown_authors,
+)
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.refresh import import_cluster
@@ -38,10 +46,10 @@ from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.model.plan import Plan
 from gitops.cluster.plan.plan import plan
-from gitops.cluster.session.workspace import ChangesetFacts, Workspace
+from gitops.cluster.session.workspace import ChangesetFacts
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, ReviewDecision
 from gitops.git.port import Commit
@@ -306,8 +314,11 @@ def _carry_out(
         return outcome, None, moved.rule
     # The plan of the remaining changes differs from the partly applied one, and this plan is the one to approve.
     workspace = context.workspace_at(moved.rule, commit, known)
-    unknown = _unknown_authors(workspace, outcome)
-    return replace(outcome, diagnostics=(*outcome.diagnostics, *unknown)), plan(workspace), moved.rule
+    left = with_unknown_authors(workspace, plan(workspace))
+    unknown = (each for each in left.diagnostics if each.code == Code.APPROVAL_AUTHORS_UNKNOWN)
+    told = {(each.code, each.path) for each in outcome.diagnostics}
+    more = (each for each in unknown if (each.code, each.path) not in told)
+    return replace(outcome, diagnostics=(*outcome.diagnostics, *more)), left, moved.rule
 
 
 def _concerns_drift(position: LedgerPosition, outcome: ApplyOutcome) -> bool:
@@ -318,18 +329,6 @@ def _concerns_drift(position: LedgerPosition, outcome: ApplyOutcome) -> bool:
 
 def _did_nothing(outcome: ApplyOutcome) -> bool:
     return outcome.ok and outcome.converged and not (outcome.changes or outcome.state_written)
-
-
-def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics:
-    """Return warnings about waiting changes with unknown authors, so that people don't approve them in vain."""
-    found, known = Diagnostics(), {(problem.code, problem.path) for problem in outcome.diagnostics}
-    for change in outcome.changes:
-        waits = change.reason is Reason.APPROVAL_REQUIRED and workspace.governance is not None
-        why = workspace.governance.authors_for(change).unknown if waits and workspace.governance else ()
-        if why and (Code.APPROVAL_AUTHORS_UNKNOWN, change.address) not in known:
-            code, severity = Code.APPROVAL_AUTHORS_UNKNOWN, Severity.WARNING
-            found.add(code, change.address, "; ".join(why), severity=severity)
-    return found
 
 
 def _missing_verdict(
@@ -393,8 +392,9 @@ def _report_applied(
     for note in (*found, *unusual):
         yield LogLine(f"apply of {subject.cluster}: {note}")
     gates = () if left is None or left.plan is None else left.plan.approvals_required
+    vain = {each.path for each in outcome.diagnostics if each.code == Code.APPROVAL_AUTHORS_UNKNOWN}
     for need in gates:
-        if not need.satisfied:
+        if not (need.satisfied or need.resource in vain):
             command = f"gitops approve {need.resource} --cluster {subject.cluster}"
             yield LogLine(f"apply of {subject.cluster}: waits for an approval, in a clone: {command}")
     # A request may touch several clusters: it is applied when it is applied to all of them.

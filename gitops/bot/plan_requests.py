@@ -23,6 +23,7 @@ from gitops.bot.report import (
     report_refusal,
     report_untouched,
     set_labels,
+    with_unknown_authors,
 )
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address
@@ -154,7 +155,8 @@ def _plan_cluster(
     try:
         position = context.position(rule)
         workspace = context.workspace_of(rule, request)
-        outcome = _with_reported_drift(context, rule, request, plan(workspace, texts=True))
+        planned = with_unknown_authors(workspace, plan(workspace, texts=True))
+        outcome = _with_reported_drift(context, rule, request, planned)
     except GitopsError as error:
         problems = diagnostics_of(error)
         if is_reported(last, refusal_record(subject, problems)):

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 from gitops.bot.context import ClusterReport, EventContext, warning_key
-from gitops.cluster.approvals.verify import REFUSALS
+from gitops.cluster.approvals.verify import REFUSALS, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address, Kind
@@ -22,10 +22,11 @@ from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.documents.forms import is_line
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
@@ -331,6 +332,26 @@ def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = froz
     return replace(outcome, diagnostics=tuple(found))
 
 
+def with_unknown_authors(workspace: Workspace, outcome: PlanOutcome) -> PlanOutcome:
+    """Return a plan with a warning for each missing approval that nobody can give, because authors are unknown.
+
+    Its remedy is for the author; without it, people would be asked to approve in vain.
+    """
+    found, plan, governance = Diagnostics(), outcome.plan, workspace.governance
+    if plan is None or governance is None:
+        return outcome
+    for need in plan.approvals_required:
+        change = plan.change(need.resource)
+        if need.satisfied or change is None:
+            continue
+        authors = governance.authors_for(change)
+        if authors.unknown and not authors.pending:
+            code = Code.APPROVAL_AUTHORS_UNKNOWN
+            fix = remedy_of(code, governance.target)
+            found.add(code, need.resource, "; ".join(authors.unknown), severity=Severity.WARNING, fix=fix)
+    return replace(outcome, diagnostics=(*outcome.diagnostics, *found))
+
+
 def _gate_states(
     subject: CommentSubject,
     outcome: PlanOutcome,
@@ -346,6 +367,9 @@ def _gate_states(
             states.append(ApprovalState(resource=need.resource, satisfied=False, needed=need.needed, earlier=True))
             continue
         refused = [d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS]
+        # Not of an approval, which would name its step: nobody can give one.
+        unknown = next((d for d in refused if d.code == Code.APPROVAL_AUTHORS_UNKNOWN and d.step is None), None)
+        refused = [d for d in refused if d is not unknown]
         selected = [*chosen, "--cluster", subject.cluster]
         command = "" if plan is None else approve_command(plan, need.resource, selected)
         states.append(
@@ -355,7 +379,9 @@ def _gate_states(
                 by=tuple(a.approved_by for a in need.approvals),
                 refused=() if need.satisfied else tuple((d.code, d.message) for d in refused),
                 step=next((d.step for d in refused), None),
-                command="" if need.satisfied else command,
+                unknown="" if unknown is None else unknown.message,
+                first="" if unknown is None else unknown.fix or "",
+                command="" if need.satisfied or unknown is not None else command,
                 reason=need.reason,
                 needed=need.needed,
                 count=need.words,

@@ -656,6 +656,7 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
     """Omit warnings about refused approvals if a missing approval already has their reason and remedy."""
     said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
+    said |= {(Code.APPROVAL_AUTHORS_UNKNOWN, s.resource, s.unknown) for s in missing if s.unknown}
     return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
 
 

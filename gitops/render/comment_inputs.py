@@ -39,14 +39,14 @@ class CommentSubject:
 class ApprovalState:
     """Approval state of one change.
 
-    `by` are the people who approved, `needed` is the number of different people required, and `may` are the people who
-    can still approve. `refused` are the reasons why given approvals don't count, each with a registered code and one
-    line. `code` and `detail` come from the first reason, and `step` is the verification step that refused it, if any.
-    `reason` is the plan's reason why the change needs an approval. `command` is the shell-quoted command for the
-    missing approval. `via_forge` means that a review or a command in a comment also counts, and `emergency` that one
-    person approved alone and a countersignature is due. `earlier` means that a previously merged change waits for the
-    approval, which is requested there. `count` describes the given and needed approvals with their gate, and `gate` is
-    that gate, both from the plan.
+    `by` are the people who approved; `needed` different people must; `may` are the people who still can. `refused` are
+    the reasons why given approvals do not count, each with a registered code and one line; `code` and `detail` are of
+    the first, and `step` is the verification step that refused it, None if none did. `reason` explains why the change
+    needs an approval, from the plan. `unknown` is why nobody can approve it yet, because an author is unknown, and `first`
+    the remedy, for the author. `command` is the shell-quoted command for the missing approval. `via_forge` means
+    that a review or a command in a comment counts too, and `emergency` that one person approved alone and a
+    countersignature is due. `earlier` means that a previously merged change waits for it, and it is requested there.
+    `count` describes the given and needed approvals with their gate, and `gate` is that gate, both from the plan.
     """
 
     resource: str
@@ -55,6 +55,8 @@ class ApprovalState:
     refused: tuple[tuple[Code, str], ...] = ()
     command: str = ""
     reason: str = ""
+    unknown: str = ""
+    first: str = ""
     needed: int = 1
     may: tuple[str, ...] = ()
     via_forge: bool = False
