@@ -66,6 +66,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     """`gitops approve`. Raises UsageError `usage_error` for options that contradict each other."""
     from gitops.cluster.approving.approve import review, sign_approvals
 
+    options.all = options.all or not options.resources
     problem, fix = "", "name one change: gitops approve ADDRESS --break-glass --reason TEXT"
     if options.break_glass != (options.reason is not None):
         problem = "--break-glass and --reason must be used together"
@@ -389,7 +390,9 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
             return seen
         words = [kind.value, options.approval, "--reason", options.reason, *selecting_words(options)]
         words += ["--commit", seen.about.commit]
-        if commit in (None, seen.about.commit) and not _confirmed(options, [seen], words, named=commit is not None):
+        # What is revoked already is not signed again: the command only says whether an entry records it.
+        asks = seen.commit is None and commit in (None, seen.about.commit)
+        if asks and not _confirmed(options, [seen], words, named=commit is not None):
             return shared.FAILED if _on_terminal(options) else shared.USAGE
         local.relist()
         commit = commit or seen.about.commit
@@ -438,7 +441,7 @@ def _confirmed(
     except EOFError:
         answer = ""
     if answer.strip() != "yes":
-        shared.complain(f"{Code.APPROVAL_NOT_CONFIRMED}: nothing was signed")
+        shared.complain(f"{Code.APPROVAL_NOT_CONFIRMED}: nothing was signed; to sign, answer with the whole word: yes")
         return False
     return True
 

@@ -121,6 +121,36 @@ def test_a_shorter_digest_names_nothing(asked: tuple[Loop, str]) -> None:
     loop, command = asked
     refused = loop.gitops("bob", *shlex.split(command[:-1])[1:], check=False)
     assert (refused.code, "approval_plan_changed" in refused.text) == (1, True)
+    assert "is not a complete digest of a plan, which has 64 digits" in refused.text
+    assert "the plan is now" not in refused.text
+
+
+def test_without_a_name_everything_that_one_may_approve_is_shown(asked: tuple[Loop, str]) -> None:
+    loop, command = asked
+    shown = loop.gitops("bob", "approve", "--request", "1", check=False)
+    assert (shown.code, printed_command(shown.text).split()[-1]) == (2, command.split()[-1])
+
+
+def test_another_approval_than_those_needed_and_another_revocation_are_called_that(asked: tuple[Loop, str]) -> None:
+    """Nobody is asked to sign again what is there."""
+    loop, command = asked
+    given = loop.gitops("bob", *shlex.split(command)[1:]).text
+    again = loop.gitops("carol", "approve", "trust.brain", "--request", "1", check=False).text
+    assert (
+        f"WARN  approval_not_required trust.brain: it has all the approvals that it needs, by {email('bob')}" in again
+    )
+    (approval,) = re.findall(r"\(approval (\w{26})\)", given)
+    loop.confirmed("bob", "revoke", approval, "--reason", "wrong")
+    told = loop.gitops("bob", "revoke", approval, "--reason", "wrong", check=False)
+    assert (f"Revoked: approval {approval}" in told.text, "approval_not_confirmed" in told.text) == (True, False)
+    assert len(loop.store.refs("refs/heads/gitops/revocations")) == 1
+
+
+def test_the_audit_needs_no_remote(loop: Loop) -> None:
+    loop.clone("alice")
+    loop.gitops("alice", "audit")
+    loop.program("alice", "git", "remote", "remove", "origin")
+    assert loop.gitops("alice", "audit").text.startswith("audit good: brain")
 
 
 def test_the_report_of_an_apply_that_waits_has_the_command(loop: Loop) -> None:

@@ -165,9 +165,9 @@ CLUSTER_COMMANDS = (
             ),
             flag(
                 "--all",
-                "approve all pending changes that you are allowed to approve, in all clusters; needs a terminal",
+                "approve all pending changes that you are allowed to approve, in all clusters; needs a terminal; "
+                "the same as no RESOURCE",
             ),
-            required=True,
         ),
         Argument(
             "--plan",

@@ -8,6 +8,7 @@ attested by the bot (`gitops.bot.attestations`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -59,6 +60,8 @@ class ChosenChange:
     plan_digest: str | None = None
     rows: int | None = None
 
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Written = tuple[Approval | None, str | None]
 """An approval's document, and its commit in a branch ledger."""
@@ -235,6 +238,9 @@ def approve_in_session(
                 else:
                     detail = f"the plan is now {about.plan.digest}, not {plan_digest}"
                     fix = f"review the new plan; to sign it, run the same command with its digest: {about.plan.digest}"
+                    if not _DIGEST.fullmatch(plan_digest or ""):
+                        detail = f"{plan_digest} is not a complete digest of a plan, which has 64 digits"
+                        fix = f"review the plan, and run the same command with its complete digest: {about.plan.digest}"
                     current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail, fix=fix)
             except GitopsError as error:
                 _add_refusal(current.problems, error, address)
@@ -299,6 +305,11 @@ def read_gated_change(
     plan, _ = plan_session(current, current.state, explain=True, shown=shown)
     gated = find_gated_change(current, plan, address)
     check(gated)
+    _, need = _find_gated_change(plan, address)
+    if need.satisfied:
+        given = ", ".join(each.approved_by for each in need.approvals)
+        detail = f"it has all the approvals that it needs, by {given}: another one changes nothing while they count"
+        current.problems.add(Code.APPROVAL_NOT_REQUIRED, address, detail, severity=Severity.WARNING, fix="")
     change = gated.change
     if change.unknown_data and rows is None:
         detail = f"{NOT_KNOWN_HERE}: the graph is not available here, and no stored plan of the bot contains them"

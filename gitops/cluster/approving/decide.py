@@ -73,19 +73,25 @@ class DecisionContext:
 
 
 def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
-    """Return the subject of a decision about an approval. Writes nothing."""
-    problems, about = Diagnostics(), None
+    """Return what a decision about an approval would cover. Writes nothing. `commit` is that of a revocation that exists."""
+    problems, about, known = Diagnostics(), None, None
     try:
-        view, _ = _read_ledger(context)
+        view, trust = _read_ledger(context)
         if kind is DecisionKind.REVOKE:
-            _, _, about = _find_approval(context, view, approval_id)
+            listing, named, about = _find_approval(context, view, approval_id)
+            known = _known_revocation(context, view, trust, approval_id, listing, named)
         else:
             about = _subject_of(_find_debt(view, approval_id))
     except GitopsError as error:
         problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR, fix=error.fix)
     path = context.target.path
     return DecisionOutcome(
-        config_dir=path, operation=kind.value, approval_id=approval_id, about=about, diagnostics=tuple(problems)
+        config_dir=path,
+        operation=kind.value,
+        approval_id=approval_id,
+        about=about,
+        commit=None if known is None else known.commit,
+        diagnostics=tuple(problems),
     )
 
 
@@ -104,9 +110,7 @@ def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: s
             listing, named, about = _find_approval(context, view, approval_id)
             _check_commit(about, commit)
             need = DecisionNeed(context.target, now, approval_id, about.commit, about.principal)
-            revocations = verify_revocations(named, listing.decisions, trust, target=context.target, at=now)
-            known = next((each.evidence for each in revocations if each.accepted), None)
-            known = known if named else _lone_revocation(context, view, listing, approval_id)
+            known = _known_revocation(context, view, trust, approval_id, listing, named)
             evidence = known or _write(context, DecisionKind.REVOKE, need, view, reason)
             done_with = known is not None and _is_recorded(view, need)
             retired, kept = ([], "") if done_with else _retired(named, need, evidence, trust)
@@ -268,6 +272,22 @@ def _decided(outcome: DecisionOutcome, decide: Callable[[Diagnostics], DecisionO
     return replace(outcome, diagnostics=tuple(problems))
 
 
+def _known_revocation(
+    context: DecisionContext,
+    view: LedgerView,
+    trust: TrustRoot,
+    approval_id: str,
+    listing: ApprovalListing,
+    named: Sequence[ApprovalEvidence],
+) -> DecisionEvidence | None:
+    """Return a revocation that already counts for the approval, whose copies are `named`."""
+    if not named:
+        return _lone_revocation(context, view, listing, approval_id)
+    at = view.time(context.clock.now())
+    revocations = verify_revocations(named, listing.decisions, trust, target=context.target, at=at)
+    return next((each.evidence for each in revocations if each.accepted), None)
+
+
 def _lone_revocation(
     context: DecisionContext, view: LedgerView, listing: ApprovalListing, approval_id: str
 ) -> DecisionEvidence | None:
@@ -399,7 +419,13 @@ def _push(context: DecisionContext, created: Sequence[RefUpdate], retired: Seque
                 try:
                     remote.push([*created, *retired])
                 except GitopsError as error:
-                    kept = error.detail
+                    # A host that never deletes such branches is no failure: the revocation counts with the branch.
+                    refused = error.code in (Code.PUSH_REFUSED, Code.GIT_REF_CONFLICT)
+                    kept = (
+                        "this server does not delete it; the revocation counts all the same"
+                        if refused
+                        else error.detail
+                    )
             if created and (kept or not retired):
                 remote.push(created)
     except ConflictError as error:

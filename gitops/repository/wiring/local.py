@@ -322,6 +322,9 @@ class LocalRepository(Repository):
             return SelfRemote(self.git)
         name = name or "origin"
         url = self.git.setting(f"remote.{name}.url")
+        if url is None and offline and name == "origin":
+            # What only reads needs no remote: a clone has the ledger that it last saw on a branch of its own.
+            return SelfRemote(self.git)
         if url is None:
             there = self.git.setting("remote.origin.url") is not None
             other = "use --remote origin" if there else "work in a clone of the repository"
