@@ -124,6 +124,9 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
         detail = "an emergency approval needs a ledger branch, which records its debt"
         fix = "leave out --break-glass and --reason: gitops approve ADDRESS"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
+    if not options.resources:
+        fix = "list the changes that need one: gitops plan; then name one: gitops approve ADDRESS"
+        raise UsageError(Code.USAGE_ERROR, "the command line does not name the change to approve", fix=fix)
     if len(options.resources) != 1:
         raise UsageError(
             Code.USAGE_ERROR,

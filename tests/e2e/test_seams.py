@@ -124,22 +124,17 @@ def test_a_number_that_is_not_that_of_the_stored_plan_is_not_signed(asked: Loop,
     command = printed_command(asked.gitops("bob", *words, check=False).text).replace("--rows 2", f"--rows {said}")
     refused = asked.gitops("bob", *shlex.split(command)[1:], check=False)
     assert refused.code == 1
-    expected = {
-        "1": "has grown: 1 rows at the approval, 2 rows now",
-        "5000": "--rows says 5,000, but the graph has 2 rows",
-    }
-    assert expected[said] in refused.text
+    assert f"--rows says {int(said):,}, but the graph has 2 rows, last recorded at " in refused.text
     assert asked.approvals() == ()
-    if said == "5000":
-        (remedy,) = re.findall(r"run the same command with (--rows \d+)$", refused.text, re.MULTILINE)
-        asked.gitops("bob", *shlex.split(command.replace(f"--rows {said}", remedy))[1:])
-        assert seen_rows(asked) == [2]
+    (remedy,) = re.findall(r"run the same command with (--rows \d+)$", refused.text, re.MULTILINE)
+    asked.gitops("bob", *shlex.split(command.replace(f"--rows {said}", remedy))[1:])
+    assert seen_rows(asked) == [2]
 
 
 def test_a_number_without_a_stored_plan_is_called_that_of_the_approver(asked: Loop) -> None:
     asked.drop(plan_ref(CLUSTER, 1))
     shown = asked.gitops("bob", "approve", "schema.notes", "--request", "1", "--rows", "5000", check=False)
-    assert "5,000 rows, as you say, in version 2 of graph" in shown.text
+    assert re.search(r"5,000 rows, as you say, in version \d+ of graph", shown.text)
 
 
 def test_a_plan_of_a_request_in_a_clone_shows_the_rows_of_the_stored_plan(asked: Loop) -> None:

@@ -322,8 +322,8 @@ class LocalRepository(Repository):
             return SelfRemote(self.git)
         name = name or "origin"
         url = self.git.setting(f"remote.{name}.url")
-        if url is None and offline and name == "origin":
-            # What only reads needs no remote: a clone has the ledger that it last saw on a branch of its own.
+        if url is None and offline and name == "origin" and self.git.refs(LEDGERS.rstrip("/")):
+            # What only reads needs no remote: a clone that followed a ledger has it on a branch of its own.
             return SelfRemote(self.git)
         if url is None:
             there = self.git.setting("remote.origin.url") is not None
