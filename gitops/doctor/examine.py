@@ -490,7 +490,7 @@ def examine(
         if not others or len(others) < len(rules):
             yield from people_findings(config, trust, now, kind)
         for name, entry in others.items():
-            yield from people_findings(config, entry.after, now, entry.entry.forge or kind, name)
+            yield from people_findings(config, entry.after, now, entry.after.forge_kind or kind, name)
         own = None if machine.key is None or machine.key.blob is None else trust.principal(machine.key.blob, at=now)
         yield from _locks(local, probe=probe, writes=own in trust.ledger_signers)
     strategies: dict[str, Sequence[ComputeRules]] = {}

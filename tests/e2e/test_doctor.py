@@ -253,8 +253,9 @@ def test_approvers_without_an_account_of_the_forge_are_named(loop: Loop, look: C
     findings = {f["check"]: f for f in json.loads(look("--json", "--forge", "github").text)["findings"]}
     found = findings["trust.accounts"]
     assert found["health"] == "error"
-    assert "listed for bob@people.example, carol@people.example" in found["detail"]
-    assert "{'github:NUMBER': bob@people.example}" in found["fix"]
+    # By the rules in force: those of the branch, which list an account of alice, wait for an approval.
+    assert "listed for alice@people.example, bob@people.example, carol@people.example" in found["detail"]
+    assert "{'github:NUMBER': alice@people.example}" in found["fix"]
     assert "trust.accounts" not in look("--json").text
 
 
