@@ -211,7 +211,7 @@ def test_rules_that_nobody_can_change_are_called_that_and_the_page_leads_out(mac
     assert "ledger_diverged" in text
     assert "in sync: yes" in text
     _, text = machine.run("gitops", "doctor", at="company")
-    assert "ok       trust.pending" not in text
+    assert "trust.pending" not in text
     assert "trust.quorum: 2 people can approve" in text
     _, text = machine.run("gitops", "audit", at="company")
     assert "follows an earlier ledger: graphs without a ledger: notes" in text
