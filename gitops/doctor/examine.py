@@ -36,6 +36,7 @@ from gitops.doctor.jobs import answers_queue, install_findings, job_findings, re
 from gitops.doctor.targets import Examination, target_findings
 from gitops.doctor.trust import (
     REFS_WRITABLE,
+    issuer_findings,
     ledger_findings,
     people_findings,
     probe_locks,
@@ -523,6 +524,10 @@ def _trust(
     own_key = None if machine.key is None else machine.key.blob
     source = local.git.read(local.git.commit(head).tree, CONFIG_FILE) or b""
     yield from trust_findings(config, trust, now, own_key, serves=serves, source=source)
+    if config.oidc.issuers:
+        from gitops.repository.wiring.serving import open_issuer
+
+        yield from issuer_findings(config.oidc.issuers, open_issuer)
     if serves and kind == LOCAL:
         yield server_finding(
             trust,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -14,6 +14,7 @@ from gitops.cluster.config.oidc import is_here
 from gitops.cluster.config.rule_text import DATA_ROWS, line_of, sets
 from gitops.cluster.ledger.chain import VerifiedEntry, ledger_ref, verify_chain
 from gitops.cluster.model.change import GateName
+from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.ledger import Authors
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.clock import IdSource
