@@ -853,7 +853,10 @@ def _anything(scribe: Scribe) -> None:
 
 def _make_shallow(drawn: Drawn, clone: Path, chance: random.Random) -> None:
     """`git fetch --depth` into a clone: objects of before may still be there."""
-    cut = chance.choice(sorted(drawn.signers.new(drawn.steps[0], drawn.head)))
+    new = sorted(drawn.signers.new(drawn.steps[0], drawn.head))
+    if not new:
+        return
+    cut = chance.choice(new)
     (clone / "shallow").write_text(f"{cut}\n")
 
 
