@@ -333,7 +333,7 @@ def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = froz
 
 
 def with_unknown_authors(workspace: Workspace, outcome: PlanOutcome) -> PlanOutcome:
-    """Return a plan with a warning for each missing approval that nobody can give, because authors are unknown.
+    """Return a plan with a warning for each missing approval that no one can give, because authors are unknown.
 
     Its remedy is for the author; without it, people would be asked to approve in vain.
     """
@@ -367,7 +367,7 @@ def _gate_states(
             states.append(ApprovalState(resource=need.resource, satisfied=False, needed=need.needed, earlier=True))
             continue
         refused = [d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS]
-        # Not of an approval, which would name its step: nobody can give one.
+        # Not of an approval, which would name its step: no one can give one.
         unknown = next((d for d in refused if d.code == Code.APPROVAL_AUTHORS_UNKNOWN and d.step is None), None)
         refused = [d for d in refused if d is not unknown]
         selected = [*chosen, "--cluster", subject.cluster]

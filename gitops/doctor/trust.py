@@ -344,8 +344,8 @@ def _chain(
             fix = f"{' or '.join(able)}: gitops approve trust.{name} --cluster {name}"
             yield warning("trust.pending", detail, fix, name)
         else:
-            fix = 'see "Nobody can approve" in docs/troubleshooting.md'
-            yield error("trust.pending", f"{detail}, which nobody can give by the rules in force", fix, name)
+            fix = 'see "No one can approve" in docs/troubleshooting.md'
+            yield error("trust.pending", f"{detail}, which no one can give under the rules in force", fix, name)
     return found
 
 

@@ -260,9 +260,9 @@ def _check_people(trust: TrustRoot, forge: ForgeKind, found: Diagnostics) -> Non
     named = [each.principals[0] for each in keys if trust.may_approve(each.principals[0])]
     people = {trust.known_as({name}): name for name in named}
     without = [name for names, name in people.items() if not has_account(names, forge)]
-    final = "once this is pushed, nobody could approve"
+    final = "once this is pushed, no one could approve"
     if len(people) < _LEAST_APPROVERS:
-        only = ", ".join(named) or "nobody"
+        only = ", ".join(named) or "no one"
         renewed = [CONFIG_FILE, DEFAULT_SIGNERS, *([CODEOWNERS[0]] if forge is ForgeKind.GITHUB else [])]
         detail = (
             f"only {only} could approve changes, and authors cannot approve their own; {final} to add a second person;"
@@ -537,7 +537,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     if len(request.approvers) == 1:
         text = (
             f"Before you push, add a second person to {DEFAULT_SIGNERS} and to `approvers:` in {CONFIG_FILE}: authors cannot"
-            " approve their own changes, so nobody could approve that you add the person later"
+            " approve their own changes, so no one could approve that you add the person later"
         )
         people.append(SetupStep(text))
     return (

@@ -42,7 +42,7 @@ class ApprovalState:
     `by` are the people who approved; `needed` different people must; `may` are the people who still can. `refused` are
     the reasons why given approvals do not count, each with a registered code and one line; `code` and `detail` are of
     the first, and `step` is the verification step that refused it, None if none did. `reason` explains why the change
-    needs an approval, from the plan. `unknown` is why nobody can approve it yet, because an author is unknown, and `first`
+    needs an approval, from the plan. `unknown` is why no one can approve it yet, because an author is unknown, and `first`
     the remedy, for the author. `command` is the shell-quoted command for the missing approval. `via_forge` means
     that a review or a command in a comment counts too, and `emergency` that one person approved alone and a
     countersignature is due. `earlier` means that a previously merged change waits for it, and it is requested there.

@@ -395,7 +395,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     """Return the waiting changes by reason, with a line per change, or one line for many."""
     may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
-    may = may if may or outcome.entry is None else "; nobody can approve it under the rules in force: gitops doctor"
+    may = may if may or outcome.entry is None else "; no one can approve it under the rules in force: gitops doctor"
     alike: dict[str, list[str]] = {}
     for name, record in outcome.waiting.items():
         unapproved = not record.conditions or Reason.APPROVAL_REQUIRED.value in record.conditions

@@ -191,7 +191,7 @@ def test_rules_that_nobody_can_change_are_called_that_and_the_page_leads_out(mac
     add = "git switch -qc ben; git commit -qam 'Add Ben'; git push -q origin ben; gitops request merge 1 --force"
     assert machine.run("bash", "-euc", add, at="company", check=False)[0] == 3
     _, text = machine.run("gitops", "status", "--repo", ".", at="company")
-    assert "; nobody can approve it under the rules in force: gitops doctor\n" in text
+    assert "; no one can approve it under the rules in force: gitops doctor\n" in text
     _, text = machine.run("gitops", "doctor", at="company", check=False)
     assert "ERROR    trust.pending [brain]: keys or rules of the branch differ" in text
     assert (
@@ -199,7 +199,7 @@ def test_rules_that_nobody_can_change_are_called_that_and_the_page_leads_out(mac
         in text
     )
     assert "trust.quorum: " not in text
-    on_server, as_ben = shell_blocks("docs/recovery.md", "Nobody can approve")
+    on_server, as_ben = shell_blocks("docs/recovery.md", "No one can approve")
     machine.run("bash", "-euc", on_server, at="company.git")
     machine.run("git", "clone", "-q", str(machine.folder / "company.git"), "of-ben")
     for name, value in (("user.email", "ben@brain.example"), ("user.signingKey", str(machine.folder / "ben"))):

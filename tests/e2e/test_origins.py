@@ -51,11 +51,11 @@ pytestmark = pytest.mark.e2e
 def test_a_comment_asks_the_author_for_signatures_and_nobody_for_an_approval_in_vain(loop: Loop) -> None:
     loop.move("refs/heads/retire", loop.commit("mallory", DELETE_LEGACY, key=None))
     comment = loop.comment(1)
-    assert "nobody can approve it yet (`approval_authors_unknown`): commit `" in comment
+    assert "no one can approve it yet (`approval_authors_unknown`): commit `" in comment
     assert "its author, first: update the target: `git fetch origin`; sign the commits: `git rebase --exec" in comment
     assert "gitops approve" not in comment
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
-    assert "nobody can approve it yet" not in loop.comment(1)
+    assert "no one can approve it yet" not in loop.comment(1)
     assert "gitops approve graph.legacy --request 1" in loop.comment(1)
 
 
