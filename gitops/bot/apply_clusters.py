@@ -316,8 +316,8 @@ def _carry_out(
     workspace = context.workspace_at(moved.rule, commit, known)
     left = with_unknown_authors(workspace, plan(workspace))
     unknown = (each for each in left.diagnostics if each.code == Code.APPROVAL_AUTHORS_UNKNOWN)
-    reported = {(each.code, each.path) for each in outcome.diagnostics}
-    more = (each for each in unknown if (each.code, each.path) not in reported)
+    said = {(each.code, each.path) for each in outcome.diagnostics}
+    more = (each for each in unknown if (each.code, each.path) not in said)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *more)), left, moved.rule
 
 

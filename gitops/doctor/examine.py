@@ -482,18 +482,7 @@ def examine(
         yield warning("config.clusters", "no cluster is listed", f"{CONFIG_FILE}: clusters: [{{name, path}}]")
     kind = forge or config.forge.kind or job_kind(environ) or LOCAL
     if trust is not None:
-        now = SystemClock().now()
-        yield from _trust(local, config, trust, machine, head, kind, now)
-        entries = {}
-        for rule in rules:
-            entries[rule.name] = yield from ledger_findings(local, rule, trust.digest, now, kind)
-        others = {name: each for name, each in entries.items() if each and each.after.digest != trust.digest}
-        if not others or len(others) < len(rules):
-            yield from people_findings(config, trust, now, kind)
-        for name, entry in others.items():
-            yield from people_findings(config, entry.after, now, entry.after.forge_kind or kind, name)
-        own = None if machine.key is None or machine.key.blob is None else trust.principal(machine.key.blob, at=now)
-        yield from _locks(local, probe=probe, writes=own in trust.ledger_signers)
+        yield from _governed(local, config, rules, trust, machine, head, kind, probe=probe)
     strategies: dict[str, Sequence[ComputeRules]] = {}
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
@@ -508,6 +497,32 @@ def examine(
     if config.ledger.store != "directory":
         url = local.git.setting(f"remote.{local.remote_name}.url")
         yield from _forge(local, environ, kind, config.forge, url, rules, queue=answers_queue(files))
+
+
+def _governed(
+    local: LocalRepository,
+    config: BotConfig,
+    rules: Sequence[ClusterRule],
+    trust: TrustRoot,
+    machine: MachineFacts,
+    head: str,
+    kind: str,
+    *,
+    probe: bool,
+) -> Iterator[DoctorFinding]:
+    """Check the rules of the target branch, the ledgers, and the rules in force where those are others."""
+    now = SystemClock().now()
+    yield from _trust(local, config, trust, machine, head, kind, now)
+    entries = {}
+    for rule in rules:
+        entries[rule.name] = yield from ledger_findings(local, rule, trust.digest, now, kind)
+    others = {name: each for name, each in entries.items() if each and each.after.digest != trust.digest}
+    if not others or len(others) < len(rules):
+        yield from people_findings(config, trust, now, kind)
+    for name, entry in others.items():
+        yield from people_findings(config, entry.after, now, entry.after.forge_kind or kind, name)
+    own = None if machine.key is None or machine.key.blob is None else trust.principal(machine.key.blob, at=now)
+    yield from _locks(local, probe=probe, writes=own in trust.ledger_signers)
 
 
 def _trust(

@@ -345,7 +345,7 @@ def _chain(
             yield warning("trust.pending", detail, fix, name)
         else:
             fix = 'see "No one can approve" in docs/troubleshooting.md'
-            yield error("trust.pending", f"{detail}, which no one can give under the rules in force", fix, name)
+            yield error("trust.pending", f"{detail}, which no one can give by the rules in force", fix, name)
     return found
 
 

@@ -137,7 +137,7 @@ class ChangeRequest:
 
     @property
     def rebase(self) -> str:
-        """Tell its author how to rebase the branch in an ordinary clone, whose local target branch can be old."""
+        """Tell its author, in an ordinary clone, to put the branch onto the newest target. The `main` there may be old."""
         source, target = (shlex.quote(ref.removeprefix("refs/heads/")) for ref in (self.source, self.target))
         return (
             f"update the target: git fetch origin; rebase the branch and resolve the conflicts: git rebase origin/{target};"

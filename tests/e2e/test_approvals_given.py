@@ -132,7 +132,7 @@ def test_without_a_name_everything_that_one_may_approve_is_shown(asked: tuple[Lo
 
 
 def test_another_approval_than_those_needed_and_another_revocation_are_called_that(asked: tuple[Loop, str]) -> None:
-    """Nobody is asked to sign again what is there."""
+    """No one is asked to sign again what is there."""
     loop, command = asked
     given = loop.gitops("bob", *shlex.split(command)[1:]).text
     again = loop.gitops("carol", "approve", "trust.brain", "--request", "1", check=False).text

@@ -179,6 +179,13 @@ def _observe(draft: StateDraft, desired: DesiredState, address: Address, facts: 
         draft.observe_graph(address.name, seen, live, wanted, uri=uri, at=at)
 
 
+def _mark_applied(draft: StateDraft, state: LedgerState, address: Address) -> None:
+    """Mark a resource as applied; with its schema, also a graph whose schema was the recorded drift."""
+    draft.mark(address, StatusRecord(Status.APPLIED))
+    if address.kind is Kind.SCHEMA and graph_address(address.name) in state.drifted - state.vanished:
+        draft.mark(graph_address(address.name), StatusRecord(Status.APPLIED))
+
+
 def _next_state(
     changes: Sequence[Change],
     desired: DesiredState,
@@ -201,12 +208,7 @@ def _next_state(
                 continue
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
-                draft.mark(address, StatusRecord(Status.APPLIED))
-                if address.kind is Kind.SCHEMA:
-                    owner = graph_address(address.name)
-                    if owner in state.drifted - state.vanished:
-                        # Its schema was the drift, and is the declared one now.
-                        draft.mark(owner, StatusRecord(Status.APPLIED))
+                _mark_applied(draft, state, address)
                 if address.kind is Kind.STRATEGY:
                     content = desired.resources[address].content or b""
                     draft.observe(address, intended_rows(address, content, state.observations.get(address)))

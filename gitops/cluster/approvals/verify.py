@@ -90,13 +90,15 @@ class ApprovalNeed:
 class ApprovalVerification:
     """Result of verifying an approval: `principal` if it is accepted, otherwise the failed step in `diagnostics`.
 
-    `names` are all names of that person, in lower case. Approvals that share a name come from one person.
+    `names` are all names of that person, in lower case. Approvals that share a name come from one person. `for_another` marks
+    a refused one that is for another change of its resource than the one at hand.
     """
 
     evidence: ApprovalEvidence
     principal: str | None = None
     names: frozenset[str] = frozenset()
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    for_another: bool = False
 
     @property
     def accepted(self) -> bool:

@@ -419,7 +419,7 @@ def _push(context: DecisionContext, created: Sequence[RefUpdate], retired: Seque
                 try:
                     remote.push([*created, *retired])
                 except GitopsError as error:
-                    # It is not a failure if a host never deletes such branches, because the revocation counts with the branch.
+                    # It is fine if a host never deletes such branches: the revocation counts with the branch.
                     refused = error.code in (Code.PUSH_REFUSED, Code.GIT_REF_CONFLICT)
                     kept = (
                         "this server does not delete it; the revocation counts all the same"

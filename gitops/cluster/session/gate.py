@@ -116,7 +116,7 @@ def accept_approvals(
     _report_refused_decisions(revocations, problems)
     revoked = revoked_approvals(revocations) | recorded_revocations(state)
     _report_pending(governance, by_address.values(), problems)
-    verified, elsewhere = list[ApprovalVerification](), set[str]()
+    verified = []
     for evidence in relevant:
         authors = governance.authors_for(by_address[_address(evidence)])
         need = ApprovalNeed(
@@ -133,13 +133,11 @@ def accept_approvals(
             forge=governance.forge,
         )
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust, replaced))
-        if is_for_another_change(evidence, need, trust):
-            elsewhere.add(evidence.commit)
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
     needed = {a: trust.quorum(governance.target.environment).needed(c.gates) for a, c in by_address.items()}
     counted, further = _countable(verified, needed)
-    refused = _report_refused(ledger, verified, elsewhere, _opened(counted, needed), problems)
+    refused = _report_refused(ledger, verified, _opened(counted, needed), problems)
     return AcceptedApprovals(
         approvals=tuple(approval for approval, _, _ in counted),
         further=tuple(approval for approval, _, _ in further),
@@ -161,7 +159,7 @@ def _verify(
     """
     found, statement = verify_approval(evidence, need, trust), evidence.statement
     if not found.accepted or statement is None:
-        return found
+        return replace(found, for_another=is_for_another_change(evidence, need, trust))
     moved = need.change.address in ledger.moved_since(statement.ledger_head)
     known = replace(need, moved=moved, replaced=0 if moved else replaced(need.change, statement.seen))
     return found if known == need else verify_approval(evidence, known, trust)
@@ -189,13 +187,12 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
 def _report_refused(
     ledger: LedgerReader,
     verified: Sequence[ApprovalVerification],
-    elsewhere: Container[str],
     opened: Container[Address],
     problems: Diagnostics,
 ) -> tuple[ApprovalVerification, ...]:
     """Report refused approvals as warnings: the change remains blocked, and the command continues.
 
-    `elsewhere` are commits of approvals for another change of their resource. Reported is what somebody can act on:
+    Reported is what somebody can act on:
 
     1. If enough other approvals count, or another one of the same person, a refused one needs no action.
     2. One for another change that was used, revoked or has expired is history.
@@ -206,7 +203,7 @@ def _report_refused(
     newest: dict[tuple[Address, str], str] = {}
     for each in refused:
         approval = each.evidence.approval
-        if approval is not None and each.evidence.commit in elsewhere:
+        if approval is not None and each.for_another:
             person = (approval.resource, approval.approved_by)
             newest[person] = max(approval.approval_id, newest.get(person, ""))
     for each in refused:
@@ -214,7 +211,7 @@ def _report_refused(
         person = (_address(each.evidence), "" if approval is None else approval.approved_by)
         if person[0] in opened or person in given:
             continue
-        if approval is not None and statement is not None and each.evidence.commit in elsewhere:
+        if approval is not None and statement is not None and each.for_another:
             history = problem.code in _HISTORY or newest[person] != approval.approval_id
             # Only for signatures of trusted people: any account can push an old commit, and this reads the entries since.
             if history or (

@@ -323,7 +323,7 @@ class LocalRepository(Repository):
         name = name or "origin"
         url = self.git.setting(f"remote.{name}.url")
         if url is None and offline and name == "origin" and self.git.refs(LEDGERS.rstrip("/")):
-            # What only reads needs no remote: a clone that followed a ledger has it on a separate branch.
+            # What only reads needs no remote: a clone that followed a ledger has its own branch with it.
             return SelfRemote(self.git)
         if url is None:
             there = self.git.setting("remote.origin.url") is not None
