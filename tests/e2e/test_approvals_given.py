@@ -148,7 +148,7 @@ def test_another_approval_than_those_needed_and_another_revocation_are_called_th
 
 def test_the_audit_needs_no_remote(loop: Loop) -> None:
     loop.clone("alice")
-    loop.gitops("alice", "audit")
+    loop.gitops("alice", "status")
     loop.program("alice", "git", "remote", "remove", "origin")
     assert loop.gitops("alice", "audit").text.startswith("audit good: brain")
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from gitops.cluster.approvals.documents import statement_message, write_approval
 from gitops.cluster.approvals.verify import (
-    REFUSALS,
+    STEPS,
     ApprovalNeed,
     alone_refusal,
     change_digest,
@@ -61,6 +61,8 @@ class ChosenChange:
     rows: int | None = None
 
 
+# Of approvals that are good and from trusted people, but no longer about this change and its data: the last three steps.
+_SUPERSEDED = frozenset[Code]().union(*(step.codes for step in STEPS[-3:]))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Written = tuple[Approval | None, str | None]
@@ -164,7 +166,7 @@ def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = N
         except GitopsError as error:
             return (*outcomes[:place], _refused(outcomes[place], error, each.address), *outcomes[place + 1 :])
         # Approvals that this one supersedes were shown before the signature; now they would read as if it had failed.
-        left = (each for each in outcomes[place].diagnostics if each.code not in REFUSALS - {Code.APPROVAL_QUORUM})
+        left = (each for each in outcomes[place].diagnostics if each.code not in _SUPERSEDED)
         signed[place] = replace(outcomes[place], approval=approval, commit=update.new, diagnostics=tuple(left))
         updates.append(update)
     try:
