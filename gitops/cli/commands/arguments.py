@@ -260,7 +260,7 @@ APPLYING = (
     Argument(
         "--wait-serving",
         "DURATION",
-        "afterwards, wait up to this long until all reporting query servers serve the applied revision (without a duration: 2m)",
+        "afterwards, wait up to this long for all reporting query servers to serve the applied revision (without a duration: 2m)",
         type=duration,
         nargs="?",
         const="2m",

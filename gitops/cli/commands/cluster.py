@@ -95,7 +95,7 @@ SETUP_COMMANDS = (
         ),
         Argument("--builder", "OWNER/NAME", "with --release: the GitHub repository whose workflow built the release"),
         Argument(
-            "--trusted-root", "FILE", "with --release: trusted root of another Sigstore instance than the public one"
+            "--trusted-root", "FILE", "with --release: trusted root of a Sigstore instance other than the public one"
         ),
         CLUSTER,
     ),

@@ -43,7 +43,7 @@ BOT = Command(
         ),
         _event_command("command", "run the command in a comment"),
         _event_command("apply", "apply the newest merged revision of each cluster's branch"),
-        _event_command("verify", "check that the plan of a merge group is the one that was reviewed"),
+        _event_command("verify", "check that a merge group's plan matches the reviewed plan"),
         _event_command("drift", "report differences between the ledger and the live graphs"),
         _event_command("sweep", "find merged changes that were never applied and apply them"),
         _event_command(
@@ -187,7 +187,7 @@ SERVE = Command(
     Argument(
         "--public-url",
         "URL",
-        "address at which clients reach the server, https://HOST: agents learn there whose tokens are taken",
+        "public address of the server, https://HOST, where agents find out which identity providers' tokens it accepts",
         type=public_url,
     ),
     Argument("--token-file", "FILE", "with --check: say who the holder of the token in this file is"),
