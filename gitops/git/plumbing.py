@@ -34,7 +34,7 @@ from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.command import Conversation, GitProgram, Output, Quarantine
 from gitops.git.libgit2 import common_dir
 from gitops.git.loose import object_folders, write_loose
-from gitops.git.objects import format_commit, is_below, parse_commit
+from gitops.git.objects import format_commit, is_below, is_ref, parse_commit
 from gitops.git.port import MergeResult, NewCommit, Person
 from gitops.git.ref_files import RefFiles, UnusualRefsError
 from gitops.git.trees import TreeWriter
@@ -231,8 +231,8 @@ class PlumbingEngine:
         """Return the ref `prefix`, or the refs below it. A pattern with several characters never matches a ref."""
         output = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", "--", prefix)
         self._check(output, prefix)
-        rows = (line.partition(" ") for line in output.stdout.decode("utf-8", "replace").splitlines())
-        return {name: found for found, _, name in rows if is_object_id(found)}
+        rows = (line.partition(" ") for line in output.stdout.decode("utf-8", "replace").split("\n"))
+        return {name: found for found, _, name in rows if is_object_id(found) and is_ref(name)}
 
     # History
 

@@ -88,8 +88,11 @@ class RefFiles:
         data = _read(self._common / "packed-refs") or b""
         if f" {prefix}".encode() not in data:
             return {}
-        rows = (line.partition(" ") for line in data.decode("utf-8", "replace").splitlines())
-        return {name: at for at, _, name in rows if is_below(name, prefix) and self._id(at.encode()) == at}
+        # Only a line feed ends a line: the name of a ref may contain other characters that end lines of a text.
+        rows = (line.decode("utf-8", "replace").partition(" ") for line in data.split(b"\n"))
+        return {
+            name: at for at, _, name in rows if is_below(name, prefix) and is_ref(name) and self._id(at.encode()) == at
+        }
 
     def _id(self, content: bytes) -> str | None:
         """Return the id at the start of a file's content."""

@@ -329,7 +329,8 @@ class SelfRemote:
 
 def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
     """Return the refs in the output of `git ls-remote` that have one of these names or are in such a folder, sorted."""
-    rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
+    # The name of a ref may contain characters that end lines of a text, apart from a line feed.
+    rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").split("\n"))
     listed = (
         (name, found) for found, _, name in rows if is_object_id(found) and any(is_below(name, f) for f in folders)
     )

@@ -14,7 +14,7 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageErr
 from gitops.git.port import ZERO, GitRemote, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import GitRepository
-from tests.support.git_fixture import bare, branch, commit, environment, hook, opened
+from tests.support.git_fixture import bare, branch, commit, environment, hook, opened, run
 from tests.support.git_http import Drop, GitServer
 
 LOCK = "refs/gitops/lock"
@@ -58,6 +58,15 @@ def test_refs_are_listed_by_folder_and_sorted(world: World) -> None:
     assert list(world.remote.refs("refs/gitops/")) == ["refs/gitops/a", "refs/gitops/b"]
     assert world.remote.refs(MAIN) == {MAIN: one}
     assert world.remote.refs("refs/none") == {}
+
+
+def test_a_name_with_the_end_of_a_line_hides_no_ref(world: World) -> None:
+    one, two = (commit(world.local, {"a": text}) for text in (b"1", b"2"))
+    names = {"refs/gitops/a": one, "refs/gitops/b": one, "refs/gitops/a\u2028x": two, "refs/gitops/b\x85": two}
+    world.remote.push([RefUpdate("refs/gitops/a", ZERO, one), RefUpdate("refs/gitops/other", ZERO, two)])
+    for name, at in names.items():
+        run("git", f"--git-dir={world.far}", "update-ref", name, at, home=world.far.parent)
+    assert {name: at for name, at in world.remote.refs("refs/gitops").items() if name in names} == names
 
 
 def test_create_only_has_one_winner(world: World) -> None:
