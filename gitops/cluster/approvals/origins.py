@@ -28,7 +28,7 @@ The same rules are in docs/trust.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from functools import cached_property
@@ -154,7 +154,7 @@ class Origins:
             )
         found, missing = list[Origin](), 0
         judged = {each.commit for each in earlier}
-        for commit in self._counting(address, carried=bool(earlier)):
+        for commit in self._counting(address, judged):
             if self._base is None and commit.id in judged:
                 # An earlier entry did, under the rules of its time.
                 continue
@@ -168,8 +168,8 @@ class Origins:
             return authors([Origin(self._heads[-1], How.UNKNOWN, why)])
         return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
 
-    def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
-        """Return the commits that count for an address by rule 1."""
+    def _counting(self, address: Address, judged: Collection[str]) -> Sequence[Commit]:
+        """Return the commits that count for an address by rule 1. Earlier entries recorded the origins of those `judged`."""
         strict = self._explained(address)
         counting: list[Commit] = []
         unknown = 0
@@ -178,13 +178,13 @@ class Origins:
                 strict and commit.id in self._line and self._counted.changes(commit, address)
             ):
                 counting.append(commit)
-                unknown += self._origin(commit).how is How.UNKNOWN
+                unknown += commit.id not in judged and self._origin(commit).how is How.UNKNOWN
             if unknown >= MOST_UNKNOWN:
                 # More of them would not add information.
                 return counting
         # A commit of rule 2 (e) stands for the request's commits, which count themselves if they are available.
         own = [c for c in counting if c.id not in self._merged or self._reader.resolve(self._merged[c.id]) is None]
-        explained = bool(own) or carried
+        explained = bool(own or judged)
         if strict and explained:
             base = None if self._base is None else self._reader.commit(self._base).tree
             tree = self._unapplied.tree
@@ -363,9 +363,13 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
     return tuple(origin for origin in entry.origins if not origin.resources or not done.issuperset(origin.resources))
 
 
-def may_approve_waiting(trust: TrustRoot, entry: LedgerEntry, at: datetime) -> tuple[str, ...]:
-    """Return the people who can approve what the newest entry leaves unapplied, by the rules in force."""
-    return may_approve(trust, authors(waiting_origins(entry)), at, entry.forge or "")
+def may_approve_waiting(trust: TrustRoot, entry: LedgerEntry, at: datetime, address: Address) -> tuple[str, ...] | None:
+    """Return the people who can approve the change of a resource that the newest entry leaves unapplied.
+
+    By the rules in force. None if the entry does not record its authors.
+    """
+    origins = [each for each in waiting_origins(entry) if not each.resources or address in each.resources]
+    return may_approve(trust, authors(origins), at, entry.forge or "") if origins else None
 
 
 def people_named_in(commit: Commit) -> frozenset[str]:

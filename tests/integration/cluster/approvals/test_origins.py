@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.approvals.counting import CountedCommits, Touched
-from gitops.cluster.approvals.origins import MOST_COMMITS, Pushed, person_of_account
+from gitops.cluster.approvals.origins import MOST_COMMITS, MOST_UNKNOWN, Pushed, person_of_account
 from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.sources import trust_at
@@ -259,6 +259,25 @@ def test_resources_of_every_kind_are_counted_by_address(kind: Kind) -> None:
     assert address.kind is kind
     assert Touched(frozenset({address})).counts(address)
     assert not Touched(rules=True, scope=True).counts(address)
+
+
+def test_commits_that_an_earlier_entry_judged_hide_no_later_author(history: History, root: str) -> None:
+    """Their origins may be lost by now: the key was replaced, or the forge no longer lists the pushes."""
+    at, judged = root, [root]
+    names = [f"p{number}" for number in range(MOST_UNKNOWN + 2)]
+    for number in range(len(names)):
+        at = history.by("alex", {"cluster/a.pg": schema(*names[: number + 1])}, at)
+        judged.append(at)
+    carried = tuple(Origin(each, How.FORGE, "github:3", ("alex",), (A,)) for each in judged)
+    before, history.time = history.time, 1_600_000_000
+    side = history.by("mallory", {"cluster/a.pg": schema("evil")}, root)
+    history.time = before
+    tree = history.repository.write_files(history.repository.commit(at).tree, {"cluster/a.pg": schema(*names, "evil")})
+    merge = history.of("ben", tree, at, side)
+    for commit, name in ((side, "mallory"), (merge, "ben")):
+        history.pushed[commit] = (Pushed(How.PUSH, f"local:{name}", name, frozenset({name})),)
+    found = history.origins(root, merge, carried=carried, from_start=True).authors_of(A)
+    assert "mallory" in found.people or found.unknown
 
 
 def test_keys_and_rules_have_their_own_authors(history: History, root: str) -> None:
