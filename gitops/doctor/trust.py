@@ -13,6 +13,7 @@ from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRul
 from gitops.cluster.config.oidc import is_here
 from gitops.cluster.config.rule_text import DATA_ROWS, line_of, sets
 from gitops.cluster.ledger.chain import VerifiedEntry, ledger_ref, verify_chain
+from gitops.cluster.model.address import trust_address
 from gitops.cluster.model.change import GateName
 from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.ledger import Authors
@@ -340,8 +341,10 @@ def _chain(
     yield good("ledger.chain", f"{found.entry.number} entries form a chain, and each is signed", name)
     if found.after.digest != trust:
         detail = "keys or rules of the branch differ from those in force, and wait for an approval"
-        if able := may_approve_waiting(found.after, found.entry, now):
-            fix = f"{' or '.join(able)}: gitops approve trust.{name} --cluster {name}"
+        able = may_approve_waiting(found.after, found.entry, now, trust_address(name))
+        if able is None or able:
+            who = "an approver who is not an author" if able is None else " or ".join(able)
+            fix = f"ask {who} to run: gitops approve trust.{name} --cluster {name}"
             yield warning("trust.pending", detail, fix, name)
         else:
             fix = 'see "No one can approve" in docs/troubleshooting.md'

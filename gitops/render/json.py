@@ -214,10 +214,12 @@ def _answers(outcome: StatusOutcome) -> Form:
     last = {} if entry is None else {"number": entry.number, "kind": entry.kind.value, "at": entry.at}
     if entry is not None:
         last |= present(actor=entry.actor, commit=None if entry.source is None else entry.source.commit)
+    # The people who can approve all waiting changes whose authors are recorded.
+    able = sorted(set.intersection(*map(set, outcome.approvers.values()))) if outcome.approvers else []
     return {
         **present(in_sync=outcome.in_sync),
         "waiting": [present(resource=name, why=record.message) for name, record in outcome.waiting.items()],
-        **({"may_approve": list(outcome.approvers)} if outcome.waiting and outcome.approvers else {}),
+        **({"may_approve": able} if able else {}),
         "drifted": list(outcome.drifted),
         **present(last_entry=last or None, last_apply=apply),
         **_debts(() if outcome.state is None else outcome.state.debts),

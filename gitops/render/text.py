@@ -394,12 +394,15 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     """Return the waiting changes by reason, with a line per change, or one line for many."""
-    may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
-    may = may if may or outcome.entry is None else "; no one can approve it under the rules in force: gitops doctor"
     alike: dict[str, list[str]] = {}
     for name, record in outcome.waiting.items():
-        unapproved = not record.conditions or Reason.APPROVAL_REQUIRED.value in record.conditions
-        alike.setdefault(f"{record.message}{may if unapproved else ''}", []).append(name)
+        able = outcome.approvers.get(name)
+        may = f"; may approve: {', '.join(able or ())}"
+        if able is None or (record.conditions and Reason.APPROVAL_REQUIRED.value not in record.conditions):
+            may = ""
+        elif not able:
+            may = "; no one can approve it under the rules in force: gitops doctor"
+        alike.setdefault(f"{record.message}{may}", []).append(name)
     lines = []
     for why, names in alike.items():
         together = [few(names, verbose=verbose)] if len(names) > _MOST_ALIKE and not verbose else names

@@ -248,7 +248,8 @@ class StatusOutcome(VerbOutcome):
 
     `in_sync` is None if that is not known: without a ledger, or if the folder has errors. `entry` is the newest entry of a
     branch ledger, `newest` the newest changeset of a ledger in a folder, `governed` the addresses of keys and rules and of the
-    place of the cluster that are merged but not in force, and `approvers` are the people who can approve the waiting changes.
+    place of the cluster that are merged but not in force, and `approvers` are the people who can approve each waiting change,
+    if its authors are recorded.
     `serving` are the live servers that report, None if their reports were not read.
     """
 
@@ -258,7 +259,7 @@ class StatusOutcome(VerbOutcome):
     entry: LedgerEntry | None = None
     newest: ChangesetStanding | None = None
     governed: tuple[Address, ...] = ()
-    approvers: tuple[str, ...] = ()
+    approvers: Mapping[Address, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     serving: tuple[Replica, ...] | None = None
 
     @property

@@ -5,21 +5,21 @@ Neither of them takes a lock or opens a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gitops.cluster.approvals.origins import may_approve_waiting
+from gitops.cluster.approvals.origins import may_approve, may_approve_waiting
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.files import lock_held_message
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, cluster_address, trust_address
-from gitops.cluster.model.ledger import LedgerState, LockObservation, Status
+from gitops.cluster.model.ledger import Authors, LedgerState, LockObservation, Status
 from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
 from gitops.cluster.session.gate import report_debts
@@ -111,7 +111,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     if applied is not None and stores.reports is not None and (serving or stores.data_at_hand):
         seen_servers = servers(stores.reports, applied, workspace.clock.now(), problems)
     governed = _governed(workspace, view, None if header is None else header.storage)
-    return StatusOutcome(
+    outcome = StatusOutcome(
         config_dir=workspace.config_dir,
         observations=observe(ledger, view, held, workspace.clock.now()),
         state=view.state,
@@ -119,10 +119,10 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         entry=view.entry,
         newest=newest,
         governed=governed,
-        approvers=_approvers(view, workspace.clock.now()),
         serving=seen_servers,
         diagnostics=tuple(problems),
     )
+    return replace(outcome, approvers=_approvers(view, outcome.waiting, workspace.clock.now()))
 
 
 def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnostics) -> None:
@@ -188,11 +188,19 @@ def _governed(workspace: Workspace, view: LedgerView, storage: str | None) -> tu
     return (*(() if in_force else (trust_address(cluster),)), *(() if stays else (cluster_address(cluster),)))
 
 
-def _approvers(view: LedgerView, now: datetime) -> tuple[str, ...]:
-    """Return who can approve the waiting changes under the rules in force; empty if one of their authors is unknown."""
+def _approvers(view: LedgerView, waiting: Iterable[Address], now: datetime) -> dict[Address, tuple[str, ...]]:
+    """Return who can approve each waiting change under the rules in force, as far as the newest entry has its authors."""
     if view.trust is None or view.entry is None:
-        return ()
-    return may_approve_waiting(view.trust, view.entry, view.time(now))
+        return {}
+    found, at = dict[Address, tuple[str, ...]](), view.time(now)
+    for address in waiting:
+        able = may_approve_waiting(view.trust, view.entry, at, address)
+        if able is None and view.state is not None and address in view.state.vanished:
+            # No commit makes this change, so it has no author.
+            able = may_approve(view.trust, Authors(), at, view.entry.forge or "")
+        if able is not None:
+            found[address] = able
+    return found
 
 
 def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
