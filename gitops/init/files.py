@@ -248,14 +248,14 @@ def init(
         paths = trust_paths(parse_bot_config(effective[CONFIG_FILE]))
         read = {path: effective[path] if path in effective else existing(path) for path in paths}
         trust = trust_root({path: content for path, content in read.items() if content is not None})
-        _check_people(trust, request.forge, found)
+        _check_people(trust, request.forge, {each.path for each in files if each.state is FileState.NEW}, found)
     except GitopsError as error:
         found.add_error(error)
     return InitOutcome(tuple(files), tuple(found))
 
 
-def _check_people(trust: TrustRoot, forge: ForgeKind, found: Diagnostics) -> None:
-    """Warn if fewer than two people could approve: the first push would make that final."""
+def _check_people(trust: TrustRoot, forge: ForgeKind, new: Collection[str], found: Diagnostics) -> None:
+    """Warn if fewer than two people could approve: the first push would make that final. `new` are the files of this run."""
     keys = (signer for signer in trust.signers if signer.key not in trust.revoked)
     named = [each.principals[0] for each in keys if trust.may_approve(each.principals[0])]
     people = {trust.known_as({name}): name for name in named}
@@ -263,11 +263,13 @@ def _check_people(trust: TrustRoot, forge: ForgeKind, found: Diagnostics) -> Non
     final = "once this is pushed, no one could approve"
     if len(people) < _LEAST_APPROVERS:
         only = ", ".join(named) or "no one"
-        renewed = [CONFIG_FILE, DEFAULT_SIGNERS, *([CODEOWNERS[0]] if forge is ForgeKind.GITHUB else [])]
-        detail = (
-            f"only {only} could approve changes, and authors cannot approve their own; {final} to add a second person;"
-            f" before you push: rm {' '.join(renewed)}; then run the same command with --approver PRINCIPAL=FILE added"
-        )
+        fix = f"before you push, add a second person to {DEFAULT_SIGNERS} and to approvers in {CONFIG_FILE}"
+        if {CONFIG_FILE, DEFAULT_SIGNERS} <= set(new):
+            made = [path for path in (CONFIG_FILE, DEFAULT_SIGNERS, CODEOWNERS[0]) if path in new]
+            fix = (
+                f"before you push: rm {' '.join(made)}; then run the same command with --approver PRINCIPAL=FILE added"
+            )
+        detail = f"only {only} could approve changes, and authors cannot approve their own; {final} to add a second person; {fix}"
         found.add(Code.INIT_FEW_APPROVERS, DEFAULT_SIGNERS, detail)
     elif len(people) - len(without) < _LEAST_APPROVERS:
         lines = ", ".join(f"'{forge}:NUMBER': {name}" for name in without)
