@@ -220,7 +220,9 @@ def _apply_step(
             context.refresh(rule, relist=False)
             position = context.position(rule)
         # The forge is asked before the lock is taken, and once rules are in force.
-        known = context.known_origins(rule, head=commit, merged=merged, announced=push)
+        # Until the cluster has converged once, the requests of all its commits count, not only those of this step.
+        asked = merged if position.begun else None
+        known = context.known_origins(rule, head=commit, merged=asked, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
         # Not `applied`, because after a failed run the ledger already contains the merge that is retried.
         previous = applied_last(context, rule)
@@ -323,7 +325,7 @@ def _carry_out(
 
 def _concerns_drift(position: LedgerPosition, outcome: ApplyOutcome) -> bool:
     """Return whether drift blocked an apply at this position, or the apply settled drift."""
-    settled = position.drifted and outcome.state is not None and not outcome.state.drifted
+    settled = position.drifted and outcome.state is not None and not outcome.state.has_drift
     return settled or any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics)
 
 

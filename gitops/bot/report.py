@@ -386,7 +386,7 @@ def _gate_states(
                 needed=need.needed,
                 count=need.words,
                 may=() if need.satisfied else need.may,
-                via_forge=need.tier in via_forge and rules_of(need.resource).in_folder,
+                via_forge=unknown is None and need.tier in via_forge and rules_of(need.resource).in_folder,
             )
         )
     return tuple(states)

@@ -229,7 +229,7 @@ class Repository(ABC):
             scope=scope,
             graphs=LedgerGraphs(view.sound, {} if view.state is None else view.state.digests()),
             # An import records new graphs as missing, but they are not applied yet.
-            drifted=view.state is not None and not view.state.drifted.isdisjoint(view.state.resources),
+            drifted=view.state is not None and view.state.has_drift,
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:

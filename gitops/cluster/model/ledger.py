@@ -333,6 +333,11 @@ class LedgerState:
         return self.vanished.union(a for a, found in self.statuses.items() if found.status is Status.DRIFTED)
 
     @property
+    def has_drift(self) -> bool:
+        """True if drift of an applied resource is recorded that no apply has settled."""
+        return not self.drifted.isdisjoint(self.resources)
+
+    @property
     def applied_digest(self) -> str:
         """Digest of the document's `applied_revision`, without statuses and observations."""
         resources = {
