@@ -86,7 +86,7 @@ def plan(options: argparse.Namespace) -> int:
     workspace, committed = _planned(options)
     workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
-    outcome = replace(outcome, diagnostics=(*_files_left_out(options), *outcome.diagnostics))
+    outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *_files_left_out(options)))
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
     if outcome.strategies is not None:

@@ -231,7 +231,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         options, rest = parser.parse_known_args(arguments)
     chosen: Command | None = options.command
     if chosen is not None and not any(word.startswith("-") for word in rest):
-        rest = _filled(options, chosen, rest)
+        rest = _filled(options, chosen, rest, frozenset(arguments))
     if rest:
         mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
         known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
@@ -246,8 +246,10 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _filled(options: argparse.Namespace, command: Command, words: list[str]) -> list[str]:
+def _filled(options: argparse.Namespace, command: Command, words: list[str], given: Collection[str]) -> list[str]:
     """Give words to the optional positional arguments of a command that have no value yet, and return those left over.
+
+    `given` are all words of the command line.
 
     argparse considers an optional positional argument absent if an option stands between it and the one before.
     """
@@ -258,7 +260,8 @@ def _filled(options: argparse.Namespace, command: Command, words: list[str]) -> 
         if many:
             setattr(options, each.name, [*getattr(options, each.name), *words])
             return []
-        if getattr(options, each.name) == each.settings.get("default"):
+        value = getattr(options, each.name)
+        if value == each.settings.get("default") and value not in given:
             setattr(options, each.name, words[0])
             words = words[1:]
     return words
