@@ -136,8 +136,9 @@ def _find_steps(
     }
     stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
     refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)
-    # A zone map is not refreshed but built again, because the ids may no longer count up.
-    zoned = {name for name, index in have.items() if refresh and index.index_type.casefold() == "zonemap"}
+    # A zone map is not refreshed but built again: a compaction empties it, and the ids may no longer count up.
+    renewed = refresh or compact
+    zoned = {name for name, index in have.items() if renewed and index.index_type.casefold() == "zonemap"}
     build = tuple(
         replace(each, kind="ZONEMAP") if each.name == "id_idx" and _count_up(dataset, entry, declared) else each
         for each in wanted

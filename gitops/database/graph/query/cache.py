@@ -62,7 +62,7 @@ class ReadCache:
             kept = ResidentColumns(get, put, entry.rows, self._column, self._max // 2)
             residents = kept if self._column else None
             newest = self._find(("newest table", key, *identity[:-1]))
-            previous = None if newest is None else newest[0].remembers
+            previous = None if newest is None else newest[0].hand_on()
             table = ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents, previous)
             self._add(("newest table", key, *identity[:-1]), table, _TABLE_BYTES)
             return table, _TABLE_BYTES

@@ -331,6 +331,7 @@ class ReadTable:
         """
         self._residents = residents
         self._previous = previous
+        self._was_read = False
         self.other: OtherVersion | None = None
         self._differences: dict[int, tuple[TableRows, TableRows] | None] = {}
         self.most_changes = max(_LEAST, rows // _SHARE)
@@ -419,11 +420,13 @@ class ReadTable:
             found = found or self.collect(columns, self.scan(columns, budget), budget)
             if self._residents is not None:
                 self._residents.keep(found.ids, dict(found.columns))
+                self._was_read |= bool(columns)
         return found
 
     def held(self, columns: Sequence[str]) -> TableRows | None:
         """Return all rows by row id, if these columns are in memory."""
         found = None if self._residents is None else self._residents.find(columns)
+        self._was_read |= found is not None and bool(columns)
         return None if found is None else TableRows(*found)
 
     def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
@@ -457,10 +460,15 @@ class ReadTable:
             residents.forbid(columns)
             return None
 
-    @property
-    def remembers(self) -> ReadTable | None:
-        """Return the version whose columns in memory a later one can use: this one, or the one before."""
-        return self if self.other is not None or self.held(()) is not None else self._previous
+    def hand_on(self) -> ReadTable | None:
+        """Return the version whose columns in memory a later one can use: this one if it was read, or the one before.
+
+        Afterwards, this one no longer refers to the one before, so that no chain of versions stays open.
+        """
+        if self.other is None and not self._was_read:
+            return self._previous
+        self._previous = None
+        return self
 
     def _other_version(self, budget: Budget) -> OtherVersion | None:
         """Return the other version whose columns in memory are used, if it differs in few rows."""
@@ -496,6 +504,7 @@ class ReadTable:
         if self._residents is None:
             return None
         texts = self._residents.texts(name)
+        self._was_read |= texts is not None
         other = self._other_version(budget) if texts is None else None
         found = None if other is None else other.find(name, text)
         if found is not None:

@@ -141,7 +141,7 @@ class _ColumnIndex:
 
     def cover(self, dataset: lance.LanceDataset, column: str, files: Files) -> None:
         """Read the column of the files of a version that are not covered."""
-        hashes, places = [self._hashes], [self._places]
+        hashes, places, large = [self._hashes], [self._places], dict[str, int]()
         for name in files.keys() - self._files.keys():
             # With its removed rows a file has its rows in their order.
             scanner = dataset.scanner(
@@ -156,10 +156,14 @@ class _ColumnIndex:
                 hashes.append(_hashes(raw_columns(batch.filter(cells.is_valid()))[column]))
                 places.append(np.flatnonzero(cells.is_valid()).astype(np.uint64) + np.uint64(at))
                 at += batch.num_rows
-            self._files[name] = self._next
+            large[name] = self._next
             self._next += 1
-        if len(hashes) > 1 or self._fresh_rows > _MAX_FRESH or len(self._files) > _MAX_FILES + 2 * len(files):
-            self._fold(hashes, places, files)
+        # Only now: if reading failed, their rows would be missing.
+        self._files.update(large)
+        many = len(self._files) > _MAX_FILES + 2 * len(files)
+        if len(hashes) > 1 or self._fresh_rows > _MAX_FRESH or many:
+            # Other versions and branches have other files, so these stay unless there are too many.
+            self._fold(hashes, places, files if many else self._files)
 
     def add(self, file: str, cells: Sequence[Any]) -> None:
         """Cover a file with these cells."""
@@ -181,17 +185,17 @@ class _ColumnIndex:
         numbers = {self._files[name]: each.fragment_id for name, each in files.items()}
         return sorted({numbers[at >> 32] << 32 | at & 0xFFFFFFFF for at in found if at >> 32 in numbers})
 
-    def _fold(self, hashes: list[Any], places: list[Any], files: Files) -> None:
-        """Sort all rows into the arrays, without those of files that the version does not have."""
-        self._files = {name: slot for name, slot in self._files.items() if name in files}
+    def _fold(self, hashes: list[Any], places: list[Any], names: Collection[str]) -> None:
+        """Sort all rows of the files with these names into the arrays, and forget the others."""
+        files = {name: slot for name, slot in self._files.items() if name in names}
         fresh = [(each, place) for each, found in self._fresh.items() for place in found]
         hashes.append(np.array([each for each, _ in fresh], np.int64))
         places.append(np.array([place for _, place in fresh], np.uint64))
         every_hash, every_place = np.concatenate(hashes), np.concatenate(places)
-        kept = np.isin(every_place >> np.uint64(32), list(self._files.values()))
+        kept = np.isin(every_place >> np.uint64(32), list(files.values()))
         every_hash, every_place = every_hash[kept], every_place[kept]
         order = np.argsort(every_hash, kind="stable")
-        self._hashes, self._places = every_hash[order], every_place[order]
+        self._files, self._hashes, self._places = files, every_hash[order], every_place[order]
         self._fresh, self._fresh_rows = defaultdict(list), 0
 
 

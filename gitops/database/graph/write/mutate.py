@@ -79,7 +79,9 @@ class QueuedMutation:
     def fits(self, first: QueuedMutation) -> bool:
         """Return whether it may be in the group that another one begins."""
         own, others = self.options, first.options
-        guarded = (own.expected_head, own.expected_commit, own.begun) != (None, None, None)
+        guarded = any(
+            (each.expected_head, each.expected_commit, each.begun) != (None, None, None) for each in (own, others)
+        )
         deletes, delete = (isinstance(each.statements[0], typed.TypedDelete) for each in (self, first))
         return self is first or (not guarded and own.actor == others.actor and deletes == delete)
 
@@ -165,7 +167,7 @@ class Mutator:
 
     def _attempt(
         self, uri: str, group: Sequence[QueuedMutation]
-    ) -> list[tuple[QueuedMutation, MutationResult | GitopsError]]:
+    ) -> list[tuple[QueuedMutation, MutationResult | Exception]]:
         """Carry out mutations in order, up to one that is too large for the version of those before it.
 
         One that is refused changes nothing. Raises ConflictError `graph_conflict` if another writer was faster, RemoteError
@@ -180,22 +182,23 @@ class Mutator:
             changes = GraphChanges(snapshot, catalog, self._memory)
             if len(group) > 1:
                 changes.hold(each for mutation in group for each in mutation.named(catalog))
-            done: list[tuple[QueuedMutation, MutationRun | GitopsError]] = []
+            done: list[tuple[QueuedMutation, MutationRun | Exception]] = []
             for mutation in group:
                 before = changes.begin()
                 try:
                     done.append((mutation, self._evaluate(mutation, changes)))
-                except GitopsError as error:
-                    if error.code in (Code.GRAPH_CONFLICT, Code.STORAGE_FAILED):
+                except Exception as error:
+                    code = error.code if isinstance(error, GitopsError) else None
+                    if code in (Code.GRAPH_CONFLICT, Code.STORAGE_FAILED):
                         raise
                     changes.restore(before)
-                    if error.code is Code.RESOURCE_LIMIT and changes.touched():
+                    if code is Code.RESOURCE_LIMIT and changes.touched():
                         break
                     done.append((mutation, error))
             published = self._publish(snapshot, changes, options.actor) if changes.touched() else None
         n = snapshot.manifest.n if published is None else published.n
         return [
-            (mutation, found if isinstance(found, GitopsError) else found.result(n, published))
+            (mutation, found if isinstance(found, Exception) else found.result(n, published))
             for mutation, found in done
         ]
 

@@ -4,8 +4,8 @@ Rules of this module:
 
 1. Mutations are carried out in the order in which they came. One thread carries out a group for all; the others wait.
 2. A group has at most 64 mutations of one actor, because a version names one. All of them only delete, or none does,
-   because a delete looks at committed rows. A mutation that expects a version of the branch begins a group, so what it
-   expects is never a version that its own group makes.
+   because a delete looks at committed rows. A mutation that expects a version of the branch is alone in its group, so
+   the version in its receipt contains no other mutation.
 3. A caller gets its answer after the version is published, or its own error. An error of one mutation takes back what
    that mutation did, and no more.
 4. While groups are larger than one, the next one waits up to 4 ms until it is as large as the last.

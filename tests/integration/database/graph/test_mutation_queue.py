@@ -181,3 +181,42 @@ def test_a_group_that_loses_a_race_is_carried_out_on_what_is_there_then(graph: W
     assert sorted(row["k"] for row in graph.shown("P")) == ["a", "c", "first", "other"]
     assert open_snapshot(graph.uri).manifest.n == version_of(outcomes[1])
     assert verify_graph(graph.uri, deep=True).ok
+
+
+def test_the_receipt_of_a_guarded_mutation_contains_no_other(graph: WrittenGraph) -> None:
+    graph.mutate('insert P { k: "p", n: 10 }')
+    seen = open_snapshot(graph.uri).manifest.txn_id
+    mutator = Mutator(CLOCK, graph.ids, pause=no_pause, memory=graph.memory)
+    guarded = MutationOptions(NOW, expected_commit=seen)
+    own = mutator.enqueue(graph.uri, graph.query('insert P { k: "log" }'), None, guarded)
+    other = mutator.enqueue(graph.uri, graph.query('update P set { n: 99 } where k = "p"'), None, MutationOptions(NOW))
+    receipt, later = own().published, other().published
+    assert receipt is not None
+    assert later is not None
+    assert later.parent is not None
+    assert later.parent.commit == receipt.txn_id
+
+
+def test_an_error_of_a_library_is_that_of_its_mutation(tmp_path: Path) -> None:
+    graph = WrittenGraph(tmp_path / "g.omni").create('node P { k: String @key  t: String?  v: Vector(2)? @embed("t") }')
+
+    class Broken:
+        def embed(self, texts: object, **_: object) -> Any:
+            raise OSError("connection reset")
+
+    mutator = Mutator(CLOCK, graph.ids, pause=no_pause, memory=graph.memory)
+    texts = {"a": "", "b": ', t: "text"', "c": ""}
+    runs = [
+        mutator.enqueue(
+            graph.uri,
+            graph.query(f'insert P {{ k: "{key}"{more} }}'),
+            None,
+            MutationOptions(NOW, embedder=Broken()),  # type: ignore[arg-type]
+        )
+        for key, more in texts.items()
+    ]
+    assert runs[0]().affected_nodes == 1
+    with pytest.raises(OSError, match="connection reset"):
+        runs[1]()
+    assert runs[2]().affected_nodes == 1
+    assert {row["k"] for row in graph.shown("P")} == {"a", "c"}

@@ -21,6 +21,7 @@ from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.tables import open_table
+from gitops.database.graph.write import memory
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, WrittenGraph
 
@@ -185,3 +186,44 @@ def test_an_index_does_not_find_what_a_row_was(graph: WrittenGraph) -> None:
             assert scanner.to_table().column("id").to_pylist() == found, word
         # Again when the indexes cover the new row, and the table is joined.
         optimize_tables(graph.uri, WORK, OptimizeOptions(fragments=0, scalar_rows=1, text_rows=1, stale_rows=0))
+
+
+def test_versions_that_were_read_keep_no_chain_of_earlier_ones(graph: WrittenGraph) -> None:
+    cache = ReadCache()
+    for number in range(4):
+        table = cache.table(open_snapshot(graph.uri), "node:P")
+        table.whole(["note"], FREE)
+        update(graph, "a", number)
+    earlier, table = 0, cache.table(open_snapshot(graph.uri), "node:P")
+    while (table := table._previous) is not None:  # type: ignore[assignment]
+        earlier += 1
+    assert earlier <= 1
+
+
+def test_a_file_whose_reading_failed_is_read_again(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_FEW_ROWS", 0)
+    keys = memory.TableMemory(2**20)
+
+    def find(key: str) -> list[int] | None:
+        snapshot = open_snapshot(graph.uri)
+        table = open_table(snapshot.folder, snapshot.manifest.tables["node:P"])
+        files = {part.data_files()[0].path: part for part in table.get_fragments()}
+        return keys.places(table, files, 0, "id", [key])
+
+    for _ in range(3):
+        found = find("a")
+    assert found is not None
+    graph.load([{"type": "P", "data": {"k": "x"}}])
+    graph.load([{"type": "P", "data": {"k": "y"}}])
+    hashes, read = memory._hashes, list[object]()
+
+    def fail_at_the_second(cells: Any) -> Any:
+        read.append(cells)
+        if len(read) == 2:
+            raise OSError("timeout")
+        return hashes(cells)
+
+    monkeypatch.setattr(memory, "_hashes", fail_at_the_second)
+    with pytest.raises(OSError, match="timeout"):
+        find("a")
+    assert [len(find(key) or ()) for key in "axy"] == [1, 1, 1]
