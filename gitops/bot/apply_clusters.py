@@ -219,8 +219,7 @@ def _apply_step(
             yield LogLine(f"import of {rule.name}: ledger started")
             context.refresh(rule, relist=False)
             position = context.position(rule)
-        # The forge is asked before the lock is taken, and once rules are in force.
-        # Until the cluster has converged once, the requests of all its commits count, not only those of this step.
+        # The forge is asked before the lock is taken. Until the first convergence, all merged requests count.
         asked = merged if position.begun else None
         known = context.known_origins(rule, head=commit, merged=asked, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None

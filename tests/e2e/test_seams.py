@@ -124,6 +124,7 @@ def test_a_number_that_is_not_that_of_the_stored_plan_is_not_signed(asked: Loop,
     command = printed_command(asked.gitops("bob", *words, check=False).text).replace("--rows 2", f"--rows {said}")
     refused = asked.gitops("bob", *shlex.split(command)[1:], check=False)
     assert refused.code == 1
+    assert "approval_rows_differ" in refused.text
     assert f"--rows says {int(said):,}, but the graph has 2 rows, last recorded at " in refused.text
     assert asked.approvals() == ()
     (remedy,) = re.findall(r"run the same command with (--rows \d+)$", refused.text, re.MULTILINE)

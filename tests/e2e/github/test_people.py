@@ -91,7 +91,7 @@ def test_an_approver_without_a_listed_account_cannot_approve(hub: Hub, runner: R
     runner.settle()
     refused = runner.tick("sweep").text
     assert "approval_account_unknown" in refused
-    assert f"add approvals.accounts: {{'github:NUMBER': {email('carol')}}}" in refused
+    assert f"they need approvals.accounts: {{'github:NUMBER': {email('carol')}}}" in refused
     assert hub.loop.graph("legacy").exists()
     hub.approve("bob", "graph.legacy")
     runner.tick("sweep")
