@@ -1,5 +1,5 @@
-"""The graph database: files and objects, the schema and query languages, and graphs on Lance. It knows only the core.
+"""The graph database: files and objects, the schema and query languages, and graphs on Lance. It imports only the core.
 
-The public packages are `database.graph` for operations on graphs, `database.language` for texts, and `database.storage`
-for storage locations.
+The public packages are `database.graph` for operations on graphs, `database.language` for schema and query texts, and
+`database.storage` for storage locations.
 """

@@ -77,7 +77,10 @@ class Dialect(ABC):
         return None
 
     def list_ended_numbers(self) -> WebRequest | None:
-        """Build the same request for issues, newest first. None unless one request can make `list_ended` fail."""
+        """Build the request that lists ended change requests as issues, newest first.
+
+        It is the fallback for forges on which one broken change request makes `list_ended` fail. None on other forges.
+        """
         return None
 
     def list_files(self, number: int) -> WebRequest:

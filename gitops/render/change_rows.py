@@ -327,7 +327,7 @@ _MOST_COMPARED = 250_000
 
 @dataclass(frozen=True, slots=True)
 class TextDiff:
-    """Difference of a text: its resources, the first lines, and how many `more` there are.
+    """A text diff: the resources, the first lines, and the number of lines left out (`more`).
 
     A line begins with `+`, `-` or a space. A line `@@ node Person @@` starts a part in the middle of that declaration.
     If only the layout differs, there are no lines.

@@ -145,7 +145,7 @@ class BreaksView:
 
 @dataclass(frozen=True, slots=True)
 class AffectedView:
-    """The users of a changed resource: names, how many `more` there are, and `queries` that are only counted.
+    """The users of a changed resource: names, the number of names left out (`more`), and the number of `queries`.
 
     If the graph's migration is known, its queries are only counted; `using` of them use the changed parts, or None if
     that is not known. `policies` are the graph's policies.

@@ -149,7 +149,7 @@ class PlanView:
 
     @cached_property
     def broken(self) -> Mapping[Address, tuple[str, ...]]:
-        """Incompatible changes for callers of stored queries, as lines by query."""
+        """Changes that break callers of stored queries: the lines for each query."""
         from gitops.render.change_rows import broken_queries
 
         return broken_queries(self.plan)
@@ -280,7 +280,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessView:
-    """A difference of access in words.
+    """One access change, in words.
 
     `sign` is + or -, and `access_class` is in upper case. The other parts are the `action` with the first `queries`
     that it runs and `more_queries`, the `place`, the `branches` (empty if the action has none), `who`, the `rule`

@@ -69,7 +69,7 @@ def error_line(subject: str, error: GitopsError) -> LogLine:
 
 
 def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
-    """Write something for people. A failure is only logged, because the next event writes it again."""
+    """Run `write`, which writes text for people. A failure is logged, not raised: the next event writes the text again."""
     try:
         write()
     except GitopsError as error:

@@ -81,7 +81,7 @@ class Metrics:
 
 
 class StopSignal(threading.Event):
-    """Signals that the server stops, and interrupts every wait."""
+    """Signals that the server is stopping and interrupts every wait."""
 
     def pause(self, seconds: float) -> None:
         """Wait between two attempts of a forge client. Raises RemoteError `forge_unavailable` when the server stops."""

@@ -48,7 +48,7 @@ class ClusterProvider:
         self._armed = armed
 
     def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Carry out one node. Every failure of the work is an outcome with diagnostics.
+        """Apply one node. Failures are returned as outcomes with diagnostics, not raised.
 
         Raises CancelledError if the run was asked to stop and this node has had no effect.
         """

@@ -89,7 +89,7 @@ class Run:
         return origins_of(governance, (*changes, *others), gated)
 
     def announce(self) -> None:
-        """Write the changeset's events, and before the first side effect the intents, in one entry. Raises GitopsError."""
+        """Write the changeset's events, together with the intents of the run if it has any. Raises GitopsError."""
         if not self.intents:
             self.record()
             return

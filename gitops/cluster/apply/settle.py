@@ -157,7 +157,7 @@ def _reason(result: NodeResult | None, failed: Reason) -> Reason:
 def with_seen(
     state: LedgerState, desired: DesiredState, facts: Mapping[Address, Mapping[str, object]], *, at: str
 ) -> LedgerState:
-    """Return the state after a write that also records observed graphs, by the addresses of their changes, at time `at`.
+    """Return `state` with the graphs in `facts` (observations by change address) recorded as seen at time `at`.
 
     The applied revision does not change. Without observations, the state does not change either. Any decision about a
     graph recorded as lost needs an approval, so its record is also kept.

@@ -149,7 +149,7 @@ class FileColumns(NamedTuple):
 
 
 class FolderColumns(NamedTuple):
-    """Columns of folders: normalized path, stamp, digest of the query files in it (empty if it is only a parent folder)."""
+    """Folders, as columns: normalized path, stamp, and digest of the folder's query files (empty for a mere parent folder)."""
 
     places: list[str]
     stamps: list[str | None]

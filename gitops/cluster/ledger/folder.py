@@ -509,7 +509,7 @@ class FolderLedger(ChangesetReader):
             )
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Publish the state with its events if the ledger is still that of `view`; then mark approvals and retire sidecars.
+        """Publish the state with its events unless the ledger has changed since `view`; then mark approvals, retire sidecars.
 
         Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
         that cannot be stored, BugError for a write that does not belong to its view.

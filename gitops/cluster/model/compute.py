@@ -95,7 +95,7 @@ class ComputeRules:
 
     @property
     def place(self) -> str:
-        """The place of their declaration in `cluster.yaml`, for messages."""
+        """Path of these strategies in `cluster.yaml`, for messages."""
         return f"compute.strategies.{self.key}"
 
 

@@ -138,7 +138,7 @@ def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
 
 
 def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -> tuple[GitopsError, ...]:
-    """Return the graphs' refusals of the changes that an apply would carry out, in its order.
+    """Return the errors with which graphs would refuse changes during an apply, in apply order.
 
     Without data, only planned problems are known. The same is true for the graphs with ids in `moving`, because they
     will be different when the apply starts. If a lost graph has reappeared, its creation is refused before approval,

@@ -183,7 +183,7 @@ def _done(
 
 
 def read_now(current: Session, graph: str) -> GraphReading | None:
-    """Return the current reading of a graph; None if it is missing or being deleted. Raises GitopsError if unknown."""
+    """Read a graph in its current state. None if it is missing or being deleted. Raises GitopsError if it cannot be read."""
     try:
         return current.opened.engine.read(current.opened.graph_uri(graph))
     except GitopsError as error:

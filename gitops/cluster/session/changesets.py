@@ -94,7 +94,7 @@ class Pacing:
 def list_changesets(
     ledger: LedgerReader, *, ended: bool = False, state: ChangesetState | None = None, limit: int | None = None
 ) -> tuple[Changeset, ...]:
-    """Return the changesets that have not ended, or with `ended` or an ended `state` all of them, newest first.
+    """Return open changesets, newest first. With `ended` or a final `state`, also search ended ones.
 
     Raises GitopsError if the ledger cannot be read.
     """

@@ -140,7 +140,7 @@ class Governance(Protocol):
         ...
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
-        """Return the assumed data of an inaccessible graph: from the ledger, or in a clone from the bot's plans."""
+        """Return the last known data of an unreadable graph: from the ledger or, in a clone, from the bot's plans."""
         ...
 
 

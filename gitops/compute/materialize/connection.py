@@ -94,7 +94,7 @@ class TargetConnection:
 
     @property
     def is_open(self) -> bool:
-        """Return True if there is a connection that has not been lost as far as is known."""
+        """Return True if connected, as far as the driver knows."""
         return self._open is not None and not self._open.closed
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """The graph database: one Lance dataset per type below a graph root, published through immutable manifests.
 
-Other packages import these names from here, and lightweight types from `port` and `results`. A name is loaded at first
-use, so that a command that reads no rows starts without the Lance driver. This package does not depend on the control
-plane.
+Other packages import these names from here, and lightweight types from `port` and `results`. A name is loaded on first
+use, so a command that reads no rows starts without the Lance driver. This package does not depend on the control plane.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-# The driver writes answers of the service to standard error, with whatever they quote. It reads this when it is loaded; its
-# failures are reported as problems of this program.
+# The driver logs service responses to standard error, including any secrets in them. It reads this setting on import; its
+# failures are reported as problems of this program instead.
 os.environ["LANCE_LOG"] = "lance=off"
 
 if TYPE_CHECKING:
@@ -119,10 +118,10 @@ _HOMES = {
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-if not TYPE_CHECKING:  # or every misspelt name would type-check
+if not TYPE_CHECKING:  # otherwise every misspelt name would type-check
 
     def __getattr__(name: str) -> Any:
-        """Load a name of the front door. Raises GitopsError `engine_unavailable` if the packages of Lance are missing."""
+        """Import a public name on first use. Raises GitopsError `engine_unavailable` if the Lance packages are missing."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from gitops.database.graph.engine import require_driver

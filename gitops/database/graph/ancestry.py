@@ -1,7 +1,7 @@
-"""Ancestry of versions: which version includes which, merge bases, and the bases that must be kept.
+"""Version ancestry: tests whether a version includes another, and finds merge bases and the bases that gc must keep.
 
-A version records up to which number it includes each line, so one comparison decides whether it includes another
-version, even when the versions between them are no longer kept.
+Each version records the highest number that it includes from every line. So one comparison shows whether it includes
+another version, even if the versions between them are no longer kept.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gitops.database.storage.port import ObjectStore
 
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
-    """Return whether a version is part of a second one, or equal to it."""
+    """Return whether the history of `manifest` contains version `ref`, or is that version."""
     return manifest.reach.get(ref.line, 0) >= ref.n
 
 
 def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
-    """Return the newest number of each line that is part of both versions."""
+    """Return, for each line, the newest version number that both versions include."""
     left, right = one.reach, other.reach
     return {line: min(left[line], right[line]) for line in sorted(left.keys() & right.keys())}
 
 
 def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Manifest, ...]:
-    """Return the newest versions that are part of both: one, or several after criss-cross merges.
+    """Return the newest common versions: one, or several after criss-cross merges.
 
     Raises GitopsError `graph_version_gone` if a base is no longer kept.
     """
@@ -52,9 +52,10 @@ def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Man
 
 
 def require_merged_branches(snapshot: Snapshot) -> None:
-    """Raise ConflictError `graph_has_branches` if a branch has changes that the snapshot lacks; internal ones do not count.
+    """Raise ConflictError `graph_has_branches` if a branch has unmerged changes; internal branches are ignored.
 
-    Branches of different schemas are not merged, so a migration would cut these changes off. A branch without any loses nothing.
+    Branches with different schemas cannot be merged, so a migration would cut these changes off. A branch without
+    changes loses nothing.
     """
     store, names = snapshot.store, []
     for line in read_branches(store).lines()[1:]:
@@ -62,7 +63,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
             continue
         n = head_number(store, line.id)
         head = None if n is None else read_manifest(store, n, line.id)
-        # What has another schema already is not merged, whatever becomes of this one.
+        # A branch that already has a different schema cannot be merged, with or without this migration.
         if (
             head is not None
             and head.schema_ir == snapshot.manifest.schema_ir
@@ -76,7 +77,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
 
 
 def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
-    """Return whether a branch has, or may have, changes that a version of a different branch lacks."""
+    """Return whether branch version `manifest` has, or may have, changes that version `head` lacks."""
     if includes_version(manifest, head.ref):
         return False
     try:
@@ -86,7 +87,7 @@ def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
 
 
 def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Manifest | None:
-    """Return the first version of a line that was forked from this one: it has the same tables."""
+    """Return the first version of a line forked from `ref`; it has the same tables. None if there is none."""
     for line in sorted({line for head in heads for line in head.reach}):
         first = find_manifest(store, ref.n + 1, line)
         parent = None if first is None or first.operation != "branch" else first.parent
@@ -96,7 +97,7 @@ def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Mani
 
 
 def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
-    """Line and number of every version that a merge of two branches may need as its base."""
+    """Return the line and number of every version that a merge of two branches may need as a base."""
     numbers = ((line.id, head_number(store, line.id)) for line in index.lines())
     heads = [read_manifest(store, n, line) for line, n in numbers if n is not None]
     return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}

@@ -1,25 +1,25 @@
 """Bulk loads: many processes, on one or more machines, write rows, and one process publishes them.
 
-1. `plan_bulk` reserves: it determines the version that workers start from, and protects their files from gc.
+1. `plan_bulk` fixes the version that workers start from, and protects their files from gc.
 2. `write_part` runs anywhere: it turns Arrow batches into data files of one table. It changes no manifest and no version.
-3. `publish_bulk` checks all parts together and makes one version of the graph, as a load does. `discard_bulk` cancels the load.
+3. `publish_bulk` checks all parts together and publishes one version of the graph. `discard_bulk` cancels the load.
 
 The driver and the workers exchange plans, tasks and parts as plain JSON:
 
-1. A plan is a lease on the version that it is made from. Until it expires, gc keeps that version, every later one of its
-   tables, and the files that workers write.
-2. A plan expires after six days. The Lance driver keeps files that belong to no version for seven: so a part with a valid plan
-   has its files, and gc removes files without a plan.
-3. None of them contains credentials; every process reads them from its own environment.
+1. A plan is a lease on its base version. Until it expires, gc keeps that version, all later versions of its tables, and
+   the files that workers write.
+2. A plan expires after six days. The Lance driver keeps files without a version for seven days, so the files of a part
+   exist as long as its plan is valid. Later, gc removes them.
+3. Plans, tasks and parts contain no credentials; every process reads them from its own environment.
 
-A worker writes Arrow batches of one table to data files that belong to no version. Batches are strict like records of
-JSON, and checked column by column where that is possible. A value is accepted when it means the same in the column's
-type: a whole number that fits, a float of another width, a time with a zone. Texts are not parsed. Numbers that are not
-finite, nulls inside lists and invalid UTF-8 are refused.
+A worker writes Arrow batches of one table to data files that belong to no version. Batches are checked as strictly as
+JSON records, column by column where possible. A value is accepted if it keeps its meaning in the column's type: an
+integer that fits, a float of another width, a time with a zone. Strings are not parsed. Non-finite numbers, nulls
+inside lists and invalid UTF-8 are rejected.
 
-A worker has checked each row by itself. Publishing checks the rules that need all rows, over all parts and the current
-graph: ids and unique groups do not clash, edges have both ends, cardinalities are in bounds. It is the second pass of a
-load (`gitops.database.graph.load`), which reads only the keys back from the data files.
+Workers check single rows. Publishing checks the rules that involve several rows, across all parts and the current
+graph: ids and unique groups do not clash, edges have both ends, cardinalities are in bounds. This is the second pass of
+a load (`gitops.database.graph.load`), and it reads only the keys back from the data files.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _FORMS: Mapping[str, Form[Any]] = {
 
 
 class _Exchanged:
-    """A dataclass with a plain JSON form: a member for each field."""
+    """A dataclass that converts to and from plain JSON, with one member per field."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class _Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class BulkTask(_Exchanged):
-    """Input of a worker that writes rows of one table: the graph, the version, and the schema that the rows must match."""
+    """Worker input for one table: the graph, the version, and the schema that the rows must match."""
 
     bulk: str
     uri: str
@@ -146,9 +146,9 @@ class BulkTask(_Exchanged):
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan(_Exchanged):
-    """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table.
+    """A bulk load in progress: its id, the version that it starts from, and the folder and columns of each table.
 
-    The id becomes the commit id of the published version: a plan is published once.
+    The id becomes the commit id of the published version, so a plan can be published only once.
     """
 
     bulk: str
@@ -161,7 +161,7 @@ class BulkPlan(_Exchanged):
     expires_at: str
 
     def task(self, key: str) -> BulkTask:
-        """Return the input of a worker for rows of a table (`node:Person`, `edge:Knows`).
+        """Return the worker input for a table, given its key (`node:Person`, `edge:Knows`).
 
         Raises UsageError `usage_error`.
         """
@@ -174,9 +174,9 @@ class BulkPlan(_Exchanged):
 
 @dataclass(frozen=True, slots=True)
 class BulkPart(_Exchanged):
-    """Rows of one table in data files: `fragments` describes them in the JSON of the Lance driver.
+    """Rows of one table in data files; `fragments` describes the files in the Lance driver's JSON.
 
-    `fresh`: all ids were generated for these rows, so they cannot clash.
+    `fresh` means that all ids were generated for these rows and cannot clash.
     """
 
     bulk: str
@@ -187,7 +187,7 @@ class BulkPart(_Exchanged):
     fragments: tuple[str, ...]
 
     def staged(self) -> list[FragmentMetadata]:
-        """Return the fragments, for the driver. Raises IntegrityError `graph_unreadable`."""
+        """Convert the fragments to driver objects. Raises IntegrityError `graph_unreadable`."""
         found = []
         for text in self.fragments:
             try:
@@ -203,9 +203,9 @@ class BulkPart(_Exchanged):
 
 
 def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
-    """Begin a bulk load into a branch. Other writers are not blocked; only a change of the schema ends it.
+    """Begin a bulk load into a branch. Other writers are not blocked; only a schema change invalidates the load.
 
-    Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc has removed the version already.
+    Raises the errors of `open_snapshot`; GitopsError `graph_version_gone` if gc has already removed the version.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     manifest = snapshot.manifest
@@ -223,9 +223,9 @@ def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> Bul
 
 
 def table_form(entry: TableEntry) -> dict[str, Any]:
-    """Return the properties of a table that must not change while files are written for it.
+    """Return the table properties that must not change during a bulk load.
 
-    These are its folder and its column ids.
+    These are the table's folder and column ids.
     """
     return {"path": entry.path, "fields": dict(entry.fields)}
 
@@ -243,12 +243,12 @@ _ACCEPTED: Mapping[Scalar, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def cell_type(kind: PropType) -> pa.DataType:
-    """Return the type of a column of cells; that of a blob is bytes until it is stored."""
+    """Return the Arrow type of a column of cells; blobs are bytes until they are stored."""
     return pa.large_binary() if kind.scalar is Scalar.BLOB else arrow_field("cells", kind).type
 
 
 def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
-    """Return the cells of a column, nulls left as they are; blobs are bytes. Raises CellError."""
+    """Convert a column to cells of the property type. Nulls stay null; blobs are bytes. Raises CellError."""
     try:
         column.validate(full=True)
         if pa.types.is_null(column.type):
@@ -273,7 +273,7 @@ def _lists(column: pa.Array, kind: PropType) -> pa.Array:
 
 
 def _items(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the items of all lists, and the length of each list, null for no list."""
+    """Return the items of all lists in one array, and the length of each list (null for a null list)."""
     listed = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_kind(column.type) for is_kind in listed):
         raise CellError(f"got {column.type}")
@@ -281,9 +281,9 @@ def _items(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _plain_cells(column: pa.Array, scalar: Scalar) -> pa.Array:
-    """Return the cells of a property that is neither a list nor a vector.
+    """Convert a scalar column to cells.
 
-    A time with a zone is a moment; one without is taken for UTC. What is finer than a millisecond is cut off.
+    A time without a zone is read as UTC. Times are truncated to milliseconds.
     """
     if scalar is Scalar.DATE and pa.types.is_integer(column.type):
         column = column.cast(pa.int32()).cast(pa.date32())
@@ -330,19 +330,20 @@ _PRESENT = object()
 
 
 def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> BulkPart:
-    """Check each row by itself and write it; the part is durable, and not visible to readers.
+    """Check single rows and write them to data files; the part is durable but not visible to readers.
 
-    `batches` has a column per property, which may be missing where the property may be; `id` where the type has no key; and for
-    edges `from` and `to`, the ids of their ends (`src` and `dst` if properties have these names). `ids` makes ids that are not
-    given. Memory is bounded by the larger of a batch and a data file of 64 MiB.
+    `batches` has one column per property (optional properties can be missing), `id` if the type has no key, and for
+    edges `from` and `to` with the ids of their ends (`src` and `dst` if properties have these names). `ids` generates
+    missing ids. Memory is bounded by one batch or one data file (64 MiB), whichever is larger.
 
-    Raises LoadError with the rows that do not fit, counted from 1, and nothing stays; as `BulkTask.open`; RemoteError.
+    Raises LoadError with the invalid rows, counted from 1, after removing the files; the errors of `BulkTask.open`;
+    RemoteError.
     """
     snapshot = task.open()
     folder, entry = snapshot.folder, snapshot.manifest.tables[task.key]
     problems = RecordProblems()
     declared = declared_type(snapshot.schema().catalog, task.key)
-    # The driver reads columns of a file that belongs to no version only as far as no Blob column comes before them.
+    # In a file without a version, the driver can read only the columns before the first Blob column.
     blob = next((name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB), None)
     for name in (name for group in declared.unique for name in group if name in declared.properties):
         if blob is not None and blob < name:
@@ -376,7 +377,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
 
 
 def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:
-    """Remove data files that no version names; stops at the first failure, and gc removes the rest."""
+    """Remove data files that no version uses. Stops at the first failure; gc removes the rest."""
     for file in (file for fragment in staged for file in fragment.files):
         try:
             folder.remove(f"{path}/data/{file.path}")
@@ -386,18 +387,18 @@ def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetada
 
 
 def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
-    """Return the columns that batches for a table may have, and whether each must be there."""
+    """Return the columns that batches of a table can have, and whether each is required."""
     ends = dict.fromkeys(_end_columns(declared), True) if isinstance(declared, EdgeType) else {}
     return {**ends, **{name: not kind.nullable for name, kind in declared.properties.items()}, "id": False}
 
 
 def _end_columns(declared: EdgeType) -> tuple[str, str]:
-    """Return the columns of edge ends: `from` and `to`, or `src` and `dst` if a property has one of these names."""
+    """Return the names of the edge end columns: `from` and `to`, or `src` and `dst` if a property has one of these names."""
     return ("src", "dst") if {"from", "to"} & declared.properties.keys() else ("from", "to")
 
 
 class _RowMaker:
-    """Makes rows of one table; problems are noted with the number of the row, counted over all batches."""
+    """Converts batches to rows of one table, and records problems with row numbers counted across batches."""
 
     def __init__(self, declared: NodeType | EdgeType, ids: IdSource, problems: RecordProblems) -> None:
         self._declared = declared
@@ -410,9 +411,9 @@ class _RowMaker:
         """Whether all ids were made here."""
 
     def rows(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the rows of a batch, none if there is a problem with any.
+        """Return the rows of a batch, or no rows if any row has a problem.
 
-        Raises LoadError when there are too many problems.
+        Raises LoadError if there are too many problems.
         """
         declared, before, start = self._declared, self._problems.total, self.count
         self.count += batch.num_rows
@@ -443,7 +444,7 @@ class _RowMaker:
         return pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
 
     def _column(self, column: pa.Array, expects: str, kind: PropType, start: int) -> pa.Array:
-        """Return the cells of a column. If one does not match, each is checked to find it."""
+        """Return the cells of a column. If a cell does not match, check each cell to find it."""
         try:
             return column_cells(column, kind)
         except CellError as error:
@@ -458,9 +459,9 @@ class _RowMaker:
         return pa.nulls(len(column), cell_type(kind))
 
     def _check_rows(self, cells: Mapping[str, pa.Array], start: int) -> None:
-        """Check the rules that apply to each row by itself.
+        """Check the rules that apply to single rows.
 
-        Suspicious rows are found by columns and then checked like records.
+        Suspicious rows are found column by column and then checked in the same way as records.
         """
         declared, suspects = self._declared, set[int]()
         bounds = {bound.property_name for bound in declared.ranges} if isinstance(declared, NodeType) else set()
@@ -488,7 +489,7 @@ class _RowMaker:
                 self._problems.add(start + at + 1, pattern_fault(declared, check))
 
     def _id_columns(self, batch: pa.RecordBatch, cells: Mapping[str, pa.Array], start: int) -> dict[str, pa.Array]:
-        """Return the columns `id`, `src` and `dst`; ids that are not given are made, of the key if there is one."""
+        """Return the columns `id`, `src` and `dst`; missing ids are made from the key, or generated if there is no key."""
         declared, text, given = self._declared, PropType(Scalar.STRING), None
         if "id" in batch.schema.names:
             given = self._column(batch.column("id"), "'id' expects a text", text, start)
@@ -504,7 +505,7 @@ class _RowMaker:
         elif declared.key is not None:
             own = key_ids(declared, declared.key, cells)
             if given is not None:
-                # A null id is not compared: the key makes the id.
+                # A null id is not compared because the id is made from the key.
                 for at in pc.indices_nonzero(pc.fill_null(pc.not_equal(given, own), False)).to_pylist():
                     shown, made = given[at].as_py()[:_SHOWN], own[at].as_py()[:_SHOWN]
                     fault = f"'id' is {shown!r}, but the key of {declared.name} requires {made!r}"
@@ -524,12 +525,13 @@ def publish_bulk(
 ) -> LoadResult:
     """Check the parts together and publish them as one version of the plan's branch. Parts without rows are ignored.
 
-    May be called again after a failure or a crash: a plan is published only once, and its result is found again.
+    Can be called again after a failure or a crash: a plan is published only once, and later calls return the same
+    result.
 
-    Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts of a different
-    plan, or duplicates; GitopsError `graph_version_gone` if the plan has expired or was discarded, `graph_conflict` if
-    the schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also if a
-    file of a part has changed since it was written.
+    Raises LoadError with the invalid parts and rows (`parts[0].rows[17]`); UsageError for duplicate parts, or parts of
+    a different plan; GitopsError `graph_version_gone` if the plan has expired or was discarded, `graph_conflict` if the
+    schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also if a file of
+    a part has changed since it was written.
     """
     given = [part for part in parts if part.rows]
     staged = _read_fragments(plan, given)
@@ -561,7 +563,7 @@ def publish_bulk(
 def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
     """Discard a bulk load: remove the plan and the files of the parts, except files that a version uses.
 
-    Files of a worker that crashed before it returned its part are removed by gc after seven days. Raises as
+    If a worker crashed before it returned its part, gc removes its files after seven days. Raises the errors of
     `publish_bulk`.
     """
     staged = _read_fragments(plan, parts)
@@ -579,7 +581,7 @@ def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _CommitId:
-    """An IdSource with one given id."""
+    """An IdSource that returns one given id."""
 
     id: str
 
@@ -604,7 +606,7 @@ class _PartProblems(RecordProblems):
 
 
 class _PartIntake(LoadIntake):
-    """An intake of rows that are in data files already; only their keys are read."""
+    """An intake for rows that are already in data files; reads only their keys."""
 
     def __init__(self, snapshot: Snapshot, parts: Sequence[BulkPart]) -> None:
         super().__init__(snapshot, None)
@@ -612,9 +614,9 @@ class _PartIntake(LoadIntake):
         self._record = 0
 
     def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
-        """Record the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`.
+        """Record the keys of a part in row order. Raises RemoteError `storage_failed`.
 
-        In a fresh part ids cannot clash and are not recorded.
+        The ids of a fresh part cannot clash and are not recorded.
         """
         table = self.tables.get(part.key) or self.open_table(part.key)
         members = [name for group in table.groups for name in group]
@@ -631,7 +633,7 @@ class _PartIntake(LoadIntake):
 
 
 def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
-    """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
+    """Read columns from the data file of an unpublished fragment. Workers write one file per fragment."""
     place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
     try:
         reader = LanceFileReader(place.uri, storage_options=place.driver_options(), columns=columns)
@@ -642,7 +644,7 @@ def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, col
 
 
 def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
-    """Return the fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
+    """Return the fragments of each part. Raises UsageError for a duplicate part, or a part of a different plan."""
     staged, seen = [], set[str]()
     for at, part in enumerate(parts):
         if part.bulk != plan.bulk or part.key not in plan.tables or part.path != plan.tables[part.key]["path"]:
@@ -657,9 +659,9 @@ def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[Frag
 
 
 def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
-    """The result of this bulk load if it was published before: the id of the plan is the commit id of the version.
+    """Return the earlier result of this bulk load, found by its commit id (the plan's id); None if it was not published.
 
-    Raises UsageError for a part that is not in it.
+    Raises UsageError for a part that is not in the published version.
     """
     store, line = snapshot.store, snapshot.line
     for holder, n in kept_versions(store, line):
@@ -684,7 +686,7 @@ def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> No
     """Mark the plan as being published, or return the earlier mark.
 
     The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` if the plan has expired, or
-    if it was marked before and the versions that would show whether it was published are gone.
+    if it was marked earlier and gc has removed the versions that could show whether it was published.
     """
     store, until = snapshot.store, parse_timestamp(plan.expires_at)
     lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
@@ -702,7 +704,7 @@ def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> No
 
 
 def _end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
-    """End the lease; if that fails, it expires."""
+    """End the lease of a plan. After a failure, the lease expires later."""
     with contextlib.suppress(RemoteError):
         snapshot.store.delete(layout.lease_key(plan.bulk))
 
@@ -714,10 +716,10 @@ def load_parquet(
     mode: LoadMode = LoadMode.MERGE,
     branch: str = MAIN,
 ) -> LoadResult:
-    """Load files, each of rows of one type, in one publish.
+    """Load Parquet files, one type per file, in one publish.
 
-    Raises LoadError as `write_part` (with the name of the file) and `publish_bulk` (parts are the files, from 0); UsageError
-    for a type that the graph does not have and a file that does not read.
+    Raises the errors of `write_part` (with the file name) and `publish_bulk` (parts are the files, from 0); UsageError
+    for an unknown type or an unreadable file.
     """
     catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
     keys = []

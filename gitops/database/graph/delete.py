@@ -3,18 +3,18 @@
 1. At an absent root, only the leftovers of an interrupted delete of this incarnation are removed.
 2. The root is leased, and must contain the incarnation in the order.
 3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits,
-   if rows were replaced since the version at which its approvals were checked, or if one of its approvals deleted this
-   incarnation before: then a backup was restored.
+   if rows were replaced since the version at which its approvals were checked, or if one of its approvals already
+   deleted this incarnation, which means that a backup was restored.
 4. The version `delete` is published on top of the checked version. This is the point of no return. A writer that
    published in between wins, and the steps begin again; every later writer loses, and the graph no longer opens.
-5. A marker beside the root records by which approvals the incarnation was deleted.
-6. The files are removed. A run that was interrupted after step 4 is finished by the next one, from step 5.
+5. A marker next to the root records the approvals by which the incarnation was deleted.
+6. The files are removed. If a run is interrupted after step 4, the next run continues with step 5.
 
-Rows of an earlier version that were replaced since are counted without reading a column:
+Replaced rows of an earlier version are counted without reading a column:
 
-1. Tables are paired by their folder, which a renamed type keeps. One that both versions have alike is not opened.
-2. A row is identified by its row id and by the version of its table that wrote it, since an updated row may keep its id.
-   Compaction, indexes and migrations keep both: they write no row.
+1. Tables are paired by their folder, which a renamed type keeps. Unchanged tables are not opened.
+2. A row is identified by its row id and by the table version that wrote it, because an updated row can keep its id.
+   Compaction, indexes and migrations keep both because they write no row.
 3. Pairs of removed and added rows count as replaced rows. Rows that were only deleted make a graph smaller, and rows
    that were only added are growth, which a separate rule limits.
 """
@@ -48,7 +48,7 @@ from gitops.database.graph.staged import StagedVersion, WriteContext, retry_unti
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The marker of a deleted incarnation: its last version with its rows, and the approvals that permitted each delete of it."""
+    """The marker of a deleted incarnation: its last version, its rows, and the approvals of every delete."""
 
     incarnation: str
     version: int
@@ -68,7 +68,7 @@ DELETION = graph_document(
 
 
 def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
-    """Carry out the steps of this module. Raises as the port says."""
+    """Delete a graph by the steps in this module's docstring. Raises the errors of `GraphEngine.delete`."""
     retry_until_published(partial(_delete, find_root(uri), order, context), lambda _: None)
 
 
@@ -84,18 +84,18 @@ def check_delete(uri: str, order: DeleteOrder) -> None:
 
 
 def finish_delete(uri: str, context: WriteContext) -> None:
-    """Carry out the steps 5 and 6 at a root whose graph is past step 4, and clear an absent one. Raises as the port says."""
+    """Carry out steps 5 and 6 if step 4 is done, and clear an absent root. Raises the errors of `GraphEngine.finish_delete`."""
     retry_until_published(partial(_finish, find_root(uri), context), lambda _: None)
 
 
 def deleted_by(uri: str, incarnation: str) -> frozenset[str]:
-    """Return the approvals that the marker of an incarnation names; none without a marker. Raises GitopsError."""
+    """Return the approvals in an incarnation's marker, or none if there is no marker. Raises GitopsError."""
     found = _read_marker(find_root(uri), incarnation)
     return frozenset() if found is None else frozenset(found.approvals)
 
 
 def raise_fence(uri: str, fence: int, context: WriteContext) -> None:
-    """Publish a version that only carries a higher fence than the last one; nothing at an absent root."""
+    """Publish a version that only raises the fence. No effect at an absent root."""
     root = find_root(uri)
 
     def attempt() -> None:
@@ -110,7 +110,7 @@ def raise_fence(uri: str, fence: int, context: WriteContext) -> None:
 
 
 def check_fence(snapshot: Snapshot, fence: int | None) -> None:
-    """Raises ConflictError `graph_fenced` if an operation with a higher number was before this one."""
+    """Raise ConflictError `graph_fenced` if an operation with a higher number came first."""
     last = snapshot.manifest.fence or 0
     if fence is not None and fence < last:
         place = snapshot.root.location
@@ -148,7 +148,7 @@ def _finish(root: GraphRoot, context: WriteContext) -> None:
 
 
 def _remove(snapshot: Snapshot, manifest: Manifest, context: WriteContext) -> None:
-    """Steps 5 and 6; `manifest` is the version `delete` of the graph."""
+    """Carry out steps 5 and 6; `manifest` is the graph's version `delete`."""
     root, incarnation = snapshot.root, snapshot.identity.graph_id
     known = _read_marker(root, incarnation)
     before = () if known is None else known.approvals
@@ -168,7 +168,7 @@ def _check_incarnation(snapshot: Snapshot, order: DeleteOrder) -> None:
 
 
 def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
-    """Step 3, but for the fence."""
+    """Carry out step 3, except for the fence."""
     place, rows = snapshot.root.location, held_rows(snapshot)
     if rows > order.max_rows:
         detail = f"{place} has {rows:,} rows, but the approvals permit deleting at most {order.max_rows:,}"
@@ -180,7 +180,7 @@ def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
         except RemoteError:
             raise
         except GitopsError as error:
-            # A version that cannot be compared refuses, too.
+            # The order is also refused if the versions cannot be compared.
             detail = f"it is not known whether rows of {place} were replaced since version {since}: {error.detail}"
             raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place) from error
         if replaced:
@@ -205,7 +205,7 @@ def _read_marker(root: GraphRoot, incarnation: str) -> Deletion | None:
 
 
 def replaced_rows(now: Snapshot, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-    """Count the rows of version `since` that were replaced, for the given types or for all.
+    """Count the rows of version `since` that were replaced since then, in the given types or in all.
 
     If that version has fewer than `rows`, the first later version with that many rows counts, because a person without
     the graph knows only the version in the ledger and the number of rows loaded since. Raises GitopsError
@@ -221,7 +221,7 @@ def replaced_rows(now: Snapshot, since: int, types: Collection[str] = (), rows: 
     changed = [(old, new) for old, new in both if old.version != new.version]
     if changed:
         try:
-            # The driver is large to import: a graph is seldom written between its approval and the change.
+            # Importing the driver is slow and seldom needed: few graphs are written between approval and change.
             from gitops.database.graph.tables import count_differences
         except ImportError as error:
             raise GitopsError(Code.ENGINE_UNAVAILABLE, f"versions cannot be compared: {error}") from error
@@ -236,7 +236,7 @@ def _version_of(now: Snapshot, since: int, rows: int) -> Manifest:
         found = read_version(now.store, now.line, n)
         if sum(entry.rows for entry in found.tables.values()) >= rows:
             return found
-    # The rows of branches count, too: then no version of `main` has so many.
+    # `rows` includes branches, so it can exceed every version of `main`.
     return read_version(now.store, now.line, since)
 
 

@@ -1,4 +1,4 @@
-"""Embeddings of texts: the port, a client of the widely used embeddings API, and a hash implementation for tests.
+"""Text embeddings: the port, a client for the widely used embeddings API, and a hash implementation for tests.
 
     POST embeddings  {"model": .., "input": [text, ..], "encoding_format": "float"}
     answer           {"data": [{"index": 0, "embedding": [number, ..]}, ..]}
@@ -27,7 +27,7 @@ _MAX_CHARACTERS = 200_000
 
 
 class Embedder(Protocol):
-    """Computes vectors of texts."""
+    """Port that computes vectors for texts."""
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
         """Return one vector of `dimension` numbers for each text, in order.
@@ -40,14 +40,14 @@ class Embedder(Protocol):
 
 
 class HashEmbedder:
-    """Vectors from a hash of the text: deterministic, and without meaning; for tests, demonstrations and dry runs.
+    """Computes deterministic but meaningless vectors from a hash of the text, for tests, demonstrations and dry runs.
 
-    FNV-1a-64 of the UTF-8 text seeds a xor-shift generator (13, 7, 17), whose state over 2^64-1, as a 32-bit float in
-    -1 to 1, provides one component after the other; the vector is scaled to length 1.
+    FNV-1a-64 of the UTF-8 text seeds a xor-shift generator (13, 7, 17). Each component is the generator's next state
+    divided by 2^64-1, mapped to a 32-bit float from -1 to 1. The vector is scaled to length 1.
     """
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:  # noqa: ARG002
-        """Compute the vectors described at the class; the model makes no difference."""
+        """Compute vectors as described in the class docstring; `model` is ignored."""
         return [_hash_vector(text, dimension) for text in texts]
 
 
@@ -67,9 +67,10 @@ def _hash_vector(text: str, dimension: int) -> list[float]:
 
 @dataclass(slots=True)
 class ServiceEmbedder:
-    """An Embedder over `POST embeddings`.
+    """An Embedder that calls a service with `POST embeddings`.
 
-    `post` sends a JSON body to a path below the service and gives its JSON answer; `model` is the default.
+    `post` sends a JSON body to a path below the service URL and returns the JSON response; `model` is the default
+    model.
     """
 
     post: Callable[[str, Any], Any]
@@ -79,13 +80,14 @@ class ServiceEmbedder:
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
         """Return one vector for each text, in batches.
 
-        Raises GitopsError `embedding_failed` for an invalid response or vectors of the wrong length; and as `post`.
+        Raises GitopsError `embedding_failed` for an invalid response or vectors of the wrong length; the errors of
+        `post`.
         """
         used, found = model or self.model, []
         for batch in _batches(texts):
             vectors = self._ask(batch, dimension, used)
             if used not in self._shortened and any(len(vector) > dimension for vector in vectors):
-                # Some models accept `dimensions` and others refuse it: so it is sent only when vectors are too long.
+                # Some models reject `dimensions`, so it is sent only if vectors are too long.
                 self._shortened.add(used)
                 vectors = self._ask(batch, dimension, used)
             odd = next((len(vector) for vector in vectors if len(vector) != dimension), None)
@@ -96,7 +98,7 @@ class ServiceEmbedder:
         return found
 
     def _ask(self, texts: list[str], dimension: int, model: str) -> list[list[float]]:
-        """Return the vectors in the order of the texts; every part of the answer is checked."""
+        """Request vectors for one batch, in the order of the texts, and check every part of the response."""
         body: dict[str, Any] = {"model": model, "input": texts, "encoding_format": "float"}
         if model in self._shortened:
             body["dimensions"] = dimension

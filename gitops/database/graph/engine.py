@@ -1,7 +1,7 @@
 """The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store.
 
-What the kept versions of a graph hold is read from their manifests; a table is opened to count the values of a column. What a
-migration dropped is in the version before it, until gc or a purge removes that one.
+The content of kept versions is read from their manifests; a table is opened only to count the values in a column. Data
+that a migration dropped stays in the version before it until gc or a purge removes that version.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 
 
 class LanceEngine:
-    """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.
+    """A GraphEngine that loads the Lance driver only to create or change a table.
 
-    Safe for several processes, on an object store also on several hosts: of racing writers one publishes and the others get
+    Safe for several processes and, on an object store, several hosts: if writers race, one publishes and the others get
     `graph_conflict`.
     """
 
     def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
-        """Time and ids of new versions come from the arguments; the clock is read once per operation."""
+        """`clock` and `ids` provide the time and ids of new versions; the clock is read once per operation."""
         self._clock = clock
         self._ids = ids
         self._faults = faults or NoFaults()
 
     def exists(self, uri: str) -> port.Existence:
-        """Return whether anything exists at the root; only a definite not-found is ABSENT."""
+        """Return whether anything exists at the root. ABSENT means a definite not-found."""
         return existence(uri)
 
     def read(self, uri: str) -> port.GraphReading:
@@ -83,20 +83,20 @@ class LanceEngine:
             )
 
     def schema_text(self, uri: str, digest: str) -> bytes:
-        """Return the text of a current or earlier schema of the graph.
+        """Return the text of a current or earlier schema, given its digest.
 
-        Garbage collection may have removed an old text.
+        An old text can be missing after garbage collection.
         """
         with _unreadable(uri):
             return open_snapshot(uri).schema_text(digest)
 
     def check_files(self, uri: str) -> None:
-        """Check the files of every table, by name."""
+        """Check that the files of every table exist, without reading them."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             missing = find_missing(snapshot)
             if missing and (now := open_snapshot(uri)).manifest != snapshot.manifest:
-                # A version that was superseded may lose its files at any time.
+                # Gc can remove the files of a superseded version at any time.
                 missing = find_missing(now)
         if missing:
             key, file = missing[0]
@@ -106,32 +106,32 @@ class LanceEngine:
             raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=uri)
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
-        """Return the approvals by which this incarnation was deleted from the root before."""
+        """Return the approvals of earlier deletes of this incarnation from the root."""
         with _storage(uri):
             return deleted_by(uri, incarnation)
 
     def kept_data(self, uri: str, names: Collection[str]) -> port.KeptData:
-        """Return which versions of `main` have data of these tables and columns, according to their manifests."""
+        """Find the versions of `main` with data in these tables and columns, using only manifests where possible."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             return find_kept(snapshot, names)
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-        """Count by the rules of `gitops.database.graph.delete`.
+        """Count replaced rows by the rules of `gitops.database.graph.delete`.
 
-        The driver is loaded only if a table has a different version.
+        The driver is loaded only if a table has changed.
         """
         return replaced_rows(open_snapshot(uri), since, types, rows)
 
     def preview(self, uri: str, schema_source: bytes) -> port.MigrationPreview:
-        """Return the effects of `prepare_migration`. Raises as `read`, and for a schema text that does not compile."""
+        """Preview the effects of `prepare_migration`. Raises the errors of `read`, and of an invalid schema text."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
         return port.MigrationPreview.between(accepted, accept_schema(schema_source))
 
     def check_restore(self, uri: str, order: port.RestoreOrder, schema_source: bytes) -> int:
-        """Count the rows of the tables that `restore` would exchange."""
+        """Count the rows in the tables that `restore` would replace."""
         from gitops.database.graph.restore import restored_tables
 
         now = open_snapshot(uri)
@@ -141,7 +141,7 @@ class LanceEngine:
         return sum(entry.rows for key, entry in tables.items() if entry != found[key])
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Return whether a manifest records the restore."""
+        """Return whether a manifest after version `since` records restore number `fence`."""
         from gitops.database.graph.restore import find_restore
 
         snapshot = open_snapshot(uri)
@@ -157,7 +157,7 @@ class LanceEngine:
         incarnation: str | None = None,
         fence: int | None = None,
     ) -> int:
-        """Restore by the steps of `gitops.database.graph.restore`, under a lease."""
+        """Restore rows by the steps in `gitops.database.graph.restore`, under a lease."""
         from gitops.database.graph.restore import check_rules, restored_tables
 
         with find_root(uri).lease():
@@ -177,13 +177,13 @@ class LanceEngine:
             return StagedVersion(now, RESTORE, context, tables=tables, fence=number).publish()
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
-        """Raise the error of `prepare_migration` before it writes anything."""
+        """Raise the error that `prepare_migration` would raise, without writing anything."""
         _admit_migration(uri, accept_schema(schema_source), incarnation=incarnation)
 
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
     ) -> port.PreparedVersion:
-        """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` when the root is not free."""
+        """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` if the root is not free."""
         schema = accept_schema(schema_source)
         now = timestamp(self._clock.now())
         identity = GraphIdentity(self._ids.ulid(), now)
@@ -225,11 +225,11 @@ class LanceEngine:
         fence: int | None = None,
         allow_data_loss: bool = False,
     ) -> port.PreparedVersion:
-        """Stage the change to a new schema text; the version advances even without steps.
+        """Stage a migration to a new schema text. The version advances even if there are no steps.
 
-        Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the affected tables are
-        removed when the new version is published. Raises GitopsError `graph_migration_unsupported` with the first
-        unsupported step, `graph_has_branches`, and as the port says.
+        Drops are soft. With `allow_data_loss` all drops are hard, and older versions of the affected tables are removed
+        when the new version is published. Raises GitopsError `graph_migration_unsupported` with the first unsupported
+        step, `graph_has_branches`, and the errors listed in the port.
         """
         desired = accept_schema(schema_source)
         with find_root(uri).lease():
@@ -249,7 +249,7 @@ class LanceEngine:
         *,
         fence: int | None = None,
     ) -> StagedVersion:
-        """Stage steps on the branch of the snapshot, whatever other branches there are. Raises as `prepare_migration`."""
+        """Stage steps on the snapshot's branch, regardless of other branches. Raises the errors of `prepare_migration`."""
         base = snapshot.manifest
         tables, dropped = base.tables, base.dropped
         purged: tuple[str, ...] = ()
@@ -274,27 +274,27 @@ class LanceEngine:
         )
 
     def fence(self, uri: str, fence: int) -> None:
-        """Refuse every earlier operation from now on."""
+        """Raise the graph's fence, so that earlier operations are refused."""
         with _storage(uri):
             raise_fence(uri, fence, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def check_delete(self, uri: str, order: port.DeleteOrder) -> None:
-        """Raise the errors of `delete` before it changes anything, except for the fence."""
+        """Raise the error that `delete` would raise before its first change, without checking the fence."""
         with _storage(uri):
             check_delete(uri, order)
 
     def delete(self, uri: str, order: port.DeleteOrder) -> None:
-        """Remove exactly the graph that the order names, by the steps of `gitops.database.graph.delete`."""
+        """Remove only the incarnation in the order, by the steps in `gitops.database.graph.delete`."""
         with _storage(uri):
             delete_graph(uri, order, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def finish_delete(self, uri: str) -> None:
-        """Carry out the last steps of `gitops.database.graph.delete`, and clear an absent root."""
+        """Finish an interrupted delete (steps 5 and 6 in `gitops.database.graph.delete`), and clear an absent root."""
         with _storage(uri):
             finish_delete(uri, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root, and leftovers of crashed writers beside it.
+        """Remove everything at the root, and the leftovers of crashed writers next to it.
 
         Succeeds on absent and partial roots.
         """
@@ -312,9 +312,9 @@ def _admit_migration(
     fence: int | None = None,
     allow_data_loss: bool = False,
 ) -> tuple[Snapshot, Migration]:
-    """Return the current graph and the migration steps to a new schema.
+    """Check whether a migration is possible; return the current graph and the steps to the new schema.
 
-    Raises as `prepare_migration` if they cannot be carried out.
+    Raises the errors of `prepare_migration` if it is not.
     """
     snapshot = open_snapshot(uri)
     check_fence(snapshot, fence)
@@ -333,14 +333,14 @@ def _admit_migration(
 
 
 def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:
-    """Raise ConflictError `graph_replaced` if the graph is not the one that a change is for."""
+    """Raise ConflictError `graph_replaced` if the graph is a different incarnation from the expected one."""
     if incarnation is not None and snapshot.identity.graph_id != incarnation:
         detail = f"{uri} contains graph {snapshot.identity.graph_id}, but the change is for {incarnation}"
         raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
 
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
-    """Return the migration from one schema to another; `allow_data_loss` makes every drop a hard one."""
+    """Plan the migration steps from one schema to another; `allow_data_loss` makes every drop hard."""
     from gitops.database.language.schema.migration import plan_migration as plan
 
     migration = plan(accepted, desired)
@@ -348,9 +348,9 @@ def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool =
 
 
 def _write_schema(store: ObjectStore, schema: Schema) -> None:
-    """Store the text and the canonical form under their digests. Raises IntegrityError if different bytes exist there.
+    """Store a schema's text and canonical form under their digests. Raises IntegrityError if different bytes exist there.
 
-    An existing object is written again, because gc uses the time of the last write.
+    Existing objects are rewritten because gc uses their last write time.
     """
     objects = {
         layout.source_key(digest(schema.source)): schema.source,
@@ -371,7 +371,7 @@ def _write_schema(store: ObjectStore, schema: Schema) -> None:
 
 @contextlib.contextmanager
 def require_driver() -> Iterator[None]:
-    """Turn the absence of the engine's packages into GitopsError `engine_unavailable`."""
+    """Convert an ImportError for the engine's packages to GitopsError `engine_unavailable`."""
     try:
         yield
     except ImportError as error:
@@ -390,7 +390,7 @@ def _storage(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unreadable(uri: str) -> Iterator[None]:
-    """Convert storage failures while a graph is being opened, as described at `unreadable`."""
+    """Convert storage failures while a graph is opened; see `unreadable`."""
     try:
         yield
     except RemoteError as error:
@@ -398,7 +398,7 @@ def _unreadable(uri: str) -> Iterator[None]:
 
 
 def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
-    """Return the newest version that has rows of each table or column of `names` that the newest one of all lacks.
+    """For each table or column in `names` that the newest version lacks, find the newest version with data in it.
 
     Versions are read until all are found.
     """
@@ -428,9 +428,9 @@ def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
 
 
 def _values(snapshot: Snapshot, entry: TableEntry, column: str) -> int | None:
-    """Count the rows with a value in a column; None if its table does not open here."""
+    """Count the rows with a value in a column; None if the table cannot be opened here."""
     try:
-        # The driver is large to import: few plans lead back over a property.
+        # Importing the driver is slow, and few plans need this count.
         from gitops.database.graph.tables import count_values
     except ImportError:
         return None

@@ -1,9 +1,9 @@
-"""The files of a graph version, by name and without the Lance driver: whether they exist, and which ones a change made.
+"""Finds the missing files of a graph version, and the files that a change made, by name and without the Lance driver.
 
-The version of a table is a file of the driver: Protocol Buffers messages behind their lengths, and a footer with the
-position of the first. It lists the data files and the deleted rows of each fragment, the transaction that made it, and
-where its list of indexes is (https://lance.org/format/table, `table.proto`). The content of these files is not read, and
-no index is checked for existence; `verify` opens every table instead.
+The driver stores each table version in one file: length-prefixed Protocol Buffers messages, and a footer with the
+position of the first. The file lists the data files and deletion file of each fragment, its transaction, and the
+position of its index list (https://lance.org/format/table, `table.proto`). This module does not read the listed files,
+and does not check that indexes exist; `verify` opens every table instead.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from gitops.database.storage.port import ObjectStore
 _MAGIC = b"LANC"
 _FOOTER = 16
 _NEWEST = 2**64 - 1
-# Members of the messages Manifest, DataFragment, DataFile, DeletionFile, IndexSection and IndexMetadata, by their numbers.
+# Field numbers in the messages Manifest, DataFragment, DataFile, DeletionFile, IndexSection and IndexMetadata.
 _FRAGMENTS, _INDEXES_AT, _TRANSACTION = 2, 6, 12
 _ID, _FILES, _DELETIONS = 1, 2, 3
 _PATH = 1
 _TYPE, _READ_VERSION, _DELETION_ID = 1, 2, 3
 _INDEXES = _INDEX_ID = _BYTES_OF_ID = 1
 _SUFFIXES = ("arrow", "bin")
-# Forms of members: whole numbers, lengths with bytes, and numbers of a fixed width in bytes.
+# Wire types: varints, length-prefixed bytes, and numbers with a fixed width in bytes.
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
 
 
 def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """The files that a version of a graph needs for its rows and that are not there, each behind the key of its table.
+    """Return the missing files that a graph version needs for its rows, each prefixed with its table's key.
 
-    Raises IntegrityError `graph_unreadable` for a table whose version is damaged; RemoteError.
+    Raises IntegrityError `graph_unreadable` if a table version is damaged; RemoteError.
     """
     tables, store = snapshot.manifest.tables, snapshot.store
     found = in_parallel(
@@ -49,7 +49,7 @@ def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 class TableFiles:
-    """The files of a table, each folder of which is listed once: for versions that were there before the first question."""
+    """The files of tables, listed once per folder. Correct only for versions that existed before the first listing."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class TableFiles:
         self._names: dict[str, frozenset[str]] = {}
 
     def missing(self, entry: TableEntry) -> list[str]:
-        """Return the files that a version of the table needs and that are not there. Raises as `find_missing`."""
+        """Return the missing files that a table version needs. Raises the errors of `find_missing`."""
         version = _read_version(self._store, self._path, entry.version)
         if version is None:
             return [f"{self._path}/{_version_file(entry.version)}"]
@@ -73,11 +73,11 @@ class TableFiles:
 
 
 def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[int]) -> Iterator[str]:
-    """Yield the files that versions `made` of a table need and version `base` does not, below the folder of the table.
+    """Yield paths, relative to the table's folder, of files that versions `made` need and version `base` does not.
 
-    An index is a folder, and so are the large blobs of a data file: the name of the file without its suffix. The versions
-    themselves and their transactions are among the files. Raises IntegrityError `graph_unreadable` for a damaged version;
-    RemoteError.
+    An index is a folder. The large blobs of a data file are also in a folder, named like the file without its suffix.
+    The result includes the version files themselves and their transactions. Raises IntegrityError `graph_unreadable`
+    for a damaged version; RemoteError.
     """
     nothing = _TableVersion(frozenset(), frozenset(), "")
     known = (None if base is None else _read_version(store, path, base)) or nothing
@@ -88,7 +88,7 @@ def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[i
             yield f"_transactions/{version.transaction}"
         yield from (f"_indices/{UUID(bytes=each)}" for each in version.indexes - known.indexes)
         with _damaged(store, path, number):
-            # A fragment with newly deleted rows is a different message with the same data files.
+            # If rows of a fragment were deleted, its message differs but its data files are the same.
             new, before = version.fragments - known.fragments, known.fragments - version.fragments
             names = {name for each in before for name in _named_files(_Message(each))}
             yield from (name for each in new for name in _named_files(_Message(each)) if name not in names)
@@ -96,7 +96,7 @@ def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[i
 
 
 class _TableVersion(NamedTuple):
-    """What a version of a table lists: its fragments as messages, the ids of its indexes, and its transaction."""
+    """The parsed content of a table version file: fragment messages, index ids, and the transaction."""
 
     fragments: frozenset[bytes]
     indexes: frozenset[bytes]
@@ -108,7 +108,7 @@ def _version_file(number: int) -> str:
 
 
 def _read_version(store: ObjectStore, path: str, number: int) -> _TableVersion | None:
-    """Return a version, None if it is not there. Raises IntegrityError `graph_unreadable`; RemoteError."""
+    """Read a table version; None if its file is missing. Raises IntegrityError `graph_unreadable`; RemoteError."""
     data = store.read(f"{path}/{_version_file(number)}")
     if data is None:
         return None
@@ -126,7 +126,7 @@ def _read_version(store: ObjectStore, path: str, number: int) -> _TableVersion |
 
 @contextlib.contextmanager
 def _damaged(store: ObjectStore, path: str, number: int) -> Iterator[None]:
-    """Raise IntegrityError `graph_unreadable` if a version does not parse."""
+    """Raise IntegrityError `graph_unreadable` if the code in the block cannot parse a version."""
     try:
         yield
     except (ValueError, LookupError) as error:
@@ -135,7 +135,7 @@ def _damaged(store: ObjectStore, path: str, number: int) -> Iterator[None]:
 
 
 def _named_files(fragment: _Message) -> Iterator[str]:
-    """Yield the files of a fragment, below the folder of its table. Raises ValueError and its like for damaged bytes."""
+    """Yield the files of a fragment, relative to its table's folder. Raises ValueError or similar for damaged bytes."""
     for file in map(_Message, fragment.parts[_FILES]):
         yield f"data/{file.parts[_PATH][0].decode()}"
     for deleted in map(_Message, fragment.parts[_DELETIONS]):
@@ -149,7 +149,7 @@ def _message_at(data: bytes, start: int) -> _Message:
 
 
 class _Message:
-    """Parse the members of a message by number: integers (default 0) and lists of bytes."""
+    """Fields of a Protocol Buffers message, by number: integers (default 0) and lists of bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.numbers: defaultdict[int, int] = defaultdict(int)
@@ -171,7 +171,7 @@ class _Message:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a whole number in groups of seven bits, the lowest first, and where it ends."""
+    """Read a varint (groups of seven bits, lowest first); return the number and the position after it."""
     number = shift = 0
     while True:
         byte = data[at]

@@ -59,7 +59,7 @@ def lease_key(lease_id: str) -> str:
 
 
 def manifest_number(name: str) -> int | None:
-    """Return the number behind a file name of the manifests folder; None when it is not the name of a manifest."""
+    """Return the version number in a manifest's file name; None for any other name."""
     stem, dot, suffix = name.partition(".")
     if dot + suffix != ".json" or len(stem) != len(str(_NEWEST)) or not (stem.isascii() and stem.isdigit()):
         return None

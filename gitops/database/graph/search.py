@@ -242,7 +242,7 @@ class VectorMatrix:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[NDArray[np.int64], pa.Array]], count: int, dimension: int) -> VectorMatrix:
-        """Copy the parts of a column with at most `count` rows: row ids with their cells, of which nulls are left out."""
+        """Build a matrix from the parts of a column (row ids and cells), at most `count` rows in total. Nulls are skipped."""
         rows, vectors = np.empty(count, np.int64), np.empty((count, dimension), np.float32)
         norms, stop = np.empty(count, np.float64), 0
         for row_ids, cells in parts:

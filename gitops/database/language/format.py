@@ -126,7 +126,7 @@ _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
 
 
 class SourceComment(NamedTuple):
-    """A comment; whether it is on a line of its own, and whether a blank line is before it."""
+    """A comment, whether it has its own line, and whether a blank line precedes it."""
 
     text: str
     own_line: bool
@@ -447,7 +447,7 @@ class LayoutWriter:
 
 
 def query_layout(writer: LayoutWriter, queries: Sequence[Query]) -> Layout:
-    """Lay out a query text whose tree is `queries`."""
+    """Lay out a query file, given its parsed queries."""
     for query in queries:
         writer.put(LayoutOp.BLANK)
         writer.words(2)

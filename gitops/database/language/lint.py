@@ -47,7 +47,7 @@ class LintProblem(NamedTuple):
 
 
 class LintFinding(NamedTuple):
-    """A problem of the file as a whole, or of a property of the schema. `problem` is why a file does not parse."""
+    """A problem with the file or with a property of the schema. `problem` is set if the file does not parse."""
 
     level: LintLevel
     code: str

@@ -93,7 +93,7 @@ _RECORD = 'write one record a line, with its properties in "data": {"type": "Per
 
 
 class RecordProblems:
-    """Problems of the records: the first 100 are kept, all are counted, and reading stops at 10,000.
+    """Problems found in records: keeps the first 100, counts all, and stops reading at 10,000.
 
     They are reported in the order of the records, not of discovery.
     """
