@@ -1,4 +1,4 @@
-"""Rules over a whole graph: ids and unique groups are unique, ends of edges exist, cardinalities are in bounds.
+"""Checks graph-wide rules: ids and unique groups are unique, ends of edges exist, cardinalities are in bounds.
 
 Each violation identifies its row. Tables are read column by column.
 """
@@ -33,7 +33,7 @@ _EXACT = 2**53
 
 
 class GraphImage:
-    """Tables at given versions, published or not; every method raises as `open_table`, and RemoteError."""
+    """Tables at given versions, published or not. Every method raises the errors of `open_table`, and RemoteError."""
 
     def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
         self._folder = folder
@@ -45,12 +45,12 @@ class GraphImage:
         return declared_type(self._catalog, key)
 
     def duplicate_ids(self, key: str) -> Iterator[RowProblem]:
-        """Return ids of more than one row."""
+        """Return ids that more than one row has."""
         for (row_id,), _ in self._repeated(key, ("id",)):
             yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
 
     def unique(self, key: str) -> Iterator[RowProblem]:
-        """Return rows that share the values of a unique group with a second row; a null member exempts."""
+        """Return rows that share the values of a unique group with another row; rows with a null member are exempt."""
         declared = self.declared(key)
         for group in declared.unique:
             for values, row_ids in self._repeated(key, group):
@@ -74,7 +74,7 @@ class GraphImage:
                 yield RowProblem(key, row_id, "OrphanEdge", column, detail)
 
     def cardinality(self, key: str) -> Iterator[RowProblem]:
-        """Sources with too few or too many edges; one without any is not examined."""
+        """Return sources with too few or too many edges; sources without edges are not checked."""
         edge = self._edge(key)
         low, high = edge.cardinality
         if (low, high) == (0, None):
@@ -88,7 +88,7 @@ class GraphImage:
                 yield RowProblem(key, source, "CardinalityViolation", "src", detail)
 
     def values(self, key: str) -> Iterator[RowProblem]:
-        """Return rows that violate a rule by themselves, or whose id differs from the id of their key."""
+        """Return rows that violate a single-row rule, or whose id differs from the id made from their key."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
         for batch in self._batches(
@@ -96,14 +96,14 @@ class GraphImage:
         ):
             cells = raw_columns(batch.filter(unchecked_rows(declared, batch)))
             for row in (dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)):
-                # The only rule for a blob is that it exists, which a scan cannot show; the driver checks that itself.
+                # The only rule for a blob is that it exists. A scan cannot check that, but the driver does.
                 yield from row_violations(key, declared, row | dict.fromkeys(blobs, b""))
 
     def _edge(self, key: str) -> EdgeType:
         return self._catalog.edges[key.partition(":")[2]]
 
     def _repeated(self, key: str, group: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], list[str]]]:
-        """Values of a group that more than one row has, and the ids of these rows."""
+        """Return the duplicate values of a group of columns, with the ids of their rows."""
         kinds = self.declared(key).properties
         if any(name in kinds and (kinds[name].is_list or kinds[name].scalar is Scalar.VECTOR) for name in group):
             counts = Counter(values for values in self._tuples(key, group) if None not in values)
@@ -145,10 +145,9 @@ class GraphImage:
 
 
 def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
-    """Return the rows that have to be checked one by one: all that do not certainly satisfy every rule.
+    """Return the rows that must be checked one by one, because the columns do not prove that they satisfy every rule.
 
-    Numbers are compared by column only if the bound has the column's own type, because only then is the comparison
-    exact.
+    Numbers are compared by column only if the bound has the column's type, because other comparisons are not exact.
     """
     mask = pa.array(np.zeros(batch.num_rows, bool))
     for name, kind in declared.properties.items():
@@ -180,7 +179,7 @@ def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
         return pc.is_valid(column)
     if pa.types.is_unsigned_integer(column.type) and min(ends, default=0) < 0:
         return pc.is_valid(column)
-    # The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind.
+    # The widest type for an exact comparison; an unsigned number may not fit a signed type.
     whole = pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64()
     mask = pa.array(np.zeros(len(column), bool))
     for end, compare in ((bound.low, pc.greater_equal), (bound.high, pc.less_equal)):
@@ -191,9 +190,9 @@ def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
 
 
 def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RowProblem]:
-    """Return the problems of one row by itself."""
+    """Return the violations of single-row rules in one row."""
     for fault in row_faults(declared, row):
-        # Messages begin with the property, as `T.p`.
+        # Messages begin with the property, such as `T.p`.
         named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")
         yield RowProblem(key, row["id"], "ValueConstraintViolation", named, fault)
     if not isinstance(declared, NodeType) or any(row[name] is None for name in declared.key or ()):

@@ -1,18 +1,18 @@
 """Folder layout of a graph.
 
     graph.json                 identity and format, written once
-    manifests/<10^20-1-n>.json the graph versions; the first name of a listing is the newest
-    branches/index.json        the branches that exist: their lines and where they were forked
-    branches/<id>/manifests/   the versions of one line, likewise
-    floors/<line>.json         up to which number manifests of a line may have been removed
-    leases/<id>.json           versions that gc keeps for readers and writers
+    manifests/<10^20-1-n>.json the graph versions; the first name in a listing is the newest
+    branches/index.json        the existing branches, with their lines and fork points
+    branches/<id>/manifests/   the versions of one line, in the same form
+    floors/<line>.json         the number up to which manifests of a line may have been removed
+    leases/<id>.json           versions that gc keeps for a reader or writer
     schema/<sha256>.pg         accepted schema texts, byte for byte, by their digest
     schema/<sha256>.json       their canonical forms, by their digest
     nodes/<id>.lance/          one dataset per incarnation of a node type
     edges/<id>.lance/          one dataset per incarnation of an edge type
 
-The name of a table's folder is a generated id, so a rename moves nothing, and a type that is dropped and declared again
-starts in a folder of its own.
+A table's folder name is a generated id, so a rename moves no files, and a type that is dropped and declared again gets
+a new folder.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ FLOORS = "floors"
 LEASES = "leases"
 MAIN = "main"
 ARTIFACTS = ("_schema.pg", "_schema.ir.json", "__schema_state.json", IDENTITY, MANIFESTS, SCHEMA)
-"""Names that mark a folder as a graph root, of this format or of an older one; a new graph is never created beside one."""
+"""Names that mark a folder as a graph root in this or an older format. No graph is created in a folder with one of them."""
 
 _NEWEST = 10**20 - 1
 
 
 def is_line(text: str) -> bool:
-    """Return whether this is the id of a line: the main line, or one incarnation of a branch."""
+    """Return whether a text is a line id: the main line, or one incarnation of a branch."""
     return text == MAIN or is_ulid(text)
 
 
 def manifests(line: str) -> str:
-    """Return the folder of the manifests of a line."""
+    """Return the manifests folder of a line."""
     return MANIFESTS if line == MAIN else f"{BRANCHES}/{line}/{MANIFESTS}"
 
 
 def manifest_key(n: int, line: str = MAIN) -> str:
-    """Return the object key of manifest `n`, from 1."""
+    """Return the object key of manifest `n` (counted from 1) of a line."""
     return f"{manifests(line)}/{_NEWEST - n:020}.json"
 
 
 def floor_key(line: str) -> str:
-    """Return the object key of the number up to which manifests of the line may have been removed."""
+    """Return the object key of a line's floor: the number up to which manifests may have been removed."""
     return f"{FLOORS}/{line}.json"
 
 
@@ -68,12 +68,12 @@ def manifest_number(name: str) -> int | None:
 
 
 def source_key(digest: str) -> str:
-    """Return the object key of a schema text."""
+    """Return the object key of a schema text, given its digest."""
     return f"{SCHEMA}/{digest}.pg"
 
 
 def ir_key(digest: str) -> str:
-    """Return the object key of a canonical schema."""
+    """Return the object key of a canonical schema, given its digest."""
     return f"{SCHEMA}/{digest}.json"
 
 

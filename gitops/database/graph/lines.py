@@ -1,12 +1,12 @@
-"""Branches of a graph, and the line on which each branch publishes.
+"""Graph branches, and the line on which each branch publishes.
 
 Rules of this module:
 
 1. One document lists all branches; it changes only by compare-and-replace. So a branch is created or deleted in one
-   step, and a reused name is a new line: work staged for the old line cannot be published on the new one.
-2. The branch `main` is not listed: it is the line `main`, and exists as long as the graph.
-3. A line records from which lines, up to which number, it inherits its older versions.
-4. Names that begin with two underscores are internal: they are not listed, and users may not use them.
+   step. A reused name gets a new line, so work staged for the old line cannot be published on the new one.
+2. The branch `main` is not listed. It is the line `main` and exists as long as the graph.
+3. A line records which lines it inherits older versions from, and up to which number.
+4. Names that begin with two underscores are internal. They are not listed, and users cannot use them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 
 @dataclass(frozen=True, slots=True)
 class InheritedVersions:
-    """Versions up to `until` that are on a different line."""
+    """Inherited versions: those of another line, up to number `until`."""
 
     line: str
     until: int
@@ -49,11 +49,11 @@ class InheritedVersions:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A branch: its name, the id of its line, and the versions that it inherits, nearest line first.
+    """A branch: its name, its line id, and its inherited versions, nearest line first.
 
     A line is the sequence of versions that one incarnation of a branch published.
 
-    `fork` is the version that it was made from, None for `main`; `created_at` and `actor` explain and never decide.
+    `fork` is the version that it was created from, None for `main`. `created_at` and `actor` are only for information.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Line:
     actor: str | None = None
 
     def holder(self, n: int) -> str:
-        """Return the id of the line that holds version `n` of this branch."""
+        """Return the id of the line that contains version `n` of this branch."""
         held = self.id
         for older in self.inherits:
             if n > older.until:
@@ -74,7 +74,7 @@ class Line:
         return held
 
     def child_inherits(self, n: int) -> tuple[InheritedVersions, ...]:
-        """Return the inheritance of a line that is forked from version `n` of this branch."""
+        """Return the inherited versions of a line forked from version `n` of this branch."""
         return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
 
 
@@ -83,7 +83,7 @@ MAIN_LINE = Line(layout.MAIN, layout.MAIN)
 
 @dataclass(frozen=True, slots=True)
 class BranchIndex:
-    """The branches of a graph except `main`, and the stored bytes (None when there is no document yet)."""
+    """The branches of a graph except `main`, and the stored bytes (None if there is no document yet)."""
 
     branches: Mapping[str, Line]
     data: bytes | None = None
@@ -97,7 +97,7 @@ class BranchIndex:
         return (MAIN_LINE, *(self.branches[name] for name in sorted(self.branches)))
 
     def swap(self, store: ObjectStore, branches: Mapping[str, Line]) -> bool:
-        """Write these branches if the document is still this one; False when it is not."""
+        """Replace the branches if the stored document has not changed; return False if it has."""
         data = BRANCHES.write(BranchIndex(branches))
         if self.data is None:
             return store.create(layout.BRANCH_INDEX, data)
@@ -105,9 +105,9 @@ class BranchIndex:
 
 
 def check_name(name: str, *, internal: bool = False) -> str:
-    """Return the name of a branch, without white space around it. Raises GitopsError `graph_branch_name`.
+    """Return a branch name without surrounding white space. Raises GitopsError `graph_branch_name` if it is invalid.
 
-    Names are parts of letters, digits and `_ . -`, joined by `/`; a part begins with no dot and no hyphen.
+    Names are parts joined by `/`. A part has letters, digits and `_ . -`, and cannot begin with a dot or hyphen.
     """
     text = name.strip()
     if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or ".." in text:
@@ -119,7 +119,7 @@ def check_name(name: str, *, internal: bool = False) -> str:
 
 
 def read_branches(store: ObjectStore) -> BranchIndex:
-    """Return the branches of a graph. Raises IntegrityError `graph_unreadable`."""
+    """Read the branch index of a graph. Raises IntegrityError `graph_unreadable`."""
     data = store.read(layout.BRANCH_INDEX)
     if data is None:
         return BranchIndex({})
@@ -128,7 +128,7 @@ def read_branches(store: ObjectStore) -> BranchIndex:
 
 
 def read_line(store: ObjectStore, name: str) -> Line:
-    """Return the line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
+    """Read the line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
     if name == layout.MAIN:
         return MAIN_LINE
     index = read_branches(store)
@@ -142,14 +142,14 @@ def read_line(store: ObjectStore, name: str) -> Line:
 
 
 def read_floor(store: ObjectStore, line: str) -> int:
-    """Up to which number manifests of the line may have been removed; 0 when none were. Raises `graph_unreadable`."""
+    """Return the number up to which manifests of a line may have been removed, 0 for none. Raises `graph_unreadable`."""
     key = layout.floor_key(line)
     data = store.read(key)
     return 0 if data is None else read_document(FLOOR, data, store.display(key)).n
 
 
 def write_floor(store: ObjectStore, line: str, n: int) -> None:
-    """Record that manifests of the line up to this number may have been removed."""
+    """Record that manifests of a line up to number `n` may have been removed."""
     store.write(layout.floor_key(line), FLOOR.write(_Floor(n)))
 
 
@@ -159,7 +159,7 @@ class _Floor:
 
 
 _LINE = record(
-    # The name of a branch is the key of its line.
+    # Each line is stored under its branch name.
     partial(Line, ""),
     {
         "line": FormMember(ULID, "id"),

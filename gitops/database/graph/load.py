@@ -59,17 +59,17 @@ _ADDED_AGAIN = (
     'each load adds edges without an id again: give each edge an "id", or replace the whole table with --mode overwrite'
 )
 
-# The second pass of a load: what must hold of all records together, and of them with the graph (§5.3).
+# The second pass of a load checks the rules between records, and between records and the graph (§5.3).
 #
-# In stages, each over all tables: ids and unique groups, ends of edges, numbers of edges. Incoming keys come part by part. The
-# committed ones are looked up where the load is small; of a large load the column is read once.
+# It runs in stages over all tables: ids and unique groups, edge ends, numbers of edges. Incoming keys are read part by part.
+# A small load looks up committed keys; a large load reads the column once.
 
 _SHOWN = 80
 Columns = str | tuple[str, ...]
 
 
 class LoadMode(StrEnum):
-    """Handling of existing rows: replace a row with the same id, refuse it, or replace all rows of the table."""
+    """Treatment of existing rows: replace rows with the same id, reject such records, or replace all rows of a table."""
 
     MERGE = "merge"
     APPEND = "append"
@@ -78,20 +78,20 @@ class LoadMode(StrEnum):
 
 @dataclass(slots=True)
 class TableCheck:
-    """Result of checking one table: committed rows that are replaced, and loaded rows that a later one replaces."""
+    """Result of checking one table: replaced committed rows, and loaded rows that a later record replaces."""
 
     replaced: AddressSet = field(default_factory=AddressSet)
     superseded: BitSet = field(default_factory=BitSet)
     superseded_rows: BitSet = field(default_factory=BitSet)
 
     def lasting(self, keys: KeyBatch) -> KeyBatch:
-        """Return the keys of records that no later one replaces."""
+        """Return the keys whose records are not replaced by a later record."""
         return keys.take(~self.superseded.holds(keys.records)) if self.superseded else keys
 
 
 @dataclass(slots=True)
 class JointChecks:
-    """The checks of one load against one snapshot."""
+    """Checks one load against one snapshot."""
 
     snapshot: Snapshot
     intake: LoadIntake
@@ -102,7 +102,7 @@ class JointChecks:
     _outcomes: dict[str, TableCheck] = field(default_factory=dict)
 
     def run(self) -> dict[str, TableCheck]:
-        """Check everything. Raises LoadError at the end of the first stage that found a problem; RemoteError."""
+        """Run all stages. Raises LoadError after the first stage with a problem; RemoteError."""
         self._outcomes = {key: TableCheck() for key in self.intake.tables}
         try:
             for key, table in self.intake.tables.items():
@@ -186,7 +186,7 @@ class JointChecks:
                 self.intake.problems.add(record, f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}")
 
     def _check_orphans(self, edge: EdgeType) -> None:
-        """Edges that stay must still have their ends when a node table gets new rows."""
+        """Check that remaining edges still have both ends after node tables get new rows."""
         key = f"edge:{edge.name}"
         if key in self.intake.tables or not self._table(key).entry.rows:
             return
@@ -202,14 +202,14 @@ class JointChecks:
                         self.intake.problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:
-        """Check every source that gains or loses an edge, even if none is left.
+        """Check every source that gains or loses an edge, even if it has no edges left.
 
-        A replaced edge may have had a different source.
+        A replaced edge can have had a different source.
         """
         outcome, (low, high) = self._outcomes[key], edge.cardinality
         mine = table.ends["src"]
         present = self._edges_of_sources(key, table, outcome)
-        # The committed edges are read twice: for the sources of those that are replaced, and for the numbers.
+        # The committed edges are read twice: for the sources of replaced edges, and to count edges per source.
         for arriving, before, committed in parts_of(mine, present, present):
             loaded = [_counted(outcome.lasting(batch)) for batch in arriving]
             lost = [batch.take(outcome.replaced.holds(batch.records)) for batch in before if outcome.replaced]
@@ -229,7 +229,7 @@ class JointChecks:
                 self.intake.problems.add(record, message, fix=_ADDED_AGAIN if again else None)
 
     def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Keys:
-        """Return the committed edges of every source that a record names, or that a replaced edge began at."""
+        """Return the committed edges of every source of a loaded edge or a replaced edge."""
         keys = table.ends["src"]
         if not outcome.replaced:
             return self._committed_keys(key, "src", keys)
@@ -241,9 +241,9 @@ class JointChecks:
         return self._look_up(key, "src", sources)
 
     def _committed_keys(self, key: str, columns: Columns, wanted: Keys) -> Keys:
-        """Return the committed rows, as key and address, that may have one of the wanted keys.
+        """Yield key and address of committed rows that may have one of the wanted keys.
 
-        None for an overwritten table.
+        Yields nothing for a table that is overwritten.
         """
         overwritten = self.mode is LoadMode.OVERWRITE and key in self.intake.tables
         if overwritten or not self._table(key).entry.rows or not wanted.rows:
@@ -253,7 +253,7 @@ class JointChecks:
         return self._look_up(key, columns, wanted.texts())
 
     def _look_up(self, key: str, columns: Columns, keys: set[str]) -> Keys:
-        """Find rows by the column itself; of a group, by the first member that the driver can look up."""
+        """Find rows through the driver's filter on the column, or on a group's first column that the driver can look up."""
         table, found = self._table(key), self._keys()
         if isinstance(columns, str):
             name, cells = columns, keys
@@ -270,7 +270,7 @@ class JointChecks:
         return found
 
     def _read_all(self, key: str, columns: Columns) -> Keys:
-        """Return all committed rows by their keys, with their addresses; read once."""
+        """Return the keys and addresses of all committed rows; the column is read only once."""
         found = self._read.get((key, columns))
         if found is None:
             found = self._read[key, columns] = self._keys()
@@ -307,7 +307,7 @@ def _pairs(keys: KeyBatch | None) -> Iterator[tuple[str, int]]:
 
 
 def _counted(keys: KeyBatch) -> KeyBatch:
-    """Return each different key once, with its first record and, as the other number, the sum of the others."""
+    """Merge equal keys: each key once, with its first record and, as second number, the sum of the second numbers."""
     order, first = keys.grouped()
     sums = np.add.reduceat(keys.others[order], np.flatnonzero(first)) if order.size else keys.others
     return keys.take(order[first])._replace(others=sums)
@@ -327,11 +327,11 @@ _UNCERTAIN = "the load was being published; to see whether the graph has it: git
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """`records` is strict NDJSON, read once.
+    """A load: its records (strict NDJSON, read only once), mode and branch.
 
     With `base`, a missing `branch` is created from the newest version of `base` once the records are valid. `progress`
-    is called periodically with the numbers of records and bytes read. `embedder` computes the vectors that records omit
-    (`@embed`); without one they are missing.
+    is called periodically with the number of records and bytes read. `embedder` computes vectors that records omit
+    (`@embed`); without it they are missing.
     """
 
     uri: str
@@ -346,15 +346,16 @@ class LoadRequest:
 def load_records(
     request: LoadRequest, context: WriteContext, pause: Callable[[int], None] = sleep_jittered
 ) -> LoadResult:
-    """Check every record, write the tables and publish once. A load without records publishes nothing.
+    """Check every record, write the tables and publish one version. A load without records publishes nothing.
 
-    The stream is read once, in bounded memory, while other writers continue; a load takes its turn only to publish. It
-    is checked against versions that they published during the load, without reading the records again.
+    The stream is read only once, in bounded memory, while other writers continue; a load takes its turn only to
+    publish. If others have published during the load, it is checked against the new version without reading the records
+    again.
 
-    The context generates the ids of edges, of nodes without key, and of the transaction; `pause` waits between
-    attempts. Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` if the schema
-    changed while the records were read, or other writers published first 32 times; RemoteError `storage_failed`. A
-    KeyboardInterrupt has a note on whether the rows may have been published.
+    The context generates ids for edges, for nodes without key, and for the transaction; `pause` waits between attempts.
+    Raises LoadError with the problems found; the errors of `open_snapshot`; GitopsError `graph_conflict` if the schema
+    changed while the records were read, or other writers published first 32 times; RemoteError `storage_failed`. A note
+    on a KeyboardInterrupt says whether the rows may have been published.
     """
     publisher: LoadPublisher | None = None
     try:
@@ -380,7 +381,7 @@ def _load(
         if not intake.tables:
             return LoadResult(publisher.read_at.manifest.n, {})
         if request.base is not None or intake.rows > _MANY:
-            # A long check does not block other writers, and a branch is created only for valid records.
+            # Check before taking the turn: a long check blocks no writers, and a branch is created only for valid records.
             publisher.check(_open_branch(request))
         if request.base is not None:
             ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
@@ -410,7 +411,7 @@ def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew
 
 
 def _open_branch(request: LoadRequest) -> Snapshot:
-    """Return the branch, or its base if it does not exist yet."""
+    """Open the branch, or its base if the branch does not exist yet."""
     try:
         return open_snapshot(request.uri, ReadTarget(branch=request.branch))
     except GitopsError as error:
@@ -420,9 +421,9 @@ def _open_branch(request: LoadRequest) -> Snapshot:
 
 
 class LoadPublisher:
-    """Last step of a load: publishes rows of `intake`, which are in data files already, for the version `read_at`.
+    """Last step of a load: publishes the rows of `intake`, whose data files were written for version `read_at`.
 
-    `begun` means that tables may have versions with the rows, `publishing` that a graph version may have them.
+    If `begun` is true, tables may have versions with the rows; if `publishing` is true, a graph version may have them.
     """
 
     def __init__(self, context: WriteContext, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
@@ -434,10 +435,10 @@ class LoadPublisher:
         self.begun = self.publishing = False
 
     def check(self, snapshot: Snapshot) -> dict[str, TableCheck]:
-        """Check the load against a version, unless that was done."""
+        """Check the load against a version, unless already done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
-            # The data files were written for the tables and the schema that were there when reading began.
+            # The data files were written for the tables and schema of the version at which reading began.
             then = self.read_at.manifest
             moved = any(
                 key not in tables
@@ -453,7 +454,7 @@ class LoadPublisher:
     def attempt(self) -> LoadResult:
         """Take the turn, check against the newest version, and publish."""
         with find_root(self._request.uri).lease():
-            # Another attempt follows only one that published nothing.
+            # Attempts are repeated only if nothing was published.
             self.publishing = False
             snapshot = open_snapshot(self._request.uri, ReadTarget(branch=self._request.branch))
             outcomes = self.check(snapshot)
@@ -473,7 +474,7 @@ class LoadPublisher:
         return LoadResult(staged.manifest.n, rows, staged.manifest)
 
     def _write(self, snapshot: Snapshot, key: str, outcome: TableCheck) -> TableEntry:
-        """Make the version of one table that has the rows of the load."""
+        """Create a table version that contains the loaded rows."""
         table, entry = self.intake.tables[key], snapshot.manifest.tables[key]
         writer = TableWriter(snapshot.folder, entry, self.intake.opened(key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
@@ -485,7 +486,7 @@ class LoadPublisher:
 
 
 def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> Iterator[int]:
-    """Yield the addresses of the superseded rows, because the new fragments contain the loaded rows in their order."""
+    """Yield the addresses of superseded loaded rows. The new fragments contain the rows in load order."""
     ordinals, start = outcome.superseded_rows.sorted(), 0
     fragments = sorted(writer.dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
     for fragment in (each for each in fragments if each.fragment_id not in before):

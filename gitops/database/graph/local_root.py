@@ -1,6 +1,6 @@
-"""A graph root in a folder of the local disk.
+"""A graph root in a local folder.
 
-A new graph is built in a hidden folder beside its root and renamed to the root in one step, so a root is absent or
+A new graph is built in a hidden folder next to its root and renamed to the root in one step, so a root is absent or
 complete, never partial.
 """
 
@@ -34,23 +34,23 @@ _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether this is a real folder, not a link to one. Raises OSError."""
+    """Return whether a path is a real folder, not a link. Raises OSError."""
     return stat.S_ISDIR(path.lstat().st_mode)
 
 
 class LocalFolder:
-    """GraphFolder on disk."""
+    """A GraphFolder on the local disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.store = LocalStore(path)
 
     def dataset(self, path: str) -> DatasetLocation:
-        """Return the folder of the dataset."""
+        """Return the dataset's folder; it needs no driver options."""
         return DatasetLocation(str(self._path / path))
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
-        """Sync the files, then each folder from theirs up to that of the dataset, and above it if the dataset is new."""
+        """Sync files, then their folders up to the dataset's folder and, if the dataset is new, the folder above it."""
         dataset = str(self._path / path)
         files, folders = [], {dataset}
         for name in names:
@@ -63,12 +63,12 @@ class LocalFolder:
                 folder = os.path.dirname(folder)  # noqa: PTH120, PLW2901 - the folder above
         if new:
             folders |= {os.path.dirname(dataset), str(self._path)}  # noqa: PTH120
-        # A disk makes several files durable in the time of one.
+        # Syncing several files concurrently takes about as long as syncing one.
         in_parallel(_sync, files, _SYNCS_AT_ONCE)
         in_parallel(_sync, sorted(folders), _SYNCS_AT_ONCE)
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Files below the path, and empty folders; files that vanish during the walk are left out."""
+        """Yield files below the path, and empty folders. Files that vanish during the walk are skipped."""
         for place, folders, names in os.walk(self._real(prefix)):
             for name in names if names or folders else [""]:
                 file = Path(place, name)
@@ -78,7 +78,7 @@ class LocalFolder:
                     yield StoredFile(file.relative_to(self._path).as_posix(), status.st_size, written)
 
     def children(self, prefix: str) -> tuple[str, ...]:
-        """Folders in the folder, links to folders left out."""
+        """Return the names of the folders directly below a path, without links."""
         try:
             with os.scandir(self._real(prefix)) as entries:
                 return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
@@ -86,7 +86,7 @@ class LocalFolder:
             return ()
 
     def remove(self, path: str) -> None:
-        """Remove below the folder; a link is removed, and not followed."""
+        """Remove a file or folder. A link is removed, not followed."""
         above, _, name = path.rpartition("/")
         place = self._real(above) / name
         try:
@@ -99,9 +99,9 @@ class LocalFolder:
         sync_folder(place.parent)
 
     def _real(self, path: str) -> Path:
-        """Return the absolute path of a path below the folder.
+        """Return the absolute path for a path relative to the folder.
 
-        Raises OSError for a link on it: only files of the graph are removed.
+        Raises OSError if a part of the path is a link, so that only files of the graph can be removed.
         """
         place = self._path
         for part in filter(None, path.split("/")):
@@ -112,10 +112,10 @@ class LocalFolder:
 
 
 class LocalRoot:
-    """GraphRoot on disk."""
+    """A GraphRoot on the local disk."""
 
     def __init__(self, uri: str) -> None:
-        """Raises GitopsError `graph_unreadable` when the address is not a local path; reads nothing."""
+        """Parse the address without reading files. Raises GitopsError `graph_unreadable` if it is not a local path."""
         self._path = locate(uri)
 
     @property
@@ -128,7 +128,7 @@ class LocalRoot:
         return path_existence(self._path)
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:
-        """Return the graph in the folder."""
+        """Return the graph folder after checking that it contains a graph."""
         seen = self.existence()
         if seen is Existence.ABSENT:
             raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location)
@@ -143,12 +143,12 @@ class LocalRoot:
         return read_identity(folder.store), folder
 
     def holds(self, identity: GraphIdentity) -> bool:
-        """Return whether the folder has this identity."""
+        """Return whether the folder contains the graph with this identity."""
         return LocalStore(self._path).read(layout.IDENTITY) == identity.to_bytes()
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
-        """Lock the folder against other writers of this host."""
+        """Lock the folder against other writers on this host."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(lock_folder(self._path))
@@ -162,16 +162,16 @@ class LocalRoot:
                 raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=self.location) from error
             yield
 
-    def stage(self, identity: GraphIdentity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
-        """Start a graph beside the root."""
+    def stage(self, identity: GraphIdentity) -> StagingFolder:  # noqa: ARG002 - the folder's own name is unique here
+        """Create a staging folder for a new graph next to the root."""
         return StagingFolder(self._path)
 
     def beside(self) -> LocalStore:
-        """Files below the parent folder."""
+        """Return the store of files in the parent folder."""
         return LocalStore(self._path.parent)
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """Remove the folder in one rename if it contains this graph, then its files. The lease prevents an exchange."""
+        """If the folder contains this graph, rename it away, then remove its files. The lease prevents a swap in between."""
         if self.existence() is not Existence.ABSENT:
             if read_identity(LocalStore(self._path)).graph_id != graph_id:
                 return
@@ -180,33 +180,33 @@ class LocalRoot:
         self.reclaim()
 
     def reclaim(self) -> None:
-        """Remove folders set aside by removals, and staging folders of crashed owners.
+        """Remove folders that removals renamed, and staging folders whose owners have crashed.
 
-        A running creator's folder is kept.
+        The staging folder of a running process is kept.
         """
         remove_set_aside(self._path)
         _remove_abandoned(self._path)
 
     def tidy(self) -> None:
-        """Remove the staging folders beside the root whose owners have crashed."""
+        """Remove staging folders next to the root whose owners have crashed."""
         _remove_abandoned(self._path)
 
     def remove(self) -> None:
-        """Remove the folder in one rename, then its files, and leftovers of crashed writers beside it."""
+        """Rename the folder away, then remove its files and the leftovers of crashed writers next to it."""
         set_aside(self._path)
         self.reclaim()
 
 
 class StagingFolder:
-    """A hidden folder beside a graph root, owned by this process for as long as it is staged.
+    """A hidden folder next to a graph root, owned by this process while the graph is staged.
 
-    The owner holds an advisory lock on the outer folder, which the kernel frees when the process dies; so a folder whose lock is
-    free is abandoned, and the next graph that is staged for the same root removes it.
+    The owner holds an advisory lock on the outer folder, which the kernel frees if the process dies. So a folder
+    without a held lock is abandoned, and the next staging for the same root removes it.
     """
 
     def __init__(self, root: Path) -> None:
-        """Refuse a root that is in use, remove abandoned folders, and create one. Raises GitopsError `graph_exists`; OSError."""
-        # Only an absent root or an empty folder may become a graph.
+        """Remove abandoned folders and create a new one. Raises GitopsError `graph_exists` if the root is in use; OSError."""
+        # Only an absent root or an empty folder can become a graph.
         try:
             names = {entry.name for entry in root.iterdir()} if _is_folder(root) else {root.name}
         except FileNotFoundError:
@@ -225,14 +225,13 @@ class StagingFolder:
 
     @property
     def folder(self) -> LocalFolder:
-        """The graph in the hidden folder."""
+        """The graph folder inside the hidden folder."""
         return LocalFolder(self._path)
 
     def take_root(self) -> None:
-        """Rename the folder to the root, unless another graph exists there by now.
+        """Rename the folder to the root.
 
-        Raises ConflictError `graph_conflict`.
-        """
+        Raises ConflictError `graph_conflict` if another graph exists there by now."""
         try:
             self._path.rename(self._root)
             sync_folder(self._root.parent)
@@ -245,7 +244,7 @@ class StagingFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the rest of the folder."""
+        """Remove the hidden folder and its remaining content."""
         shutil.rmtree(self._outer, ignore_errors=True)
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -253,11 +252,11 @@ class StagingFolder:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove the staging folders of this root whose owners have crashed: those that this process can lock.
+    """Remove this root's abandoned staging folders, which are those that this process can lock.
 
     Raises OSError.
     """
-    # Every graph of the cluster is in this folder, and each create lists it: names are filtered before any further work.
+    # All graphs of the cluster are in this folder and every create lists it, so names are filtered first.
     start, pattern = f".{root.name}.", re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.staging")
     try:
         names = [name for name in os.listdir(root.parent) if name.startswith(start)]  # noqa: PTH208 - names alone are cheap

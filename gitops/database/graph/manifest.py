@@ -1,19 +1,18 @@
-"""Manifest: one immutable document per graph version, with the schema and the version of every table.
+"""Manifests: one immutable document per graph version, with the schema and the version of every table.
 
 Rules of this module:
 
-1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
-2. The reader is strict: an unknown or missing member, a wrong type, an unsafe path or a wrong checksum refuses the
-   whole document.
+1. An existing manifest never changes. Publishing creates the next number of a line, and only if it is absent.
+2. The reader is strict. It rejects a document with an unknown or missing member, a wrong type, an unsafe path or a
+   wrong checksum.
 3. A reader opens tables at the versions listed here, never at their latest.
-4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the
-   control plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from
-   then on. That number also identifies a version `restore` of the control plane.
+4. The version `delete` is a graph's last version. Every version from the control plane has a `fence`, the number of its
+   operation, and operations with a lower number are refused from then on. The version `fence` changes nothing else. The
+   number also identifies the control plane's `restore` versions.
 5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version
-   that it was forked from, so a number identifies one version in the history of a branch. `txn_id` is the id of the
-   commit.
+   that it was forked from, so a number identifies one version in a branch's history. `txn_id` is the commit id.
 
-The reader of all documents of a graph, and the forms that they share, are also in this module.
+This module also contains the reader of all graph documents, and the forms that they share.
 """
 
 from __future__ import annotations
@@ -60,18 +59,18 @@ TIME = text_form(lambda text: parse_timestamp(text) is not None, "an RFC 3339 ti
 
 
 def number(least: int) -> Form[int]:
-    """Return a whole number of at least `least` that fits 64 bits."""
+    """Return the form of a 64-bit integer of at least `least`."""
     return integer(least, 2**63 - 1)
 
 
 def matches(pattern: str) -> Callable[[str], bool]:
-    """Return whether the pattern describes the whole of a text."""
+    """Return a check that a whole text matches a pattern."""
     accepts = re.compile(pattern).fullmatch
     return lambda text: accepts(text) is not None
 
 
 def sealed(form: Form[T]) -> Form[T]:
-    """The form with the member `checksum`, a digest of all others but the format: a change of any of them is noticed."""
+    """Add a member `checksum`, a digest of all other members except the format, so that any change to them is detected."""
 
     def read(value: Any) -> T:
         members = dict(OBJECT.read(value))
@@ -92,12 +91,12 @@ def sealed(form: Form[T]) -> Form[T]:
 
 
 def graph_document(formats: Mapping[int, Form[T]]) -> Document[T]:
-    """Return a document in these formats; the newest is written."""
+    """Return a document type that reads these formats and writes the newest."""
     return Document(versions=formats, code=Code.GRAPH_UNREADABLE, version_name="format")
 
 
 def read_document(document: Document[T], data: bytes, place: str) -> T:
-    """Return the value of the bytes at `place`. Raises IntegrityError `graph_unreadable`."""
+    """Parse a stored document; `place` is for messages. Raises IntegrityError `graph_unreadable`."""
     try:
         return document.read(data)
     except IntegrityError as error:
@@ -105,7 +104,7 @@ def read_document(document: Document[T], data: bytes, place: str) -> T:
 
 
 def read_json(form: Form[T], value: Any, place: str) -> T:
-    """Return the value of plain JSON from `place`. Raises IntegrityError `graph_unreadable`."""
+    """Parse plain JSON with a form; `place` is for messages. Raises IntegrityError `graph_unreadable`."""
     try:
         return form.read(value)
     except MalformedError as problem:
@@ -118,7 +117,7 @@ OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimiz
 
 @dataclass(frozen=True, slots=True)
 class GraphIdentity:
-    """The identity of a graph, the same in all its versions."""
+    """A graph's identity, the same in all its versions."""
 
     graph_id: str
     created_at: str
@@ -130,11 +129,11 @@ class GraphIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One table at one version: its path below the root, its rows, and the field id of each column.
+    """One table at one version: its path below the root, row count, and field id of each column.
 
-    `members` is the version of the table since which no row came or went, and every row kept its id of the driver.
-    `changed` has the later version that last changed a column, for each column that one changed. So what is read of a
-    column is the same for all entries of a path with the same `column_version`.
+    `members` is the table version since which no row was added or removed, and every row kept its driver row id.
+    `changed` maps each column that changed later to the version that last changed it. So all entries of a path with the
+    same `column_version` have the same column content.
     """
 
     path: str
@@ -145,15 +144,15 @@ class TableEntry:
     changed: Mapping[str, int] = field(default_factory=dict)
 
     def column_version(self, name: str) -> int:
-        """Return the version of the table since which a column is the same."""
+        """Return the table version since which a column is unchanged."""
         return self.changed.get(name, self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
-    """A table that a migration removed from the graph. Its files and its last version are kept, unless it was `purged`.
+    """A table that a migration removed from the graph. Its files and its last version are kept unless `purged`.
 
-    A hard drop of a property purges its old table as well: the remaining columns are copied to another folder.
+    A hard drop of a property also purges its old table, because the remaining columns are copied to another folder.
     """
 
     key: str
@@ -164,24 +163,24 @@ class DroppedTable:
 
 @dataclass(frozen=True, slots=True)
 class CommitRef:
-    """A version by its line and number. `commit` is None if a document of format 1 does not record it."""
+    """A reference to a version by line and number. `commit` is None if a format 1 document does not record it."""
 
     line: str
     n: int
     commit: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the version as results show it."""
+        """Return the JSON form that results contain."""
         return {"commit": self.commit, "manifest_version": self.n}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
+    """The manifest of graph version `n`. `tables` maps keys (`node:T`, `edge:E`) to tables; digests have 64 hex digits.
 
-    `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and
-    `message` explain who made the version and how; they never decide anything except as in rule 4. Publishing fills in
-    `branch`, `line`, `parent` and `lineage` from the base version. `fence` is the highest number of an operation of the
+    `lineage` maps each other line to the highest number that this version includes. `branch`, `actor`, `operation` and
+    `message` record who made the version and how; they are informational, except as in rule 4. Publishing fills in
+    `branch`, `line`, `parent` and `lineage` from the base version. `fence` is the highest operation number of the
     control plane on this graph, and `approvals` are the ids of the approvals that permitted a delete.
     """
 
@@ -205,20 +204,20 @@ class Manifest:
 
     @property
     def ref(self) -> CommitRef:
-        """Reference to this version in other documents."""
+        """The reference to this version for other documents."""
         return CommitRef(self.line, self.n, self.txn_id)
 
     @property
     def reach(self) -> dict[str, int]:
-        """Up to which number each line is part of this version, its own line included."""
+        """The highest number that this version includes from each line, its own line included."""
         return {**self.lineage, self.line: self.n}
 
     def to_bytes(self) -> bytes:
-        """Return the stored document. Equal manifests give equal bytes."""
+        """Return the document bytes. Equal manifests give equal bytes."""
         return MANIFEST.write(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the version as a log shows it."""
+        """Return the JSON form that a log contains."""
         return {
             "commit": self.txn_id,
             "manifest_version": self.n,
@@ -234,29 +233,29 @@ class Manifest:
 
 
 def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]:
-    """Return the numbers of the manifests of a line that are there, newest first."""
+    """Return the numbers of a line's existing manifests, newest first."""
     numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
     return tuple(n for n in numbers if n is not None)
 
 
 def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
-    """Return the number of the newest manifest of a line, or None when there is none."""
-    # The newest has the first name, and there may be thousands.
+    """Return the number of a line's newest manifest, or None if the line has no manifest."""
+    # The newest manifest has the first name. There can be thousands of manifests.
     numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
     return next((n for n in numbers if n is not None), None)
 
 
 def publish(store: ObjectStore, manifest: Manifest) -> bool:
-    """Publish the manifest as the newest version of its line; return False if another writer created this number.
+    """Publish a manifest as the newest version of its line; return False if another writer already created this number.
 
-    Publishing the same manifest again returns True: the transaction id shows that it is the same.
+    Publishing the same manifest again returns True; the transaction id identifies it.
     """
     key, data = layout.manifest_key(manifest.n, manifest.line), manifest.to_bytes()
     return store.create(key, data) or store.read(key) == data
 
 
 def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest:
-    """Manifest `n` of a line. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
+    """Read manifest `n` of a line. Raises IntegrityError `graph_unreadable` if it is absent or malformed."""
     found = find_manifest(store, n, line)
     if found is None:
         place = store.display(layout.manifest_key(n, line))
@@ -270,7 +269,7 @@ def find_manifest(
     line: str = layout.MAIN,
     keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
 ) -> Manifest | None:
-    """Read a manifest as `read_manifest` does, but return None if it is absent.
+    """Read manifest `n` of a line; None if it is absent. Raises IntegrityError `graph_unreadable` if it is malformed.
 
     `keep` caches parsed manifests by digest.
     """
@@ -288,9 +287,9 @@ def find_manifest(
 
 
 def read_identity(store: ObjectStore) -> GraphIdentity:
-    """Return the identity of the graph.
+    """Read a graph's identity.
 
-    Raises IntegrityError `graph_unreadable` when it is absent or not well formed.
+    Raises IntegrityError `graph_unreadable` if it is absent or malformed.
     """
     data, place = store.read(layout.IDENTITY), store.display(layout.IDENTITY)
     if data is None:
@@ -298,7 +297,7 @@ def read_identity(store: ObjectStore) -> GraphIdentity:
     return read_document(IDENTITY, data, place)
 
 
-# -- the forms of the documents ----------------------------------------------------------------------------------------
+# -- forms of the documents -------------------------------------------------------------------------------------------
 
 
 def _check_manifest(manifest: Manifest) -> None:
@@ -341,14 +340,14 @@ _MANIFEST_2: Members = {
     "tables": map_of(record(_unknown_members, _TABLE), key=_KEY.read),
     "dropped": list_of(record(DroppedTable, {**_DROPPED, "purged": BOOLEAN})),
 }
-# Format 1 knows one line, and its parents name no commit.
+# Format 1 has only one line, and its parents have no commit id.
 _MANIFEST_1: Members = {
     **{name: _MANIFEST_2[name] for name in ("n", "txn_id", "operation", "actor", "ts", "schema", "tables")},
     "parent": nullable(Form(lambda n: CommitRef(layout.MAIN, number(1).read(n), None))),
     "dropped": list_of(record(DroppedTable, _DROPPED)),
 }
 _MANIFEST_3: Members = {**_MANIFEST_2, "fence": nullable(number(1)), "approvals": list_of(TEXT)}
-# Up to format 4 it is not known which columns a version of a table changed.
+# Up to format 4, manifests do not record the columns that a table version changed.
 _MANIFEST_5: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_5), key=_KEY.read)}
 MANIFEST = graph_document(
     {
@@ -360,5 +359,5 @@ MANIFEST = graph_document(
     }
 )
 MANIFEST_FORMAT = max(MANIFEST.versions)
-"""The format that new versions are written in."""
+"""The format of new manifests."""
 IDENTITY = graph_document({1: record(GraphIdentity, {"graph_id": ULID, "created_at": TIME})})

@@ -1,15 +1,15 @@
-"""Carries out the steps of a migration on the tables of one graph, without making anything visible.
+"""Carries out migration steps on the tables of one graph, without making the result visible.
 
-Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a
-dropped type keeps its files, a renamed type keeps its folder. Older versions of the graph are unaffected.
+All steps except hard drops change only metadata: columns are added as nulls, renamed and dropped without rewriting
+data, a dropped type keeps its files, a renamed type keeps its folder. Older graph versions are unaffected.
 
-A hard drop is for data that must be removed permanently. The rest of the table is copied to a new folder, and the old
-folder, with all older versions of the table, is removed once the new version is published.
+A hard drop removes data permanently. The rest of the table is copied to a new folder, and the old folder, with all
+older versions of the table, is removed after the new version is published.
 
 A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds data that the
-current schema no longer has, and publishes one version without it, as a hard drop would have done: the rest of a table
-that lost a property is copied to a new folder, and the old folder is removed with all its versions. Older versions of
-the graph stay, but the affected tables can no longer be opened there.
+current schema no longer has, and publishes one version with the effect of a hard drop: the rest of a table that lost a
+property is copied to a new folder, and the old folder is removed with all its versions. Older versions of the graph
+stay, but the affected tables can no longer be opened there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from gitops.database.storage.parallel import in_parallel
 
 @dataclass(slots=True)
 class _TablePlan:
-    """Effects of the steps on one existing table; `source` is its key before."""
+    """Effects of the steps on one existing table; `source` is its key before the migration."""
 
     source: str
     drops: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _TablePlan:
 
 
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
-    """Make an empty table for every type of the catalog, each in a folder of its own."""
+    """Create an empty table for every type of the catalog, each in its own folder."""
     keys = [*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)]
     return _create_all(folder, catalog, keys, ids)
 
@@ -75,10 +75,10 @@ def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[
 def migrate_tables(
     folder: GraphFolder, manifest: Manifest, steps: Iterable[MigrationStep], catalog: Catalog, ids: IdSource
 ) -> tuple[dict[str, TableEntry], tuple[DroppedTable, ...], tuple[str, ...]]:
-    """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
+    """Stage the migration from the tables of `manifest` to the desired `catalog`.
 
-    Returns the tables and tombstones of the next manifest, and the folders that go when it is published. Raises ConflictError
-    `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
+    Returns the tables and tombstones of the next manifest, and the folders to remove after it is published. Raises
+    ConflictError `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
     """
     plans = {key: _TablePlan(key) for key in manifest.tables}
     added: list[str] = []
@@ -112,7 +112,7 @@ def migrate_tables(
         dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
         tables[key] = copy_table(folder, tables[key], catalog, key, ids)
     tables |= _create_all(folder, catalog, added, ids)
-    # The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open.
+    # The tables must have exactly the columns of the catalog; otherwise the published graph would not open.
     types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
     wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
     found = {key: set(entry.fields) for key, entry in tables.items()}
@@ -124,7 +124,7 @@ def migrate_tables(
 
 
 def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
-    """Create one version per kind of change: drops first, so that a name is free before it is used again."""
+    """Change a table, with one version per kind of change. Drops come first, so that a name is free before it is reused."""
     if not (plan.drops or plan.renames or plan.adds):
         return entry
     writer = TableWriter(folder, entry)
@@ -139,9 +139,9 @@ def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> Ta
 
 
 def _create_all(folder: GraphFolder, catalog: Catalog, keys: Sequence[str], ids: IdSource) -> dict[str, TableEntry]:
-    """Create empty tables by key.
+    """Create empty tables for these keys.
 
-    Their ids are generated one after another, even if tables are created concurrently.
+    Ids are generated in order, even if tables are created concurrently.
     """
     new = [(key, ids.ulid()) for key in keys]
     made = in_parallel(lambda each: _create_empty(folder, catalog, *each), new, tables_at_once(folder))
@@ -154,7 +154,7 @@ def _create_empty(folder: GraphFolder, catalog: Catalog, key: str, table_id: str
 
 
 def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
-    """Copy the rows of a table to a new folder, batch by batch, with only the columns of the catalog."""
+    """Copy a table's rows to a new folder, batch by batch, keeping only the columns of the catalog."""
     fresh = _create_empty(folder, catalog, key, ids.ulid())
     if not entry.rows:
         return fresh
@@ -178,7 +178,7 @@ def _table_key(kind: TypeKind, name: str) -> str:
 
 
 def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:
-    """Remove dropped data permanently. Readers of older versions lose the affected tables, which is intended.
+    """Remove dropped data permanently. Readers of older versions lose the affected tables by design.
 
     Raises as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` if another writer published
     first; RemoteError `storage_failed`.
@@ -188,7 +188,7 @@ def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> 
         require_no_branches(snapshot)
         base, version = snapshot.manifest, snapshot.manifest.n
         types = [entry for entry in base.dropped if not entry.purged]
-        # Names of columns that the current tables had before, by table key; a column keeps its number under every name.
+        # Earlier column names of the current tables, by table key; a renamed column keeps its number.
         keys = {entry.path: key for key, entry in base.tables.items()}
         lost: dict[str, set[str]] = defaultdict(set)
         for n in line_numbers(snapshot.store):

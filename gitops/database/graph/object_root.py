@@ -5,23 +5,23 @@
 
 An object store has no rename, so a graph becomes visible when `graph.json` points to its folder. Rules of this module:
 
-1. `graph.json` decides alone. It is written only by create-if-absent, or by compare-and-replace of the content that the
+1. Only `graph.json` decides. It is written only by create-if-absent, or by compare-and-replace of the content that the
    writer saw.
 2. Creating a graph begins with a claim. An existing claim is replaced, which fences its owner, running or not, because
    the owner's publish compares with its own claim and fails. So a crashed creator does not block others, and of two
    creators the later one wins.
-3. Publishing is one compare-and-replace, of the claim by the identity. Before that, there is only a claim, and a root
-   with only a claim is ABSENT, even if other creators left folders.
+3. Publishing replaces the claim with the identity, in one compare-and-replace. Before that, there is only a claim, and
+   a root with only a claim is ABSENT, even if other creators left folders.
 4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were fenced earlier.
    Folders that it sees later may belong to the next creator, which has replaced its claim. Otherwise only rules 5 to 7
    delete folders.
 5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with part of its
    data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json` does not
    count as a lost graph, and an interrupted deletion is requested again.
-6. `remove_incarnation` replaces `graph.json` of that graph by a claim without an owner, by compare-and-replace, and
-   only then deletes its folder: it cannot delete a different graph, and a crash leaves an absent root.
+6. `remove_incarnation` replaces `graph.json` of that graph with a claim without an owner, by compare-and-replace, and
+   only then deletes its folder. So it cannot delete a different graph, and a crash leaves an absent root.
 7. `reclaim` at a root with only a claim replaces it with a claim without an owner, and deletes the folders that it saw
-   before, as in rule 4. These are leftovers of a crashed create or removal of a graph that is not created again.
+   before, as in rule 4. These are leftovers of a crashed create, or of a crashed removal.
 8. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
 """
 
@@ -51,33 +51,33 @@ _ROUNDS = 8
 
 
 class PrefixStore(ObjectStore, Protocol):
-    """An ObjectStore over a prefix of a bucket, which can also list and delete at any depth."""
+    """An ObjectStore for a bucket prefix that can also list and delete objects at any depth."""
 
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        """Yield the keys of all objects below `prefix`, at any depth, page by page. Raises RemoteError during iteration."""
         ...
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
-        """Return the keys as `keys` does, with the bytes and the time of the last write of each object."""
+        """Yield the objects of `keys` with their size in bytes and last write time."""
         ...
 
     def delete_keys(self, keys: Iterable[str]) -> None:
-        """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
+        """Remove objects in no particular order; absent objects are ignored. After a failure, some may remain."""
         ...
 
 
 class ObjectFolder:
-    """A GraphFolder below a root."""
+    """A GraphFolder under a prefix below a root."""
 
     def __init__(self, root: PrefixStore, name: str, options: Callable[[], Mapping[str, str]]) -> None:
-        """The folder of this name; the options have the address of the service for the Lance driver, and no credentials."""
+        """Create the folder. `options` tell the Lance driver the service's address and contain no credentials."""
         self._root = root
         self._name = name
         self._options = options
         self.store = _SubfolderStore(root, name)
 
     def dataset(self, path: str) -> DatasetLocation:
-        """Return the address of the dataset."""
+        """Return the dataset's address, with driver options."""
         return DatasetLocation(f"{self.store.location}/{path}", self._options())
 
     def clear(self) -> None:
@@ -85,35 +85,32 @@ class ObjectFolder:
         self._root.delete_keys(tuple(self._root.keys(self._name)))
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
-        """Do nothing.
-
-        An object is durable once the service has confirmed its put, and the driver waits for each confirmation.
-        """
+        """Do nothing: objects are durable, because the driver waits until the service has confirmed each put."""
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield the objects below the prefix."""
+        """Yield all objects below a prefix of the folder."""
         for key, size, written in self._root.details(f"{self._name}/{prefix}"):
             yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
 
     def children(self, prefix: str) -> tuple[str, ...]:
-        """Names that stand before a slash in keys below the prefix."""
+        """Return the folder names directly below a prefix: the parts of keys before the first slash."""
         start = f"{self._name}/{prefix}/"
         below = (key.removeprefix(start) for key in self._root.keys(f"{self._name}/{prefix}") if key.startswith(start))
         return tuple(sorted({key.partition("/")[0] for key in below if "/" in key}))
 
     def remove(self, path: str) -> None:
-        """Delete the object of this key and all below it."""
+        """Delete the object with this key and all objects below it."""
         key = f"{self._name}/{path}"
         self._root.delete_keys((key, *self._root.keys(key)))
 
 
 class ObjectRoot:
-    """A GraphRoot below a prefix."""
+    """A GraphRoot under a bucket prefix."""
 
     def __init__(
         self, store: PrefixStore, options: Callable[[], Mapping[str, str]], beside: Callable[[], ObjectStore]
     ) -> None:
-        """The root is the place of the store; for the options see ObjectFolder. `beside` opens the prefix that it is in."""
+        """Create the root at the store's prefix. For `options` see ObjectFolder. `beside` opens the parent prefix."""
         self._store = store
         self._options = options
         self._beside = beside
@@ -121,11 +118,11 @@ class ObjectRoot:
 
     @classmethod
     def at(cls, uri: str) -> ObjectRoot:
-        """Return the root at an `s3:` address, with the service and the credentials that the environment names.
+        """Return the root at an `s3:` address, using the service and credentials in the environment.
 
-        The bucket itself cannot be a root, since removing a root removes all below it. Only characters that every
-        client takes literally are allowed, or the driver and this module could use different keys. Raises GitopsError
-        `graph_unreadable` for any other address, and as S3Store.
+        The bucket itself cannot be a root, because removing a root removes everything below it. Only characters that
+        every client uses literally are allowed, so that the driver and this module use the same keys. Raises
+        GitopsError `graph_unreadable` for any other address; the errors of S3Store.
         """
         from gitops.database.storage.s3 import S3Store, lance_options
 
@@ -133,7 +130,7 @@ class ObjectRoot:
         if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
             detail = f"{uri[:200]!r} is not a graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
             raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200])
-        # The service is tested beside the root, since every object in the root counts as part of a graph: at the storage root of
+        # The service is tested outside the root, because objects in the root count as part of a graph: at the storage root of
         # its cluster, or the parent prefix.
         bucket, slash, prefix = address.rpartition("/")[0].removeprefix("s3://").partition("/")
         beside = f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"
@@ -141,7 +138,7 @@ class ObjectRoot:
         return cls(S3Store(address, probe_at=beside), lance_options, lambda: S3Store(above, probe_at=beside))
 
     def existence(self) -> Existence:
-        """Return PRESENT for a graph, and for content that is neither graph nor claim; needs one or two requests."""
+        """Return PRESENT for a graph and for content that is neither graph nor claim. Takes one or two requests."""
         try:
             marker = self._marker()
         except IntegrityError:
@@ -151,7 +148,7 @@ class ObjectRoot:
         return Existence.ABSENT if marker is None or _is_claim(marker) else Existence.PRESENT
 
     def open(self) -> tuple[GraphIdentity, ObjectFolder]:
-        """Return the graph that `graph.json` names; one request."""
+        """Return the graph in `graph.json`. Takes one request."""
         marker = self._marker()
         if marker is None:
             raise GitopsError(Code.GRAPH_MISSING, f"{self.location} contains no graph", path=self.location)
@@ -163,19 +160,19 @@ class ObjectRoot:
         return identity, self.folder(identity)
 
     def holds(self, identity: GraphIdentity) -> bool:
-        """Return whether `graph.json` has this identity."""
+        """Return whether `graph.json` contains this identity."""
         return self._store.read(layout.IDENTITY) == identity.to_bytes()
 
     def lease(self) -> AbstractContextManager[None]:
-        """Take no turns, because writers on several hosts share nothing that is freed when one of them crashes."""
+        """Do nothing, because writers on several hosts share no lock that is freed when a host crashes."""
         return contextlib.nullcontext()
 
     def stage(self, identity: GraphIdentity) -> ObjectStaging:
-        """Claim the root and remove the leftovers of other creators.
+        """Claim the root and remove the leftovers of other creates.
 
-        1. The root must be empty, or contain a claim and folders of creators. 2. The claim is written by comparison
-        with exactly the content that was seen. 3. Folders that were seen in step 1 are deleted. Later ones are kept,
-        because they may belong to a creator that replaced this claim.
+        1. The root must be empty, or contain a claim and folders of creators. 2. The claim is written by
+           compare-and-replace of the content that was seen. 3. Folders that were seen in step 1 are deleted. Later ones
+           are kept, because they may belong to a creator that replaced this claim.
         """
         try:
             seen = self._marker()
@@ -197,11 +194,11 @@ class ObjectRoot:
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
 
     def beside(self) -> ObjectStore:
-        """Objects below the prefix that the root is in."""
+        """Return the store of objects below the parent prefix."""
         return self._beside()
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """Remove by rule 6."""
+        """Remove the graph with this id by rule 6."""
         marker = self._store.read(layout.IDENTITY)
         if marker is not None and not _is_claim(marker):
             found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
@@ -213,24 +210,24 @@ class ObjectRoot:
         self._store.delete_keys(tuple(self._store.keys(graph_id)))
 
     def reclaim(self) -> None:
-        """Reclaim by rule 7."""
+        """Remove leftovers at a root with only a claim, by rule 7."""
         seen = self._store.read(layout.IDENTITY)
         if seen is None or not _is_claim(seen):
             return
         left = sorted(filter(_is_in_graph_folder, self._store.keys("")))
-        # A claim that is there still since before the listing: all folders in that are of creators without one.
+        # The claim has not changed since before the listing, so no listed folder belongs to a creator with a valid claim.
         if not _swap(self._store, seen, CLAIM.write(_Claim(None))):
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is at {self.location}", path=self.location)
         self._store.delete_keys(left)
 
     def tidy(self) -> None:
-        """Do nothing, because it is unknown whether another creator has crashed.
+        """Do nothing, because it cannot be known whether another creator has crashed.
 
         The next claim removes its leftovers (rule 4).
         """
 
     def remove(self) -> None:
-        """Delete all listed objects, `graph.json` first, until none is listed."""
+        """List and delete all objects, `graph.json` first, until none are left."""
         for _ in range(_ROUNDS):
             keys = set(self._store.keys(""))
             if not keys:
@@ -241,15 +238,15 @@ class ObjectRoot:
         raise RemoteError(Code.STORAGE_FAILED, f"{self.location}: another writer is writing while the root is removed")
 
     def folder(self, identity: GraphIdentity) -> ObjectFolder:
-        """Return the folder of a graph."""
+        """Return the graph's folder below the root."""
         return ObjectFolder(self._store, identity.graph_id, self._options)
 
     def _marker(self) -> bytes | None:
-        """Return the content of `graph.json`, or None when the root is empty.
+        """Read `graph.json`; None if the root is empty.
 
-        Raises IntegrityError `graph_unreadable` for objects without it; RemoteError.
+        Raises IntegrityError `graph_unreadable` if the root has objects but no `graph.json`; RemoteError.
         """
-        # The second attempt is for a creator that claimed the root between the read and the listing.
+        # A second attempt, in case a creator claimed the root between the read and the listing.
         for _ in range(2):
             marker = self._store.read(layout.IDENTITY)
             if marker is not None:
@@ -275,7 +272,7 @@ class ObjectStaging:
         self._claim = claim
 
     def take_root(self) -> None:
-        """Replace the claim by the identity. Raises ConflictError `graph_conflict` when the claim is gone."""
+        """Replace the claim with the identity. Raises ConflictError `graph_conflict` if the claim is gone."""
         if not _swap(self._root, self._claim, self._identity.to_bytes()):
             place = self._root.location
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer claimed or removed {place}", path=place)
@@ -296,7 +293,7 @@ class ObjectStaging:
 
 
 class _SubfolderStore:
-    """An ObjectStore in a folder of an outer one."""
+    """An ObjectStore for a subfolder of another one."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
@@ -341,7 +338,7 @@ def _is_in_graph_folder(key: str) -> bool:
 
 
 def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
-    """Write `graph.json` if it is unchanged."""
+    """Write `graph.json` if it is unchanged; return whether it was."""
     if old is None:
         return store.create(layout.IDENTITY, new)
     return store.replace(layout.IDENTITY, new, expected=old)
@@ -349,7 +346,7 @@ def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The claim of the creator of a graph; None for a claim without an owner."""
+    """The claim of a graph's creator; None means a claim without an owner."""
 
     claimed_by: str | None
 
@@ -358,10 +355,7 @@ CLAIM = graph_document({1: record(_Claim, {"claimed_by": nullable(ULID)})})
 
 
 def _is_claim(marker: bytes) -> bool:
-    """Return whether the document is a claim.
-
-    A document that is neither claim nor identity is a graph that does not open.
-    """
+    """Return whether a `graph.json` document is a claim. A document that is neither claim nor identity counts as an unreadable graph."""
     try:
         CLAIM.read(marker)
     except IntegrityError:

@@ -1,11 +1,11 @@
-"""Port of the graph engine for the control plane. A graph is stored at a root, given as a path or URI.
+"""The control plane's port to the graph engine. A graph is stored at a root, given as a path or URI.
 
 Create and migrate have two phases, so that several graphs can change together: `prepare_*` does all the work that can
-fail and makes nothing visible, `publish` is one atomic step, `abort` discards.
+fail and makes nothing visible, `publish` is one atomic step, and `abort` discards the work.
 
-A graph has an incarnation: the id of its creation, which is unique even among graphs created later at the same root.
-Operations of the control plane carry a fence, the number of the operation: an operation is refused after one with a
-higher fence, so that a slow run whose lock was broken can no longer change anything.
+Every created graph has an incarnation id, which is unique even among graphs created later at the same root. Operations
+of the control plane carry a fence, the number of the operation. After an operation, those with a lower fence are
+refused, so a slow run whose lock was broken can no longer change anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Existence(StrEnum):
-    """Existence of a graph root. Only a definite not-found is ABSENT; permission or transport problems are UNKNOWN."""
+    """Whether a graph root exists. Only a definite not-found is ABSENT; permission or transport problems are UNKNOWN."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -30,10 +30,10 @@ class Existence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphReading:
-    """Observation of an open graph: the accepted schema text, byte for byte, and the version of its manifest.
+    """The observed state of an open graph: the accepted schema text, byte for byte, and the manifest version.
 
-    `incarnation` is the id of its creation. `rows` counts the rows of all types; for several branches, the largest
-    table counts. `fence` is the highest number of an operation of the control plane, 0 if there was none.
+    `rows` counts the rows of all types; if branches differ, each table counts at its largest. `fence` is the highest
+    operation number of the control plane, 0 if there was no operation.
     """
 
     schema_source: bytes
@@ -45,9 +45,9 @@ class GraphReading:
 
 @dataclass(frozen=True, slots=True)
 class HeldData:
-    """A version of a graph that has a table with rows, or a column in one: its rows, or how many of them have a value there.
+    """A graph version with data in a table or column: the table's row count, or the number of rows with a value in the column.
 
-    `rows` is None where that cannot be counted here.
+    `rows` is None if the count is unknown here.
     """
 
     version: int
@@ -56,11 +56,11 @@ class HeldData:
 
 @dataclass(frozen=True, slots=True)
 class KeptData:
-    """Data in the versions of a graph: the newest version, its rows by table (`node:Person`), and earlier data.
+    """Data kept in a graph's versions: the newest version, its rows by table (`node:Person`), and earlier data.
 
-    For each requested column (`node:Person.nick`), `rows` has the number of rows of the newest version with a value,
-    None if that cannot be counted. `held` has the newest version with rows of each other requested table or column that
-    was found. If all versions are still kept (`complete`), a table or column that was not found never had data.
+    For each requested column (`node:Person.nick`), `rows` has the number of rows with a value in the newest version,
+    None if unknown. For each other requested table or column, `held` has the newest version with data, if one was
+    found. If all versions are still kept (`complete`), a table or column that was not found never had data.
     """
 
     version: int
@@ -71,11 +71,11 @@ class KeptData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOrder:
-    """Preconditions of a delete: this incarnation, at most `max_rows` rows, and no operation with a higher `fence`.
+    """Preconditions of a delete: this incarnation, at most `max_rows` rows, and no operation with a higher fence.
 
-    No row of `version`, at which the approvals were checked, may have been replaced since; None if there are no
-    approvals. `approvals` are the ids of the approvals that permit it. They are recorded beside the root, so that none
-    of them deletes the same incarnation again after it was restored from a backup.
+    `version` is the version at which the approvals were checked; none of its rows can have been replaced since. It is
+    None if there are no approvals. `approvals` are the ids of the permitting approvals. They are recorded next to the
+    root, so that none of them can delete the same incarnation again after it was restored from a backup.
     """
 
     incarnation: str
@@ -87,7 +87,7 @@ class DeleteOrder:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """Types whose rows are restored, and the version of the graph that contains them."""
+    """The types whose rows to restore, and the graph version that contains them."""
 
     version: int
     types: tuple[str, ...]
@@ -95,12 +95,12 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPreview:
-    """Effects of a schema update on the live graph, as plain JSON steps.
+    """Effects of a schema update on the live graph; `steps` are plain JSON.
 
     `supported` is false if a step is not possible.
 
-    `empties` means that none of the earlier node types is left. `expanded` is the text of an intermediate schema for a
-    migration that adds and drops: it contains both the additions and the parts to drop.
+    `empties` means that no earlier node type is left. If a migration both adds and drops, `expanded` is the text of an
+    intermediate schema with the additions and the parts to drop.
     """
 
     supported: bool
@@ -111,7 +111,7 @@ class MigrationPreview:
     @classmethod
     def between(cls, accepted: Schema, desired: Schema) -> MigrationPreview:
         """Return the preview of the migration from one schema to another."""
-        # The planner is large to import: most runs migrate nothing.
+        # Importing the planner is slow, and most runs migrate nothing.
         from gitops.database.language.schema.migration import empties, expanded_source, plan_migration
 
         migration = plan_migration(accepted, desired)
@@ -120,63 +120,63 @@ class MigrationPreview:
         return cls(migration.supported, steps, empties(accepted, migration), expanded)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form of plans."""
+        """Return the JSON form for plans."""
         return {"supported": self.supported, "steps": [dict(s) for s in self.steps]}
 
 
 class PreparedVersion(Protocol):
-    """Staged work on one graph, invisible until published. Used once."""
+    """Staged work on one graph, invisible until published. For a single use."""
 
     def publish(self) -> int:
-        """Make it visible in one atomic step and return the new manifest version.
+        """Make the version visible in one atomic step; return the new manifest version.
 
-        Raises ConflictError `graph_conflict` when another writer published first (nothing became visible).
+        Raises ConflictError `graph_conflict` if another writer published first; then nothing becomes visible.
         """
         ...
 
     def abort(self) -> None:
-        """Discard the prepared version; its files stay unreferenced. Not for work that was published."""
+        """Discard the prepared version; its files stay unreferenced. Do not call it after `publish`."""
         ...
 
 
 class GraphReader(Protocol):
-    """The read half: needs no heavy import and writes nothing."""
+    """The read half of the port: needs no heavy imports and never writes."""
 
     def exists(self, uri: str) -> Existence:
-        """Return whether anything is at the root. A graph that was begun and never published does not count."""
+        """Return whether anything is at the root. An unpublished graph does not count."""
         ...
 
     def read(self, uri: str) -> GraphReading:
-        """Open read-only. Raises GitopsError `graph_missing`, `graph_unreadable`; `graph_deleted` while its files are removed."""
+        """Read a graph. Raises GitopsError `graph_missing`, `graph_unreadable`; `graph_deleted` during a delete."""
         ...
 
     def schema_text(self, uri: str, digest: str) -> bytes:
         """Return the text of a current or earlier schema of the graph, by its digest.
 
-        Raises as `read`; GitopsError `graph_unreadable` if the root no longer has it.
+        Raises the errors of `read`; GitopsError `graph_unreadable` if the text is no longer stored.
         """
         ...
 
     def check_files(self, uri: str) -> None:
-        """Check that every file that the newest version of `main` needs for its rows exists, without reading content.
+        """Check that all files with rows of the newest version of `main` exist, without reading them.
 
-        Raises GitopsError `graph_unreadable` listing the missing files; as `read`.
+        Raises GitopsError `graph_unreadable` with the missing files; the errors of `read`.
         """
         ...
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
-        """Return the approvals by which this incarnation was deleted from the root before; none if it never was.
+        """Return the approvals of earlier deletes of this incarnation from the root.
 
         Raises GitopsError `storage_failed` or `graph_unreadable`.
         """
         ...
 
     def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
-        """Return which versions of `main` have data of these tables and columns. Raises like `read`."""
+        """Find the versions of `main` with data in these tables and columns. Raises the errors of `read`."""
         ...
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-        """Count the replaced rows of version `since` of `main`: removed or changed rows, matched by as many new ones.
+        """Count the rows of `main` replaced after version `since`: removed or changed rows, up to the number of new rows.
 
         Counts the given types, or all. If that version has fewer than `rows`, the first later version with that many
         rows counts. Raises GitopsError `graph_version_unknown`, `graph_version_gone` if that version cannot be
@@ -185,29 +185,29 @@ class GraphReader(Protocol):
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
-        """Return the effects of `prepare_migration`. Raises like `read`."""
+        """Return the effects of `prepare_migration` without writing. Raises the errors of `read`."""
         ...
 
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
-        """Count the rows that `restore` would replace once the graph has this schema: all current rows of its types.
+        """Count the rows that `restore` would replace in a graph with this schema: all current rows of the types in the order.
 
-        Types that already have the rows of that version count as 0. Row rules are not checked. Raises GitopsError
-        `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and as `read`.
+        Types that already have the rows of the ordered version count as 0. Row rules are not checked. Raises
+        GitopsError `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and as `read`.
         """
         ...
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Return whether the `restore` with this number made one of the versions of `main` after version `since`.
+        """Return whether a version of `main` after `since` was made by the `restore` with this number.
 
-        Raises as `read`; GitopsError `graph_version_gone` if none of the kept versions is it and some versions are no
-        longer kept.
+        Raises the errors of `read`; GitopsError `graph_version_gone` if it is not found and some versions are no longer
+        kept.
         """
         ...
 
     def check_delete(self, uri: str, order: DeleteOrder) -> None:
         """Check that `delete` would succeed now; otherwise raise its error. Changes nothing.
 
-        The fence of the order is not checked, because a run gets its number only when it starts.
+        The order's fence is not checked, because a run gets its number only when it starts.
         """
         ...
 
@@ -217,15 +217,15 @@ class GraphReader(Protocol):
 
 
 class GraphEngine(GraphReader, Protocol):
-    """Write half of the engine."""
+    """The write half of the port."""
 
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
     ) -> PreparedVersion:
-        """Stage a new, empty graph. Raises GitopsError `graph_exists` if there is a schema artifact or manifest at the root.
+        """Stage a new, empty graph. Raises GitopsError `graph_exists` if the root has a schema artifact or manifest.
 
-        A root with an unpublished graph, of a dead or live process, is free: of two creators one publishes. A crash, or an
-        abort, may leave a partial root behind.
+        A root with an unpublished graph is free, even if the creating process is still running; only one creator can
+        publish. A crash or an abort can leave a partial root behind.
         """
         ...
 
@@ -238,9 +238,9 @@ class GraphEngine(GraphReader, Protocol):
         incarnation: str | None = None,
         fence: int | None = None,
     ) -> PreparedVersion:
-        """Stage the change of an existing graph to a new schema, with soft drops.
+        """Stage the migration of an existing graph to a new schema, with soft drops.
 
-        After publish, `read(uri).schema_source` equals `schema_source` byte for byte, even without steps, and the
+        After `publish`, `read(uri).schema_source` equals `schema_source` byte for byte, even without steps, and the
         manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported
         step), `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced`
         if the graph is not the given incarnation.
@@ -258,42 +258,43 @@ class GraphEngine(GraphReader, Protocol):
     ) -> int:
         """Restore the rows of the types in the order from that version, as a new version, and return its number.
 
-        If they already have these rows, nothing changes and the number of the newest version is returned. Atomic.
-        Raises as `check_restore`, `graph_restore_refused` also if a rule of the schema would be broken; ConflictError
+        Atomic. If the types already have these rows, nothing changes and the number of the newest version is returned.
+        Raises the errors of `check_restore`, with `graph_restore_refused` also for a broken schema rule; ConflictError
         `graph_replaced`, `graph_fenced`, `graph_conflict`.
         """
         ...
 
     def fence(self, uri: str, fence: int) -> None:
-        """Refuse every earlier operation from now on, and later ones with a number below `fence`.
+        """Raise the graph's fence: refuse every earlier operation, and later ones with a number below `fence`.
 
-        The number of the graph is `fence`, or one more than it was. No effect on an absent root. Raises as `prepare_migration`.
+        The graph's number becomes `fence`, or one more than before. No effect on an absent root. Raises the errors of
+        `prepare_migration`.
         """
         ...
 
     def delete(self, uri: str, order: DeleteOrder) -> None:
-        """Remove exactly the graph of the order; at an absent root, the leftovers of an interrupted delete of it.
+        """Remove only the incarnation in the order; at an absent root, the leftovers of its interrupted delete.
 
-        The point of no return is one atomic step, after which the graph does not open and no writer publishes. The next
-        call finishes one that was interrupted after it. Raises ConflictError `graph_replaced`, `graph_fenced` and
-        `graph_conflict`, GitopsError `graph_grown`, `graph_rows_replaced` and `graph_restored`, after all of which
-        nothing was changed; `graph_unreadable`, `storage_failed`.
+        The point of no return is one atomic step, after which the graph does not open and no writer can publish. If a
+        call is interrupted after this step, the next call finishes it. Raises ConflictError `graph_replaced`,
+        `graph_fenced` and `graph_conflict`, and GitopsError `graph_grown`, `graph_rows_replaced` and `graph_restored`,
+        all before any change; GitopsError `graph_unreadable`, `storage_failed`.
         """
         ...
 
     def finish_delete(self, uri: str) -> None:
-        """Finish a delete that was cut short after its point of no return. A graph that opens stays as it is.
+        """Finish a delete that was interrupted after its point of no return. A graph that opens is not changed.
 
-        Of an absent root, remove what interrupted deletes and creates left there. Raises ConflictError `graph_conflict`,
-        GitopsError `graph_unreadable`, `storage_failed`.
+        At an absent root, remove the leftovers of interrupted deletes and creates. Raises ConflictError
+        `graph_conflict`, GitopsError `graph_unreadable`, `storage_failed`.
         """
         ...
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root, whatever it is; succeeds on absent and partial roots.
+        """Remove everything at the root, even if it is not a graph; succeeds on absent and partial roots.
 
         Not for data that an approval protects.
 
-        After an interrupted call the root is PRESENT and does not open, or is ABSENT; calling again finishes it.
+        After an interrupted call the root is ABSENT, or PRESENT but unreadable; another call finishes the removal.
         """
         ...

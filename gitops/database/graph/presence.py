@@ -1,6 +1,6 @@
 """Checks whether anything exists at a graph root.
 
-This does not load the code that reads graphs, because every plan checks unchanged graphs in this way.
+Every plan checks unchanged graphs this way, so this module does not load the code that reads graphs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def existence(uri: str) -> Existence:
     try:
         if not uri.startswith("s3:"):
             return path_existence(locate(uri))
-        # The client of an object store is large.
+        # Importing the object store client is slow.
         from gitops.database.graph.object_root import ObjectRoot
 
         return ObjectRoot.at(uri).existence()
@@ -31,7 +31,7 @@ def existence(uri: str) -> Existence:
 
 
 def path_existence(path: Path) -> Existence:
-    """Return whether anything is at a path, a dangling link included."""
+    """Return whether anything is at a path, even a dangling link."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def path_existence(path: Path) -> Existence:
 def locate(uri: str) -> Path:
     """Return the absolute local path of a graph root given as a path or a `file:` URI.
 
-    Raises GitopsError `graph_unreadable` for any other scheme, a relative or empty URI path and a NUL.
+    Raises GitopsError `graph_unreadable` for any other scheme, for a relative or empty URI path, or for a NUL.
     """
     text = uri
     if "://" in uri or uri.startswith("file:"):

@@ -1,8 +1,8 @@
-"""Reads one version of a graph: a description, rows as JSON values, cells of Blob properties, and all records.
+"""Reads one graph version: a description, rows as JSON values, cells of Blob properties, and all records.
 
 An export contains the records in the format of `load`, one JSON object per line. Edge types come before node types,
-each in name order; rows are sorted by id. Loading it in merge or overwrite mode produces an equal graph. Memory is
-bounded, because a large table is read in ranges of ids.
+each in name order; rows are sorted by id. Loading the export in merge or overwrite mode produces an equal graph. Memory
+is bounded because large tables are read in id ranges.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ROWS = 10_000
 
 
 def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
-    """Identity, version, digests, and each table with its rows and columns, at a version of `main`.
+    """Return the identity, version, digests, and tables with row counts and columns, at a version of `main`.
 
     Raises as `open_snapshot`.
     """
@@ -56,10 +56,10 @@ def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
 
 
 def read_rows(uri: str, type_name: str, limit: int, version: int | None = None) -> list[dict[str, Any]]:
-    """Return up to `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main`.
+    """Return up to `limit` rows (0 to 10000) of a node or edge type, sorted by id, at a version of `main`.
 
-    Each is an object of JSON values. Raises GitopsError `graph_type_unknown` if that version has no such type;
-    RemoteError `storage_failed`; and as `open_snapshot`.
+    Each row is an object of JSON values. Raises GitopsError `graph_type_unknown` if that version lacks the type;
+    RemoteError `storage_failed`; the errors of `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(version=version))
     catalog = snapshot.schema().catalog
@@ -79,7 +79,7 @@ def read_rows(uri: str, type_name: str, limit: int, version: int | None = None) 
         cells = raw_columns(dataset.scanner(columns=plain, order_by=["id"], limit=most, with_row_id=True).to_table())
         row_ids = cells.pop("_rowid")
         for name in blobs:
-            # By row: a scan gives only the addresses of blobs.
+            # Read blobs row by row, because a scan returns only their addresses.
             files = dataset.take_blobs(name, ids=row_ids) if row_ids else []
             cells[name] = [None if file is None else file.readall() for file in files]
         return cells
@@ -92,7 +92,7 @@ def read_rows(uri: str, type_name: str, limit: int, version: int | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class BlobCell:
-    """The bytes of one cell. Two cells with one `tag` have the same bytes, on whichever branch and at whichever commit."""
+    """One cell of a Blob property. Cells with equal tags have the same bytes, regardless of branch and commit."""
 
     size: int
     tag: str
@@ -100,17 +100,17 @@ class BlobCell:
     _file: BlobFile
 
     def read(self, start: int, length: int) -> bytes:
-        """Read up to this many bytes from `start` on. Raises RemoteError `storage_failed`."""
+        """Read up to `length` bytes from offset `start`. Raises RemoteError `storage_failed`."""
         within = max(0, min(length, self.size - start))
         return bytes(call_driver(self._path, lambda: self._file.read_range(start, within))) if within else b""
 
 
 def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell | None:
-    """Return the cell of a Blob property of a row of a table (`node:T`, `edge:E`).
+    """Open the cell of a Blob property in a row of a table (`node:T`, `edge:E`).
 
     None if the row or its cell is missing.
 
-    Raises GitopsError `graph_type_unknown` for a table, or a property of this kind, that the version does not have; as
+    Raises GitopsError `graph_type_unknown` if the version lacks the table or the Blob property; the errors of
     `open_table`; RemoteError `storage_failed`.
     """
     entry = snapshot.manifest.tables.get(key)
@@ -132,13 +132,13 @@ def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell 
     (file,) = call_driver(entry.path, lambda: dataset.take_blobs(name, addresses=[address]))
     if file is None:
         return None
-    # A version of a table never changes.
+    # A table version never changes.
     tag = canonical_digest([snapshot.identity.graph_id, entry.path, entry.version, address, name])[:32]
     return BlobCell(file.size(), tag, entry.path, file)
 
 
 RANGE_BYTES = 16 * 1024 * 1024
-"""About so many bytes of rows are read at once."""
+"""Approximate bytes of rows that are read together."""
 
 _BLOBS_AT_ONCE = 16
 _ROWS_AT_ONCE = 1024
@@ -147,13 +147,11 @@ _CELL_BYTES = 64
 
 
 def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
-    """Yield the records of the snapshot, without line ends.
+    """Yield the snapshot's records without line ends, either all or only those of `types` (`T`, `node:T`, `edge:E`).
 
-    Of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
-
-    Raises before the first record: GitopsError `graph_type_unknown` for a name that the schema does not have,
-    `graph_unreadable` for a table that does not open; as `Snapshot.schema`. Later: GitopsError `graph_data_invalid` for
-    a number that JSON cannot represent; RemoteError `storage_failed`.
+    Raises before the first record: GitopsError `graph_type_unknown` for an unknown name, `graph_unreadable` for a table
+    that does not open; the errors of `Snapshot.schema`. Raises later: GitopsError `graph_data_invalid` for a number
+    that JSON cannot represent; RemoteError `storage_failed`.
     """
     catalog = snapshot.schema().catalog
     keys = sorted(snapshot.manifest.tables)
@@ -179,7 +177,7 @@ def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> It
 
 
 def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
-    """Yield the rows but for their blobs, sorted by id, range by range."""
+    """Yield the rows without blobs, sorted by id, range by range."""
     heads = key_columns(declared)
     plain = [name for name, kind in declared.properties.items() if kind.scalar is not Scalar.BLOB]
     width = sum(
@@ -187,7 +185,7 @@ def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterat
         for kind in declared.properties.values()
     )
     width += _CELL_BYTES * len(heads)
-    # Texts and lists may be longer than a cell is taken to be.
+    # Texts and lists can be longer than the assumed cell size.
     for sample in table.scan([*heads, *plain], limit=_SAMPLE_ROWS):
         width = max(width, sample.nbytes // max(1, sample.num_rows))
     bounds = _range_bounds(table, max(64, RANGE_BYTES // width))
@@ -201,7 +199,7 @@ def _range_bounds(table: CommittedTable, rows: int) -> list[str]:
     """Return ids that split the table into ranges of about this many rows."""
     if table.entry.rows <= rows:
         return []
-    # Every few rows one id is kept; among these, sorted, the cuts are at equal distances.
+    # Keep one id every few rows, and place the bounds at equal distances among the sorted ids.
     step = max(1, rows // 16)
     kept: list[str] = []
     seen = 0
@@ -216,7 +214,7 @@ def _record_lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa
     size = _BLOBS_AT_ONCE if blobs else _ROWS_AT_ONCE
     names = ["id", *declared.properties]
     members = [f"{compact_json(name)}:" for name in names]
-    # A null is left out, but where a load could make a vector in its place.
+    # Nulls are left out, unless a load could compute a vector for a missing one.
     stated = [isinstance(declared, NodeType) and name in declared.embeds for name in names]
     kind_of, type_name = ("edge" if isinstance(declared, EdgeType) else "type"), compact_json(declared.name)
     for start in range(0, rows.num_rows, size):
@@ -245,7 +243,7 @@ def _json_texts(cells: list[Any], kind: PropType, place: str) -> list[str | None
         vectors = [None if cell is None else np.array(cell, np.float32) for cell in cells]
         if not all(each is None or np.isfinite(each).all() for each in vectors):
             raise failure
-        # The shortest numbers that read back the same at 32 bits.
+        # The shortest numbers that give the same 32-bit floats when read back.
         return [None if each is None else f"[{','.join(each.astype('U'))}]" for each in vectors]
     if kind.scalar in (Scalar.F32, Scalar.F64):
         for cell in cells:

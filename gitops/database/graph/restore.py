@@ -1,10 +1,10 @@
-"""Restores the rows of some types from an earlier version of the graph, as a new version and without copying rows.
+"""Restores the rows of some types from an earlier graph version, as a new version and without copying rows.
 
 1. The earlier version is opened; each type must have the same columns there and now, and its data must not be purged.
-2. The new version refers to the tables of these types as the earlier one does. All other tables are unchanged.
-3. The rules of the schema are checked on these tables, and on every edge type that ends at one of them: an edge without
-   its end node refuses the whole restore.
-4. If the newest version has these tables already, nothing is done.
+2. The new version refers to the earlier version's tables of these types. All other tables are unchanged.
+3. The schema rules are checked on these tables, and on every edge type with an end in one of them. An edge without its
+   end node is an error, and nothing is restored.
+4. If the newest version already has these tables, nothing is done.
 
 The version before is kept for seven days, like the one before a drop, so a restore can be undone by a second restore.
 """
@@ -25,9 +25,9 @@ from gitops.database.language.schema import Catalog, EdgeType
 def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrder) -> dict[str, TableEntry]:
     """Carry out steps 1 and 2 and return the tables to restore, by key.
 
-    `catalog` is that of the schema that the graph has, or is about to have.
+    `catalog` is the catalog of the current schema, or of the schema that the graph is about to get.
 
-    Raises GitopsError `graph_restore_refused`, and as `open_snapshot` for the earlier version.
+    Raises GitopsError `graph_restore_refused`; the errors of `open_snapshot` for the earlier version.
     """
     earlier = open_snapshot(uri, ReadTarget(version=order.version))
     before = earlier.schema().catalog
@@ -55,7 +55,7 @@ def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrd
 def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
     """Return whether restore number `fence` made a version after version `since`, up to that of the snapshot.
 
-    Raises GitopsError `graph_version_gone` if none of the kept versions is it and some versions are no longer kept.
+    Raises GitopsError `graph_version_gone` if it is not found and some versions are no longer kept.
     """
     newest, store = snapshot.manifest, snapshot.store
     gone = 0
@@ -66,7 +66,7 @@ def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
         elif (manifest.operation, manifest.fence) == (RESTORE, fence):
             return True
         elif (manifest.fence or 0) < fence:
-            # Numbers never decrease: what is older was made before the restore could be.
+            # Numbers never decrease, so older versions were made before the restore.
             break
     if gone:
         detail = (
@@ -77,7 +77,7 @@ def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
 
 
 def check_rules(snapshot: Snapshot, tables: dict[str, TableEntry], restored: dict[str, TableEntry]) -> None:
-    """Step 3. Raises GitopsError `graph_restore_refused` with the first rule that is broken."""
+    """Carry out step 3. Raises GitopsError `graph_restore_refused` with the first broken rule."""
     from gitops.database.graph.image import GraphImage
 
     catalog = snapshot.schema().catalog

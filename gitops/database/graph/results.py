@@ -29,22 +29,19 @@ class GraphOutcome:
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain JSON: an object with a member for each field.
-
-        Tables and types in code point order.
-        """
+        """Return the result as plain JSON: an object with one member per field. Tables and types are in code point order."""
         form = _members(self).items()
         return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form}
 
 
 class GraphReport(GraphOutcome):
-    """Result of a verb that returns no data: what it did or checked."""
+    """Result of a verb that returns no data; it says what the verb did or checked."""
 
     __slots__ = ()
 
 
 TEXT_ONLY = {"text only": True}
-"""Metadata of a field that the text of a result shows, and its JSON form does not."""
+"""Metadata for a field that is in a result's text but not in its JSON form."""
 
 
 def _members(value: Any) -> dict[str, Any]:
@@ -67,7 +64,7 @@ def _commit_of(published: Manifest | None) -> str | None:
 class LoadResult(GraphReport):
     """Version with the loaded rows, and the number of loaded rows by table key (`node:T`, `edge:E`).
 
-    `published` is the version that the load published, None if it had no record.
+    `published` is the version that the load published, None if there were no records.
     """
 
     manifest_version: int
@@ -102,7 +99,7 @@ class ExportResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class BaselineResult(GraphReport):
-    """Number of a commit's records that were written to a file, and the cursor for later changes."""
+    """Number of records at a commit that were written to a file, and the cursor for later changes."""
 
     records: int
     commit: str
@@ -120,7 +117,7 @@ class BlobFacts(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class GraphDescription(GraphOutcome):
-    """One version of a graph: `tables` has `rows` and `columns` (name to type) by table key, `dropped` the dropped keys."""
+    """Description of a graph version: `tables` maps table keys to `rows` and `columns` (name to type); `dropped` lists dropped keys."""
 
     graph_id: str
     created_at: str
@@ -184,7 +181,7 @@ class VersionLog(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class VersionDescription(GraphOutcome):
-    """A version with the tables that it pins."""
+    """A graph version with its table versions."""
 
     graph_id: str
     branch: str
@@ -247,7 +244,7 @@ class BranchDeleted(GraphReport):
 
 
 class ChangeKind(StrEnum):
-    """Kind of a row's change."""
+    """How a row changed."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -256,7 +253,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One row that differs, as JSON values; `fields` lists the properties (and `src`, `dst`) that changed."""
+    """One changed row, as JSON values; `fields` lists the changed properties (and `src`, `dst`)."""
 
     table: str
     kind: ChangeKind
@@ -266,13 +263,13 @@ class RowChange:
     after: Mapping[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change as plain JSON; columns in the order of the table."""
+        """Return the change as plain JSON, with columns in table order."""
         return _members(self)
 
 
 @dataclass(frozen=True, slots=True)
 class DiffSummary(GraphOutcome):
-    """The two versions, and how many rows were `added`, `removed` and `changed` of each table with a difference, by key."""
+    """Two versions, with the number of `added`, `removed` and `changed` rows in each differing table, by key."""
 
     before: CommitRef
     after: CommitRef
@@ -282,7 +279,7 @@ class DiffSummary(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """Position of a reader of a branch: it has version `n`, and of the next one the rows up to `after` (table and id)."""
+    """A reader's position in a branch feed: it has version `n` and, from the next one, the rows up to `after` (table, id)."""
 
     graph_id: str
     branch: str
@@ -292,17 +289,17 @@ class FeedPosition:
 
     @property
     def token(self) -> str:
-        """Return the position as an opaque text that readers store."""
+        """Return the position as an opaque text for readers to store."""
         form = [1, self.graph_id, self.branch, self.n, self.commit, *(self.after or ())]
         return base64.urlsafe_b64encode(json.dumps(form).encode()).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPage(GraphOutcome):
-    """Changes, each with the id of its commit, and the position after them.
+    """One page of changes, each with its commit id, and the position after them.
 
-    `commits` are the versions that were looked at, the last one perhaps in part; `head` was the newest one. The position
-    has a row where the page ends within a version.
+    `commits` are the versions that were read, the last one possibly in part; `head` was the newest. The position
+    contains a row if the page ends within a version.
     """
 
     position: FeedPosition
@@ -312,7 +309,7 @@ class FeedPage(GraphOutcome):
 
     @property
     def complete(self) -> bool:
-        """Return whether there was nothing more to read."""
+        """Return whether the page reaches the newest version."""
         return self.position.after is None and self.position.n == self.head.n
 
     def to_json(self) -> dict[str, Any]:
@@ -336,9 +333,10 @@ class MergeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowProblem:
-    """Problem of a row: a broken rule, or a merge conflict.
+    """A problem with a row: a broken rule, or a merge conflict.
 
-    `table` is a key; `id` that of the row (of a cardinality, the source node); `property` is empty for a whole row.
+    `table` is a table key; `id` is the row's id (for a cardinality, the source node's); `property` is empty for a whole
+    row.
     """
 
     table: str
@@ -356,12 +354,10 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class BranchMergeResult(GraphReport):
-    """`manifest_version` is the target's newest version afterwards.
-
-    `rows` has the number of merged rows, by table key.
+    """Result of a merge. `manifest_version` is the target's newest version afterwards. `rows` has the number of merged rows, by table key.
 
     `published` is the version that the merge published, if any. `branch_deleted` is whether the source was deleted
-    afterwards, None if that was not requested; `branch_delete_error` is the reason why it failed.
+    afterwards, None if not requested; `branch_delete_error` is the reason for a failed deletion.
     """
 
     status: MergeStatus
@@ -381,7 +377,7 @@ class BranchMergeResult(GraphReport):
         return not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain JSON; of the deletion only where there was to be one."""
+        """Return the result as plain JSON, with information about the deletion only if it was requested."""
         form = GraphReport.to_json(self)
         if self.branch_deleted is None:
             return form
@@ -390,9 +386,9 @@ class BranchMergeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class StepEffect:
-    """One step and the number of rows that it affects: the whole table, or the rows with a value of a dropped property.
+    """One step and the number of affected rows: the whole table, or the rows with a value in a dropped property.
 
-    `rows` is None for a step that affects no table.
+    `rows` is None if the step affects no table.
     """
 
     step: MigrationStep
@@ -405,7 +401,7 @@ class StepEffect:
 
 @dataclass(frozen=True, slots=True)
 class PreviewReport(GraphOutcome):
-    """Effects of the migration; `tables` has the rows of each table afterwards, empty if it is not supported."""
+    """Effects of a migration; `tables` has the row count of each table afterwards, empty if the migration is not supported."""
 
     supported: bool
     manifest_version: int
@@ -414,7 +410,7 @@ class PreviewReport(GraphOutcome):
 
     @property
     def ok(self) -> bool:
-        """Return whether the graph can be migrated."""
+        """Return whether the migration is supported."""
         return self.supported
 
 
@@ -439,7 +435,7 @@ class GcResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult(GraphReport):
-    """Types (by table key) and properties (by the key of their table) that were purged or, with `dry_run`, would be.
+    """Types (by table key) and properties (by their table's key) that were purged or, with `dry_run`, would be purged.
 
     `manifest_version` is the newest version afterwards.
     """
@@ -469,7 +465,7 @@ class VerifyFindingCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerifyFinding:
-    """A finding with its place."""
+    """A problem or note, with its place."""
 
     code: VerifyFindingCode
     path: str
@@ -477,7 +473,7 @@ class VerifyFinding:
 
     @property
     def is_problem(self) -> bool:
-        """Return whether the finding is a problem; a note is not."""
+        """Return whether the finding is a problem, not a note."""
         return self.code is not VerifyFindingCode.UNREFERENCED
 
     def to_json(self) -> dict[str, Any]:
@@ -487,7 +483,7 @@ class VerifyFinding:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport(GraphReport):
-    """All findings, and the amount of checked data."""
+    """All findings of a verification, and the amount of checked data."""
 
     deep: bool
     manifests: int
@@ -496,5 +492,5 @@ class VerifyReport(GraphReport):
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return whether there are no problems."""
         return not any(finding.is_problem for finding in self.findings)

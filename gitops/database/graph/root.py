@@ -1,10 +1,10 @@
-"""Storage of a graph: the port between the graph database and a local disk or an object store.
+"""Graph storage: the port between the graph database and a local disk or an object store.
 
 Each of these three has a local and an object-store implementation:
 
-* a root is an address; it holds one graph or none, and graphs are created, opened and removed there;
+* a root is an address with at most one graph, where graphs are created, opened and removed;
 * a folder holds the content of one graph: small objects, and Lance datasets at paths below it;
-* a staging is a folder that is filled before it becomes visible at its root.
+* a staging is a folder that is filled before it is published at its root.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TABLES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """The address of a dataset for the Lance driver; no options for the local disk."""
+    """A dataset's address for the Lance driver, with driver options (none for the local disk)."""
 
     uri: str
     options: Mapping[str, str] | None = None
 
     def driver_options(self) -> dict[str, str] | None:
-        """Return the options as the driver accepts them."""
+        """Return the options in the form that the driver accepts."""
         return None if self.options is None else dict(self.options)
 
 
@@ -48,11 +48,11 @@ class StoredFile:
 
 
 class GraphFolder(Protocol):
-    """The content of one graph."""
+    """The folder with the content of one graph."""
 
     @property
     def store(self) -> ObjectStore:
-        """The small objects: manifests, schemas, the identity."""
+        """The store of small objects: manifests, schemas and the identity."""
         ...
 
     def dataset(self, path: str) -> DatasetLocation:
@@ -60,17 +60,17 @@ class GraphFolder(Protocol):
         ...
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
-        """Make files of a dataset durable, by their names below it, since the driver syncs nothing. Raises OSError.
+        """Make a dataset's files durable, because the driver syncs nothing. Raises OSError.
 
-        The names are read only if that needs work. A name of a folder means all files in it, and the name of a data file
-        also the folder of its large blobs. `new` says that the dataset itself is new.
+        `names` are relative to the dataset, and are read only if there is work to do. A folder name means all files in
+        it, and a data file name includes the folder of its large blobs. `new` means that the dataset itself is new.
         """
         ...
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield all files below a path, recursively, including unfinished ones that no store lists.
+        """Yield all files below a path, recursively, including unfinished files that stores do not list.
 
-        An empty folder counts as an empty file, because a writer may be about to fill it. Raises OSError, RemoteError.
+        An empty folder counts as an empty file because a writer may be about to fill it. Raises OSError, RemoteError.
         """
         ...
 
@@ -79,54 +79,54 @@ class GraphFolder(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; an absent one is not a failure. Raises OSError, RemoteError."""
+        """Remove a file, or a folder with its content; an absent path is ignored. Raises OSError, RemoteError."""
         ...
 
 
 class Staging(Protocol):
-    """A graph that is being created, and not visible yet."""
+    """A graph that is being created and is not visible yet."""
 
     @property
     def folder(self) -> GraphFolder:
-        """Folder for the content, empty at first."""
+        """The folder for the graph's content, empty at first."""
         ...
 
     def take_root(self) -> None:
-        """Publish the finished folder at the root in one atomic step. Called once.
+        """Publish the finished folder at the root in one atomic step. Can be called only once.
 
-        Raises ConflictError `graph_conflict` when another writer was first; RemoteError `storage_failed`, after which
-        the graph may be there.
+        Raises ConflictError `graph_conflict` if another writer was first; RemoteError `storage_failed`, after which the
+        graph may exist.
         """
         ...
 
     def discard(self) -> None:
-        """Remove the staged content, but never a graph that is visible at the root.
+        """Remove the staged content, but never a graph that is already visible at the root.
 
-        Raises nothing; leftovers of a failure are not visible as a graph.
+        Never raises; leftovers of a failure are not visible as a graph.
         """
         ...
 
 
 class GraphRoot(Protocol):
-    """An address that contains one graph or none."""
+    """An address with at most one graph."""
 
     @property
     def location(self) -> str:
-        """The address, for people."""
+        """The address, for messages."""
         ...
 
     def existence(self) -> Existence:
-        """True if anything is at this address.
+        """Return whether anything exists at this address.
 
         Only a definite not-found is ABSENT; an address that does not respond is UNKNOWN.
         """
         ...
 
     def open(self) -> tuple[GraphIdentity, GraphFolder]:
-        """Return the graph at this address.
+        """Open the graph at this address.
 
-        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything else that is
-        not a complete graph; RemoteError and OSError when the storage does not answer.
+        Raises GitopsError `graph_missing` if there is definitely no graph, `graph_unreadable` for anything else that is
+        not a complete graph; RemoteError and OSError if the storage does not respond.
         """
         ...
 
@@ -137,13 +137,13 @@ class GraphRoot(Protocol):
     def lease(self) -> AbstractContextManager[None]:
         """Serialize writers while they change tables, if the storage allows it. Raises ConflictError `graph_conflict`.
 
-        This only helps progress. A writer without a lease does no harm, because the manifest's number keeps versions
-        apart.
+        A lease only avoids wasted work. A writer without a lease does no harm, because only one writer can publish each
+        version number.
         """
         ...
 
     def stage(self, identity: GraphIdentity) -> Staging:
-        """Begin a graph. Raises GitopsError `graph_exists` when the root is not free; OSError and RemoteError."""
+        """Start creating a graph. Raises GitopsError `graph_exists` if the root is not free; OSError and RemoteError."""
         ...
 
     def beside(self) -> ObjectStore:
@@ -156,40 +156,39 @@ class GraphRoot(Protocol):
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
         """Remove the graph with this id and the leftovers of an interrupted removal, but never a different graph.
 
-        The caller holds the lease, unless the root is absent. Afterwards the root is absent.
-        `engine.delete.before_files` is reached at that point, while the files still exist. Raises OSError and
-        RemoteError.
+        The caller must hold the lease unless the root is absent. The root is made absent first. Then fault point
+        `engine.delete.before_files` is reached, while the files still exist. Raises OSError and RemoteError.
         """
         ...
 
     def reclaim(self) -> None:
-        """Remove the leftovers of interrupted creates and removals at a root without a graph; a graph is not changed.
+        """At a root without a graph, remove the leftovers of interrupted creates and removals; an existing graph is not changed.
 
-        If the storage allows it, a create in progress can no longer be published. Raises ConflictError `graph_conflict`
-        if another writer uses the root; OSError and RemoteError.
+        If the storage allows it, any create in progress can no longer be published. Raises ConflictError
+        `graph_conflict` if another writer uses the root; OSError and RemoteError.
         """
         ...
 
     def tidy(self) -> None:
-        """Remove leftovers of processes that have certainly ended. Raises OSError and RemoteError."""
+        """Remove the leftovers of processes that have certainly ended. Raises OSError and RemoteError."""
         ...
 
     def remove(self) -> None:
-        """Remove everything here; succeeds on absent and partial roots.
+        """Remove everything at the root; succeeds on absent and partial roots.
 
-        From its first effect on the graph does not open. A call that was cut short is finished by the next one. Raises OSError
+        The first change makes the graph unopenable. If a call is interrupted, the next call finishes it. Raises OSError
         and RemoteError.
         """
         ...
 
 
 def tables_at_once(folder: GraphFolder) -> int:
-    """Return how many tables of a graph to process concurrently; each open table needs memory."""
+    """Return the number of tables to process concurrently, which is limited because open tables need memory."""
     return min(_TABLES_AT_ONCE, folder.store.parallel)
 
 
 def root_taken(location: str, names: Collection[str]) -> GitopsError:
-    """Return the refusal to create a graph at an occupied root; `names` are the names found there."""
+    """Return the error for a create at an occupied root; `names` are the names found there."""
     found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
     detail = f"{location} contains {found}; choose another root, or remove it"
     return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

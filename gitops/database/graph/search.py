@@ -10,9 +10,9 @@ character is neither a letter nor a number, lower-cased, reduced to their Englis
 (`the`, `to`) or have more than 40 bytes, and stripped of accents. So an index with these settings finds every matching
 row. An index with other settings, from earlier releases, is not used.
 
-The distance of vectors is Euclidean, squared (L2). The exact way looks at every vector, in memory or on disk: single
-precision selects candidates with a bound of its error, and double precision compares these, so it gives the same rows
-as any other exact way. A vector index is approximate, and is used only if the caller allows it.
+The distance of vectors is Euclidean, squared (L2). Exact search reads every vector, in memory or on disk. It selects
+candidates in single precision, with a bound on the error, and compares them in double precision, so it returns the same
+rows as any other exact search. A vector index is approximate, and is used only if the caller allows it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _ANALYSIS: dict[str, Any] = {
     "ascii_folding": True,
 }
 TEXT_INDEX: dict[str, Any] = {"with_position": False, **_ANALYSIS}
-"""Options of an INVERTED index that this module may use."""
+"""Options of the INVERTED indexes that this module can use."""
 
 Memo: TypeAlias = "Callable[[Hashable, Callable[[], Any]], Any]"
-"""Gives the value of a key, made by the function when it is not there. A value never changes, so it may be dropped any time."""
+"""Returns the value for a key, created with the function if missing. Values never change, so they can be dropped at any time."""
 
 _K1, _B = 1.2, 0.75
 
-# What no token contains. A piece between two of these has the same tokens in every text.
+# No token contains this. So a piece between two of these has the same tokens in every text.
 _CUTS = str.maketrans(dict.fromkeys((chr(point) for point in range(128) if not chr(point).isalnum()), " "))
 _MARK = "\u9f98"
 _MOST_KNOWN = 1 << 16
@@ -72,7 +72,7 @@ def tokens(texts: Iterable[str]) -> list[list[str]]:
 
 
 def _analyse(pieces: list[str]) -> dict[str, tuple[str, ...]]:
-    """Pieces with their tokens. A call of the driver costs as much as some words, so a mark joins the pieces to one text."""
+    """Return pieces with their tokens. Driver calls are expensive, so the pieces are joined to one text, with marks in between."""
     made = {piece: tuple(_ask_driver(piece)) for piece in pieces if _MARK in piece}
     joined = [piece for piece in pieces if piece not in made]
     if not joined:
@@ -91,14 +91,14 @@ def _ask_driver(text: str) -> list[str]:
 
 
 def usable(index: IndexDescription, column: str) -> bool:
-    """Return whether an index finds the rows of a text column by the tokens of this module."""
+    """Return whether an index covers a text column and uses the same tokens as this module."""
     if index.index_type.casefold() != "inverted" or list(index.field_names) != [column]:
         return False
     return all(index.details.get(name) == value for name, value in TEXT_INDEX.items())
 
 
 def edits_within(one: str, other: str, most: int) -> bool:
-    """True if at most `most` edits turn one text into the other (Levenshtein).
+    """Return whether at most `most` edits turn one text into the other (Levenshtein distance).
 
     An edit inserts, deletes or replaces a character.
     """
@@ -120,7 +120,7 @@ def edits_within(one: str, other: str, most: int) -> bool:
 class TextColumn:
     """A String column of a table at one version; `memo` caches the size of its corpus between queries.
 
-    `within` arguments restrict a search to these row ids. `check` is called often, and raises the error that ends the
+    A `within` argument restricts a search to these row ids. `check` is called often, and can raise an error to end the
     search.
     """
 
@@ -130,13 +130,13 @@ class TextColumn:
     check: Callable[[], None] = lambda: None
 
     def matching(self, query: str, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Row ids, ascending, of the rows with any token of the query."""
+        """Return the ascending row ids of the rows with any token of the query."""
         wanted = frozenset(tokens([query])[0])
         found = [row for row, words in self._candidates(query, wanted, within) if not wanted.isdisjoint(words)]
         return np.array(sorted(found), np.int64)
 
     def resembling(self, query: str, most: int, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Row ids, ascending, of the rows with a token that is at most `most` edits away from a token of the query."""
+        """Return the ascending row ids of the rows with a token within `most` edits of a query token."""
         wanted = frozenset(tokens([query])[0])
         known: dict[str, bool] = {}
 
@@ -146,17 +146,17 @@ class TextColumn:
                 known[word] = any(edits_within(each, word, most) for each in wanted)
             return known[word]
 
-        # No index helps here: the driver's own fuzzy match expands a word to a limited number of others.
+        # No index helps here, because the driver's fuzzy match expands a word only to a limited number of others.
         rows = self._rows(within) if wanted else iter(())
         return np.array(sorted(row for row, words in rows if any(map(near, words))), np.int64)
 
     def ranked(self, query: str, within: NDArray[np.int64] | None = None) -> list[tuple[int, float]]:
-        """Row ids and scores of the rows with any token of the query, best first; equal scores by row id.
+        """Return the row ids and scores of rows with any token of the query, best first; ties by row id.
 
-        A token that the query has twice counts twice. The score of a row is the same whatever `within` leaves out.
+        A token counts as often as it is in the query. `within` does not affect the scores.
         """
         (asked,) = tokens([query])
-        # How many rows have a word is a fact of the whole column, so all candidates are looked at first.
+        # The number of rows with a word depends on the whole column, so read all candidates first.
         rows = [(row, Counter(words)) for row, words in self._candidates(query, frozenset(asked), None)]
         holders = {word: sum(word in words for _, words in rows) for word in set(asked)}
         documents, total = self.memo(("corpus", self.name), self._corpus)
@@ -175,14 +175,14 @@ class TextColumn:
     def _candidates(
         self, query: str, wanted: frozenset[str], within: NDArray[np.int64] | None
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yield rows with their tokens: at least the rows that have a wanted token."""
+        """Yield rows with their tokens, including all rows with a wanted token."""
         if not wanted:
             return iter(())
         indexed = within is None and any(usable(index, self.name) for index in self.dataset.describe_indices())
         return self._rows(within, query if indexed else None)
 
     def _rows(self, within: NDArray[np.int64] | None, query: str | None = None) -> Iterator[tuple[int, list[str]]]:
-        """Yield rows with a text, and its tokens; with a query, only rows that the index finds for it."""
+        """Yield rows that have a text, with its tokens; with a query, only the rows that an index finds."""
         batches: Iterable[tuple[pa.Array, pa.Array | pa.ChunkedArray]]
         if within is None:
             found = None if query is None else {"query": query, "columns": [self.name]}
@@ -203,10 +203,7 @@ class TextColumn:
             yield from zip((row for row, _ in present), tokens(text for _, text in present), strict=True)
 
     def _corpus(self) -> tuple[int, int]:
-        """Return corpus statistics for the rank.
-
-        These are the number of rows with a text, and the number of tokens in all of them.
-        """
+        """Return the corpus statistics for the rank: the number of rows with a text, and their total number of tokens."""
         documents = total = 0
         for _, words in self._rows(None):
             documents += 1
@@ -215,26 +212,26 @@ class TextColumn:
 
 
 METRIC = "L2"
-# How hard an index looks: of 100 probes the recall on clustered data is near 1, and refining compares the real vectors.
+# Search effort of an index: with 100 probes the recall on clustered data is near 1, and refining compares the real vectors.
 _PROBES = 100
 _REFINE = 20
-# The recall of an index is measured with so many stored vectors, and so many nearest ones of each.
+# The recall of an index is measured with this many stored vectors, and this many nearest neighbours of each.
 _ASKED, _WANTED = 32, 10
-# Up to so many chosen rows are read, even if all vectors are in memory.
+# Up to this many chosen rows are read from the table, even if all vectors are in memory.
 _FEW = 1_000
-# Up to so many rows are asked of the driver, and so many more than twice as many as are wanted.
+# The driver is asked for twice the wanted rows plus the second number, up to the first number.
 _LISTED, _SPARE = 1_000, 16
-# Distances between these did neither vanish nor overflow in single precision.
+# Distances between these neither underflow nor overflow in single precision.
 _LEAST, _MOST = 1e-30, 1e30
-# So many vectors are compared at once in double precision.
+# Number of vectors compared together in double precision.
 _PART = 8_192
-# Each part of a product may lose as much by being too small for single precision.
+# Maximum loss of each part of a product through underflow in single precision.
 _VANISHED = 2.0**-124
 
 
 @dataclass(frozen=True, slots=True)
 class VectorMatrix:
-    """The vectors of a column in memory, a row of the matrix each: `rows` has their row ids, `norms` their squared lengths."""
+    """A column's vectors in memory, one per matrix row: `rows` has their row ids, `norms` their squared lengths."""
 
     rows: NDArray[np.int64]
     vectors: NDArray[np.float32]
@@ -256,7 +253,7 @@ class VectorMatrix:
 
     @staticmethod
     def size(count: int, dimension: int) -> int:
-        """Return the bytes of so many vectors."""
+        """Return the bytes that `count` vectors need."""
         return count * (4 * dimension + 16)
 
     @property
@@ -265,24 +262,24 @@ class VectorMatrix:
         return self.size(*self.vectors.shape)
 
     def nearest(self, target: NDArray[np.float64], k: int, within: NDArray[np.int64] | None) -> list[tuple[int, float]]:
-        """Return the nearest rows as `VectorColumn.nearest` does."""
+        """Return the `k` nearest rows with their distances; see `VectorColumn.nearest`."""
         likely = self._likely(target, k, None if within is None else np.flatnonzero(np.isin(self.rows, within)))
         parts = (likely[start : start + _PART] for start in range(0, len(likely), _PART))
         return _closest(((self.rows[part], self.vectors[part]) for part in parts), target, k)
 
     def _likely(self, target: NDArray[np.float64], k: int, within: NDArray[np.intp] | None) -> NDArray[np.intp]:
-        """Return the places of all vectors that may be among the `k` nearest of those within."""
+        """Return the positions of all vectors that may be among the `k` nearest within the given rows."""
         dimension = len(target)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             products = (self.vectors @ target.astype(np.float32)).astype(np.float64)
             norms = self.norms
             if within is not None:
                 products, norms = products[within], norms[within]
-            # What overflowed in single precision stays a candidate: comparisons with NaN are false.
+            # Vectors that overflow in single precision stay candidates, because comparisons with NaN are false.
             products[~np.isfinite(products)] = np.nan
             lengths = norms + target @ target
             distances = lengths - 2 * products
-            # A product in single precision is wrong by at most this share of both lengths, or vanished.
+            # The error of a single-precision product is at most this share of both lengths, plus underflow.
             wrong = lengths * (_margin(dimension) - 1) + dimension * _VANISHED
             bound = np.partition(distances + wrong, k - 1)[k - 1] if len(distances) > k else np.inf
             likely = np.flatnonzero(~(distances - wrong > bound))
@@ -291,7 +288,7 @@ class VectorMatrix:
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """A Vector column of a table at one version; `kept` returns its vectors if they are in memory."""
+    """A Vector column of a table version; `kept` returns its vectors if they are in memory."""
 
     dataset: LanceDataset
     name: str
@@ -305,10 +302,10 @@ class VectorColumn:
         within: NDArray[np.int64] | None = None,
         approximate: bool = False,
     ) -> list[tuple[int, float]]:
-        """Return row ids and distances of the `k` nearest rows that have a vector, nearest first, ties by row id.
+        """Return row ids and distances of the `k` nearest rows with a vector, nearest first, ties by row id.
 
-        All rows at the distance of the last one are returned, so there may be more than `k`; the caller breaks the tie.
-        `within` restricts the row ids. `approximate` allows an existing vector index if all rows are searched.
+        All rows at the last distance are returned, so there can be more than `k`; the caller breaks the tie. `within`
+        restricts the row ids. `approximate` allows the use of a vector index if all rows are searched.
         """
         if k < 1 or (within is not None and not len(within)):
             return []
@@ -329,7 +326,7 @@ class VectorColumn:
         )
 
     def _listed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]] | None:
-        """Return the exact result from a longer list of candidates that the driver computes in single precision.
+        """Return the exact result, computed from a longer list of candidates that the driver finds in single precision.
 
         None if that precision cannot prove that all other rows are farther away.
         """
@@ -345,7 +342,7 @@ class VectorColumn:
         return found if sure else None
 
     def asked(self, target: NDArray[np.float64], k: int, **how: Any) -> pa.Table:
-        """Return what the driver finds to be the nearest rows, with their distances in single precision."""
+        """Return the nearest rows according to the driver, with their distances in single precision."""
         query = {"column": self.name, "q": target.astype(np.float32), "k": k, "metric": METRIC, **how}
         return self.dataset.scanner(
             columns=[self.name, "_distance"], nearest=query, with_row_id=True, disable_scoring_autoprojection=True
@@ -360,9 +357,9 @@ class VectorColumn:
 
 
 def index_recall(dataset: LanceDataset, name: str, partitions: int) -> float:
-    """Return which share of the nearest of some stored vectors the index of a Vector column finds in all its partitions.
+    """Measure an index's recall: the share of nearest neighbours that it finds for a sample of stored vectors, searching all partitions.
 
-    What is missing was lost because the index stores rounded vectors.
+    Any loss is caused by the rounded vectors in the index.
     """
     places = range(0, dataset.count_rows(), max(1, dataset.count_rows() // _ASKED))
     cells = dataset.take(list(places), columns=[name]).column(name).combine_chunks()
@@ -384,7 +381,7 @@ def index_recall(dataset: LanceDataset, name: str, partitions: int) -> float:
 def _vectors(
     batches: Iterable[pa.RecordBatch], dimension: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Yield the row ids and vectors of batches, without the rows that have no vector."""
+    """Yield the row ids and vectors of batches, skipping rows without a vector."""
     for batch in batches:
         cells = batch.column(0)
         present = cells.is_valid().to_numpy(zero_copy_only=False)
@@ -392,7 +389,7 @@ def _vectors(
 
 
 def _matrix(cells: pa.Array, dimension: int) -> NDArray[np.float32]:
-    """Return the vectors of a column, a row each; nulls are left out."""
+    """Return a column's vectors as matrix rows; nulls are left out."""
     flat: NDArray[np.float32] = cells.drop_null().flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(-1, dimension)
 
@@ -400,7 +397,7 @@ def _matrix(cells: pa.Array, dimension: int) -> NDArray[np.float32]:
 def _closest(
     parts: Iterable[tuple[NDArray[np.int64], NDArray[np.float32]]], target: NDArray[np.float64], k: int
 ) -> list[tuple[int, float]]:
-    """Return the `k` nearest of all row ids and vectors, with ties at the end."""
+    """Return the `k` nearest rows of all parts, including ties with the last one."""
     rows = np.empty(0, np.int64)
     distances = np.empty(0, np.float64)
     for row_ids, vectors in parts:
@@ -417,18 +414,18 @@ def _closest(
 
 
 def _candidates(vectors: NDArray[np.float32], target: NDArray[np.float64], k: int, bound: float) -> NDArray[np.bool_]:
-    """The vectors that may be among the `k` nearest, or as near as `bound`, in single precision and allowing for its error."""
+    """Return the vectors that may be among the `k` nearest or within `bound`, allowing for the error of single precision."""
     with np.errstate(over="ignore", invalid="ignore"):
         difference = vectors - target.astype(np.float32)
         distances = np.einsum("ij,ij->i", difference, difference)
     margin = _margin(len(target))
     if len(distances) > k:
         bound = min(bound, float(np.partition(distances, k - 1)[k - 1]) * margin)
-    # Written this way round, what overflowed in single precision stays a candidate.
+    # This form of the comparison keeps vectors that overflow in single precision as candidates.
     near: NDArray[np.bool_] = ~(distances > bound * margin)
     return near
 
 
 def _margin(dimension: int) -> float:
-    """Return the factor by which a distance in single precision may be wrong."""
+    """Return the maximum relative error of a single-precision distance."""
     return 1 + (dimension + 4) * float(np.finfo(np.float32).eps)

@@ -1,11 +1,11 @@
-"""A consistent view of a graph: its identity, one manifest, and that manifest's schema text.
+"""Snapshots: a consistent view of a graph with its identity, one manifest, and the manifest's schema text.
 
-A version is found by branch, number, commit or time. A version that never existed is `graph_version_unknown`; one that
-is no longer kept is `graph_version_gone`. Numbers are tried first on the line that contains them; a time is looked up
-by bisection, because a version is never older than its parent.
+A version is found by branch, number, commit or time. The error for a version that never existed is
+`graph_version_unknown`, and for one that is no longer kept `graph_version_gone`. Numbers are tried first on the line
+that contains them. Times are looked up by bisection, which works because a version is never older than its parent.
 
-Nothing here needs the Lance driver, so that reading a graph's state during planning costs a few small files. The schema
-language is imported only to compile a schema, so that a verb that opens no graph starts without it.
+This module does not need the Lance driver, so planning reads a graph's state from a few small files. The schema
+language is imported only to compile a schema, so verbs that open no graph start faster.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import Catalog, Schema
 
 _ROUNDS = 5
-# So many versions are looked for one by one before the versions that are kept are listed.
+# Number of versions to try one by one before listing the kept versions.
 _STEPS = 8
 
 
 class Memory(Protocol):
-    """Cache of a process that opens graphs often, such as a `ReadCache`; safe between threads."""
+    """A thread-safe cache for processes that open graphs often, such as a `ReadCache`."""
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return an immutable value: the cached one, or a new one from `make`."""
@@ -56,13 +56,13 @@ class Memory(Protocol):
         ...
 
     def remember(self, key: Hashable, value: Any) -> None:
-        """Cache a value that may have changed when it is recalled."""
+        """Cache a value that can be outdated when it is recalled."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget:
-    """Version to read: the newest of `branch`, or one selected by a number, a commit id or a time (RFC 3339).
+    """The version to read: the newest of `branch`, or one selected by number, commit id or time (RFC 3339).
 
     A commit is found on any branch that has it; `branch` is searched first.
     """
@@ -85,12 +85,12 @@ class Snapshot:
 
     @property
     def branch(self) -> str:
-        """The name of the branch that was opened; its version may be on a line that the branch inherits from."""
+        """The name of the opened branch; the version can be on a line that the branch inherits from."""
         return self.line.name
 
     @property
     def store(self) -> ObjectStore:
-        """The small objects of the graph."""
+        """The graph's store of small objects."""
         return self.folder.store
 
     def schema_source(self) -> bytes:
@@ -98,7 +98,7 @@ class Snapshot:
         return self.schema_text(self.manifest.schema_source)
 
     def schema_text(self, digest: str) -> bytes:
-        """Return the text of an accepted schema of this or an earlier version.
+        """Return the schema text of this or an earlier version, given its digest.
 
         Raises IntegrityError `graph_unreadable`.
         """
@@ -109,7 +109,7 @@ class Snapshot:
         return self._content(layout.ir_key(self.manifest.schema_ir), self.manifest.schema_ir)
 
     def schema(self) -> Schema:
-        """Return the accepted schema, from its canonical form; its types are those of the manifest.
+        """Compile the accepted schema from its canonical form, and check that its types match the manifest.
 
         Raises IntegrityError `graph_unreadable`.
         """
@@ -137,16 +137,16 @@ class Snapshot:
 
 
 def table_keys(catalog: Catalog) -> set[str]:
-    """Return the keys of the tables of a schema: `node:T` and `edge:E`."""
+    """Return the table keys of a schema: `node:T` and `edge:E`."""
     return {*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)}
 
 
 def find_root(uri: str) -> GraphRoot:
-    """Return the root at a path, a `file:` URI or an `s3:` URI; nothing is read.
+    """Return the root at a path, a `file:` URI or an `s3:` URI, without reading files.
 
     Raises GitopsError `graph_unreadable` for any other address.
     """
-    # Each implementation is imported by its first use: a local graph needs no client of an object store.
+    # Import implementations on first use, because local graphs need no object store client.
     if uri.startswith("s3:"):
         from gitops.database.graph.object_root import ObjectRoot
 
@@ -157,11 +157,11 @@ def find_root(uri: str) -> GraphRoot:
 
 
 def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | None = None) -> Snapshot:
-    """Open a graph at the version that the target selects, by default the newest of `main`.
+    """Open a graph at the selected version, by default the newest of `main`.
 
-    The version is looked up each time. With a `memory`, the cost does not depend on the number of kept versions, unless
-    many were published since the last lookup. Raises GitopsError `graph_missing` only if nothing exists at the root;
-    `graph_branch_missing`, `graph_branch_name`; `graph_version_unknown` if the version never existed,
+    The version is looked up on every call. With a `memory`, the cost does not depend on the number of kept versions
+    unless many were published since the last lookup. Raises GitopsError `graph_missing` only if nothing exists at the
+    root; `graph_branch_missing`, `graph_branch_name`; `graph_version_unknown` if the version never existed,
     `graph_version_gone` if it is no longer kept; `usage_error` for a target that contradicts itself; `storage_failed`
     if the service of a bucket does not respond or refuses; and `graph_unreadable` for everything else.
     """
@@ -192,10 +192,10 @@ def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | N
 
 
 def unreadable(uri: str, error: RemoteError) -> GitopsError:
-    """Convert a storage failure during the opening of a graph to an error.
+    """Return the error for a storage failure while a graph is opened.
 
-    A failing disk contains the graph, so the graph is unreadable. A bucket that does not respond, or refuses, proves
-    nothing about the graph.
+    If a local disk fails, the graph is unreadable. If a bucket does not respond or refuses access, nothing is known
+    about the graph.
     """
     if uri.startswith("s3:"):
         return error.during(error.code, uri)
@@ -203,7 +203,7 @@ def unreadable(uri: str, error: RemoteError) -> GitopsError:
 
 
 def open_newest(root: GraphRoot) -> Snapshot:
-    """Return the newest version of `main`, also if it is that of a delete.
+    """Open the newest version of `main`, even if it is the version `delete`.
 
     Raises GitopsError `graph_missing`, `graph_unreadable`.
     """
@@ -212,10 +212,7 @@ def open_newest(root: GraphRoot) -> Snapshot:
 
 
 def held_rows(snapshot: Snapshot) -> int:
-    """Return the rows of all tables at the heads of all branches.
-
-    Of a table that several branches have, its greatest number.
-    """
+    """Return the total rows of all tables at all branch heads. A table on several branches counts with its largest row count."""
     tables = [snapshot.manifest.tables]
     tables += [_newest(snapshot.store, line).tables for line in read_branches(snapshot.store).lines()[1:]]
     rows: dict[str, int] = {}
@@ -239,13 +236,13 @@ def accept_schema(source: bytes) -> Schema:
 
 
 def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
-    """Line id and number of each version of a branch whose manifest is there, newest first."""
+    """Return the line id and number of each kept version of a branch, newest first."""
     for holder in (line.id, *(older.line for older in line.inherits)):
         yield from ((holder, n) for n in line_numbers(store, holder) if line.holder(n) == holder)
 
 
 def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
-    """Version `n` of a branch. Raises GitopsError `graph_version_unknown`, `graph_version_gone`; `graph_unreadable`."""
+    """Read version `n` of a branch. Raises GitopsError `graph_version_unknown`, `graph_version_gone`; `graph_unreadable`."""
     holder = line.holder(n)
     manifest = find_manifest(store, n, holder) if n >= 1 else None
     if manifest is not None:
@@ -261,10 +258,7 @@ def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
 
 
 def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory | None = None) -> Manifest:
-    """Return the head.
-
-    It may be superseded and removed between the listing and the reading: then there is a newer one.
-    """
+    """Read a branch's head. If it is superseded and removed between listing and reading, the newer head is read."""
     key = ("head", graph_id, store.location, line.id)
     manifest = None if memory is None else _newest_since(store, line, memory.recall(key), memory)
     for _ in range(_ROUNDS if manifest is None else 0):
@@ -286,12 +280,12 @@ def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory |
 
 
 def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Memory) -> Manifest | None:
-    """Return the head, searched from number `known` on; None if the kept versions have to be listed."""
+    """Find a branch's head, searching from number `known` on; None if the kept versions must be listed."""
     read = partial(find_manifest, store, line=line.id, keep=memory.value)
     for n in () if known is None else range(known, known + _STEPS):
         newer, manifest = in_parallel(read, (n + 1, n), store.parallel)
         if newer is None:
-            # gc raises the floor before it removes a version: what is absent above it has never been there.
+            # Gc raises the floor before it removes versions, so an absent version above the floor never existed.
             return manifest if read_floor(store, line.id) <= n else None
     return None
 
@@ -299,14 +293,14 @@ def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Mem
 def _find_commit(
     store: ObjectStore, line: Line, commit: str, graph_id: str, memory: Memory | None
 ) -> tuple[Line, Manifest]:
-    """Return the version with this commit id, and the branch that has it: `line`, or another one."""
+    """Find the version with a commit id, and the branch that has it: `line` if possible, otherwise another."""
     if not is_ulid(commit):
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
     key = ("commit", graph_id, store.location, commit)
     known = None if memory is None else memory.recall(key)
     seen: set[tuple[str, int]] = set()
     for each in (line, *read_branches(store).lines()):
-        # A version stays where it is, but branches come and go: which one has it is looked up each time.
+        # A version never moves, but branches can be created and deleted, so look up its branch each time.
         kept = kept_versions(store, each) if known is None else [known] if each.holder(known[1]) == known[0] else ()
         for holder, n in kept:
             if (holder, n) in seen:
@@ -318,7 +312,7 @@ def _find_commit(
                     memory.remember(key, (holder, n))
                 return each, manifest
     if memory is not None and known is not None:
-        # It is gone, unless the graph was replaced by a copy of itself.
+        # The version is gone, unless the graph was replaced by a copy of itself.
         memory.remember(key, None)
         return _find_commit(store, line, commit, graph_id, memory)
     raise GitopsError(
@@ -327,7 +321,7 @@ def _find_commit(
 
 
 def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
-    """Return the newest version at or before a time."""
+    """Find the newest version at or before a time."""
     wanted = parse_timestamp(time)
     if wanted is None:
         detail = f"{time[:80]!r} is not a version, a commit or a time such as 2026-01-31T12:00:00Z"
@@ -352,7 +346,7 @@ def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
 
 
 def unknown_type(place: str, name: str, tables: Iterable[str], *, path: str = "") -> GitopsError:
-    """Return the refusal of a name that no type has; `tables` are the keys of those that there are."""
+    """Return the error for an unknown type name; `tables` are the existing table keys."""
     known = {key.partition(":")[2] for key in tables}
     return GitopsError(Code.GRAPH_TYPE_UNKNOWN, f"{place} has no type {name[:80]!r}{choices(name, known)}", path=path)
 

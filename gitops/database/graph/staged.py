@@ -1,16 +1,16 @@
-"""Staged work on a graph: everything that can fail is done, and one atomic step makes it visible.
+"""Staged work on a graph: everything that can fail is done first, and one atomic step makes the result visible.
 
 A new graph is complete in its staging folder and gets its root in one step, so a root is absent or complete, never
 partial. A new version of a graph is one manifest that exists or does not.
 
-Leases are versions that gc keeps for a reader or writer, for a limited time:
+A lease makes gc keep a version for a reader or writer, for a limited time:
 
-1. A lease lists the tables of one version. Until it expires, gc keeps these versions of them, every later one (a
-   writer's unpublished work), and the manifest.
+1. A lease lists the tables of one version. Until it expires, gc keeps these table versions, all later ones (a writer's
+   unpublished work), and the manifest.
 2. A lease is written first, and then its manifest is checked again. gc removes manifests first, and then reads the
    leases. So either the manifest is found missing and the lease is refused, or gc sees the lease.
-3. A lease that its holder does not renew expires; a holder that renews it too late gets `graph_version_gone`.
-4. Short reads of the newest versions need no lease: gc keeps versions superseded less than its grace period ago.
+3. A lease expires if its holder does not renew it. If the holder renews it too late, the error is `graph_version_gone`.
+4. Short reads of recent versions need no lease, because gc keeps versions for a grace period after they are superseded.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class WriteContext:
 
 
 def precise_timestamp(moment: datetime) -> str:
-    """RFC 3339 UTC text with `Z`, in microseconds."""
+    """Format a time as RFC 3339 in UTC with `Z`, in microseconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def later_timestamp(one: str, other: str) -> str:
-    """Return the later of two times; the first one when they are equal or do not read as times."""
+    """Return the later of two times; the first if they are equal or cannot be parsed."""
     return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))
 
 
 class StagedGraph:
-    """A new graph, complete in its staging place; becomes version 1."""
+    """A new graph, complete in its staging folder; becomes version 1."""
 
     def __init__(self, staging: Staging, faults: Faults) -> None:
         self._staging = staging
@@ -109,7 +109,7 @@ class StagedGraph:
 
 
 class StagedVersion:
-    """The version of a branch after `base`: its manifest, not yet written; the table versions it names are."""
+    """A branch's next version after `base`. Its table versions are written, its manifest is not."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class StagedVersion:
         lineage: Mapping[str, int] | None = None,
         **changes: Any,
     ) -> None:
-        """Create the manifest of the next version on the base's branch: that of the base except for the changes.
+        """Create the next version's manifest: the base's manifest with these changes.
 
         `lineage` is the ancestry that a merge adds. `purged` are the folders of tables to remove, with all older
         versions, after the new version is published. A version is never older than its parent, regardless of clocks.
@@ -151,10 +151,10 @@ class StagedVersion:
         self._open = True
 
     def publish(self, *, purge: bool = True) -> int:
-        """Write the manifest if its number is free and the branch is still the one it was staged for.
+        """Write the manifest if its number is free and the branch still has the same line.
 
-        Nothing is removed unless `purge`.
-        Raises ConflictError `graph_conflict` if not; GitopsError `graph_branch_missing` when the branch was removed.
+        Files of purged tables are removed only with `purge`. Raises ConflictError `graph_conflict` if the manifest
+        cannot be written; GitopsError `graph_branch_missing` if the branch was removed.
         """
         if not self._open:
             raise BugError("staged work is used twice")
@@ -176,29 +176,29 @@ class StagedVersion:
                 raise ConflictError(Code.GRAPH_CONFLICT, f"the graph at {place} was deleted", path=place)
         purged = self._purged if purge else ()
         if purged:
-            # A branch that was made since this was staged has the tables that are about to go.
+            # A branch that was created after staging has the tables that are about to be removed.
             require_no_branches(self._base)
         if not publish(store, self.manifest):
             detail = f"another writer published version {self.manifest.n} of {self._base.branch} at {place}"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         if read_floor(store, self.manifest.line) >= self.manifest.n:
-            # Only a writer that was suspended while newer versions were made and older ones removed gets here.
+            # This happens only to a writer that was suspended while newer versions were published and older ones removed.
             detail = f"version {self.manifest.n} of {self._base.branch} at {place} existed before and was removed"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
         for path in purged:
-            # After a failure gc removes the rest: the new version records that it is purged.
+            # After a failure, gc removes the rest, because the new version records the purge.
             with contextlib.suppress(OSError, RemoteError):
                 self._base.folder.remove(path)
         return self.manifest.n
 
     def abort(self) -> None:
-        """Forget the manifest; the table versions stay unreferenced and the next writer undoes them."""
+        """Discard the manifest. The table versions stay unreferenced until the next writer undoes them."""
         self._open = False
 
 
 def require_no_branches(snapshot: Snapshot) -> None:
-    """Raises ConflictError `graph_has_branches`, naming them; internal ones do not count."""
+    """Raise ConflictError `graph_has_branches` with the branch names; internal branches are ignored."""
     names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
     if names:
         place = snapshot.root.location
@@ -209,9 +209,9 @@ def require_no_branches(snapshot: Snapshot) -> None:
 
 
 def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
-    """Call until the attempt meets no conflict, at most 32 times; `pause` gets the number of failed attempts.
+    """Repeat `attempt` until there is no conflict, at most 32 times; `pause` gets the number of failed attempts.
 
-    Raises ConflictError `graph_conflict` after the last attempt, and whatever else the attempt raises.
+    Raises ConflictError `graph_conflict` after the last attempt, and immediately any other error of `attempt`.
     """
     for failed in range(1, ATTEMPTS):
         try:
@@ -224,7 +224,7 @@ def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]
 
 
 def sleep_jittered(failed: int) -> None:
-    """Sleep a random while, longer the more attempts have failed, at most half a second."""
+    """Sleep for a random time that grows with the number of failed attempts, at most half a second."""
     time.sleep(random.uniform(0, min(_LONGEST_S, _FIRST_S * 2**failed)))  # noqa: S311 - spreads writers, keeps no secret
 
 
@@ -233,7 +233,7 @@ DEFAULT_TERM = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease: its version, and the version of each of its tables by path."""
+    """A lease on a graph version, with its table versions by path."""
 
     id: str
     version: CommitRef
@@ -252,9 +252,9 @@ class Lease:
 
 
 def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Lease:
-    """Write a lease on a version, which expires by itself.
+    """Write a lease on a version, which expires after `term`.
 
-    Raises GitopsError `graph_version_gone` when gc has removed the version already.
+    Raises GitopsError `graph_version_gone` if gc has already removed the version.
     """
     store, manifest = snapshot.store, snapshot.manifest
     tables = {entry.path: entry.version for entry in manifest.tables.values()}
@@ -299,13 +299,13 @@ def hold_lease(
 
 
 def _release(store: ObjectStore, lease_id: str) -> None:
-    """Delete a lease. The work that it covered is valid whether or not that succeeds: it expires by itself."""
+    """Delete a lease, ignoring failures, because the lease expires anyway."""
     with contextlib.suppress(RemoteError):
         store.delete(layout.lease_key(lease_id))
 
 
 def read_leases(store: ObjectStore) -> tuple[Lease, ...]:
-    """Return all leases by id, without those released since the listing. Raises IntegrityError `graph_unreadable`."""
+    """Read all leases, by id. Leases released since the listing are skipped. Raises IntegrityError `graph_unreadable`."""
     found = []
     for name in store.names(layout.LEASES):
         lease_id, dot, suffix = name.partition(".")

@@ -1,17 +1,17 @@
-"""One Lance dataset per type: its columns, and changes to it that become visible only through a manifest.
+"""Lance datasets, one per type: their columns, and changes that become visible only through a manifest.
 
 Rules of this module:
 
 1. A writer starts from the version in the manifest. If the dataset is ahead of it, another writer crashed or is racing,
    and its versions are undone by restoring the manifest's version.
 2. Every change must produce exactly the next version. Lance rebases silently, so a different number means that another
-   writer was faster, and the change is abandoned.
-3. Lance syncs nothing to disk. `finish` makes the changes durable before any manifest refers to them: the files that the
-   versions of this writer need and the manifest's version does not. What others left in the folder is not looked at.
+   writer was faster and the change is abandoned.
+3. Lance syncs nothing to disk. Before any manifest refers to the changes, `finish` makes all files durable that this
+   writer's versions need and the manifest's version does not. Files left by other writers are ignored.
 4. Data files for new rows are written first and belong to no version. One commit adds them and marks the removed rows,
-   or two, of which the manifest lists the second. A row that replaces another may keep its row id, so that what a reader knows of
-   the other columns stays true; ids in the sense of this package are texts in the column `id`, and only these identify a
-   row from outside.
+   or two commits, of which the manifest lists the second. A row that replaces another can keep its row id, so that
+   cached values of unchanged columns stay valid. Outside this package, rows are identified only by the text in their
+   column `id`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropTyp
 from gitops.database.storage.bucket import AWAY, PERMIT
 
 DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
-"""What the driver raises."""
+"""The exceptions that the driver raises."""
 
 _REWRITES = ("BaseOperation", "Rewrite", "CreateIndex")
-"""What the driver calls the steps of a compaction (it reserves fragments, then it rewrites) and the change of an index."""
+"""The driver's operation names for compaction steps (reserve fragments, then rewrite) and index changes."""
 
 _TIDY_FRAGMENTS = 32
 _TIDY_ROWS = (1024, 65_536)
@@ -52,7 +52,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _DENIED, _NOT_FOUND = (401, 403), 404
 _SOURCE = re.compile(r",? */[^ ]*\.rs:[0-9]+:[0-9]+")
 _PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
-# Ids of edges are mostly ULIDs that count up: they take half the space, and are read as fast.
+# Edge ids are mostly increasing ULIDs. This takes half the space and is as fast to read.
 _COMPRESSED = {b"lance-encoding:compression": b"zstd"}
 _ARROW: Mapping[Scalar, pa.DataType] = {
     Scalar.STRING: pa.string(),
@@ -69,9 +69,9 @@ _ARROW: Mapping[Scalar, pa.DataType] = {
 
 
 def arrow_field(name: str, kind: PropType) -> pa.Field:
-    """Return the column of a property.
+    """Return the Arrow field of a property.
 
-    Items of lists and vectors are nullable physically, whatever the property says.
+    Items of lists and vectors are physically nullable, regardless of the property.
     """
     if kind.scalar is Scalar.BLOB:
         return lance.blob_field(name, nullable=kind.nullable)
@@ -83,7 +83,7 @@ def arrow_field(name: str, kind: PropType) -> pa.Field:
 
 
 def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
-    """The columns of a table: `id` (the unenforced key), for an edge `src` and `dst`, then the properties in name order."""
+    """Return a table's columns: `id` (the unenforced key), `src` and `dst` for an edge, then the properties in name order."""
     edge = isinstance(declared, EdgeType)
     about = _PRIMARY_KEY | _COMPRESSED if edge else _PRIMARY_KEY
     fields = [pa.field("id", pa.string(), nullable=False, metadata=about)]
@@ -93,7 +93,7 @@ def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
 
 
 def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntry:
-    """Make an empty table at a path that was never used. Raises RemoteError `storage_failed`."""
+    """Create an empty table at an unused path. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
     with _driver(place):
         dataset = lance.write_dataset(
@@ -109,10 +109,10 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
 
 
 def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
-    """Return the table at the version that the manifest names.
+    """Open a table at the version in its manifest entry.
 
-    Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`;
-    RemoteError `storage_failed` if the service of a bucket does not answer, or refuses.
+    Raises GitopsError `graph_version_gone` if a hard drop removed the table's older versions; `graph_unreadable`;
+    RemoteError `storage_failed` if a bucket's service does not respond or refuses access.
     """
     place = folder.dataset(entry.path)
     try:
@@ -135,17 +135,17 @@ def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
     """
     if not entry.rows:
         return 0
-    # A filter as text: the driver accepts no other for a table with lists of times or of unsigned numbers.
+    # Use a text filter, because the driver accepts no other for tables with lists of times or unsigned numbers.
     opened = open_table(folder, entry)
     with _driver(folder.dataset(entry.path)):
         return int(opened.scanner(columns=[], filter=f"`{column}` is not null", with_row_id=True).count_rows())
 
 
 def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
-    """Count the rows that only one of two versions of a table has: (first only, second only).
+    """Count the rows that only one of two table versions has: (first only, second only).
 
-    A row that was written again is another row, by its row id or by the version that wrote it. Fragments that both have
-    with the same files and deletions have the same rows; for others, only the ids are read. Raises RemoteError
+    A rewritten row counts as a different row, because its row id or the version that wrote it differs. Fragments with
+    the same files and deletions have the same rows; for others, only the ids are read. Raises RemoteError
     `storage_failed`; as `open_table`.
     """
     opened = [open_table(folder, entry) for entry in (old, new)]
@@ -161,7 +161,7 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
 
 
 def _rows_of(fragment: Any) -> tuple[object, ...]:
-    """Return a key that fragments with the same rows share."""
+    """Return a key that is equal for fragments with the same rows."""
     files = fragment.metadata.files
     return fragment.fragment_id, tuple(file.path for file in files), str(fragment.metadata.deletion_file)
 
@@ -169,7 +169,7 @@ def _rows_of(fragment: Any) -> tuple[object, ...]:
 def _row_ids(
     dataset: lance.LanceDataset, fragments: Sequence[Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the row ids in fragments, and the version of the table that wrote each of these rows."""
+    """Return the row ids in fragments, and the table version that wrote each row."""
     if not fragments:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     found = dataset.scanner(columns=["_rowid", _WRITTEN], fragments=list(fragments)).to_table()
@@ -177,7 +177,7 @@ def _row_ids(
 
 
 def _purged(folder: GraphFolder, path: str) -> bool:
-    """Return whether the newest version of `main`, the only branch that is migrated, records the table as purged."""
+    """Return whether the newest version of `main` records the table as purged. Only `main` is migrated."""
     try:
         head = head_number(folder.store)
         newest = None if head is None else find_manifest(folder.store, head)
@@ -187,7 +187,7 @@ def _purged(folder: GraphFolder, path: str) -> bool:
 
 
 def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]]) -> pa.Table:
-    """Cells, column by column, as rows of the table of this type."""
+    """Return an Arrow table of this type from columns of cells."""
     schema = arrow_schema(declared)
     blobs = {name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB}
     arrays = [
@@ -203,7 +203,7 @@ def key_columns(declared: NodeType | EdgeType) -> list[str]:
 
 
 def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
-    """Return the type that a table key (`node:T`, `edge:E`) names."""
+    """Return the type for a table key (`node:T`, `edge:E`)."""
     kind, _, name = key.partition(":")
     return catalog.nodes[name] if kind == "node" else catalog.edges[name]
 
@@ -211,22 +211,17 @@ def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
 def stage_rows(
     folder: GraphFolder, entry: TableEntry, rows: pa.Table, opened: lance.LanceDataset | None = None
 ) -> list[FragmentMetadata]:
-    """Write rows to data files of the table that belong to no version yet. Raises RemoteError; as `open_table`."""
+    """Write rows to data files that belong to no table version yet. Raises RemoteError; the errors of `open_table`."""
     return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
 
 
 def driver_message(error: Exception) -> str:
-    """Return the message of the driver in one line, without positions in its own source."""
+    """Return the driver's message in one line, without positions in the driver's source."""
     return _SOURCE.sub("", str(error).partition("\n")[0])
 
 
 def service_failure(place: str, error: Exception) -> RemoteError | None:
-    """Return the failure of the service of a bucket, behind an error of the driver.
-
-    None for any other, such as a missing file.
-
-    Nothing is quoted but the status: a service may echo the request, with its signature.
-    """
+    """Return the bucket service's failure behind a driver error; None for other errors, such as a missing file. Only the status is quoted, because a service can echo the request with its signature."""
     text = str(error)
     found = _STATUS.search(text)
     status = None if found is None else int(found[1])
@@ -241,7 +236,7 @@ def service_failure(place: str, error: Exception) -> RemoteError | None:
 
 
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
-    """Return the cells of each column: dates as days and times as milliseconds, also inside lists."""
+    """Convert each column to cells: dates as days and times as milliseconds, including inside lists."""
     return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
 
 
@@ -254,7 +249,7 @@ def _raw(kind: pa.DataType) -> pa.DataType:
 
 
 class TableWriter:
-    """Changes one table, version by version, from the version that the manifest names."""
+    """Changes one table, version by version, starting from the manifest's version."""
 
     def __init__(
         self,
@@ -279,9 +274,9 @@ class TableWriter:
             self.change(lance.LanceDataset.restore)
 
     def change(self, action: Callable[[lance.LanceDataset], Any]) -> None:
-        """Run one change, which must make one version. Raises ConflictError `graph_conflict`; RemoteError.
+        """Run one change, which must create exactly one version. Raises ConflictError `graph_conflict`; RemoteError.
 
-        The new version is the one that the action returns, or else the newest.
+        The new version is the one that the action returns, or the newest if it returns none.
         """
         failure: Exception | None = None
         made: Any = None
@@ -299,16 +294,16 @@ class TableWriter:
         self.dataset, self._expected = latest, latest.version
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
-        """Stage rows as `stage_rows` does, for this table."""
+        """Write rows to data files of this table; see `stage_rows`."""
         return _staged(self._place, self.dataset, rows)
 
     def exchange(
         self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None, kept: Sequence[int] = ()
     ) -> None:
-        """Create a version in which the staged rows replace those at the addresses `gone` (None: all rows).
+        """Create a version in which the staged rows replace the rows at the addresses `gone` (None means all rows).
 
-        Addresses refer to the manifest's version. The first staged rows get the row ids `kept`, which removed rows had; that
-        takes two versions, because in one the driver looks through all row ids. Raises as `change`.
+        Addresses refer to the manifest's version. The first staged rows get the row ids `kept` from removed rows. This
+        takes two versions, because within one version the driver would search all row ids. Raises as `change`.
         """
         start = 0
         for part in staged:
@@ -321,15 +316,15 @@ class TableWriter:
             self.change(lambda dataset: _publish(dataset, lance.LanceOperation.Append(list(staged)), options))
 
     def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
-        """Run a change that leaves every row unchanged and makes several versions or none; return whether it made any.
+        """Run a change that creates any number of versions without changing rows; return whether it created any.
 
-        No other writer's version may be among them. Raises as `change`.
+        No other writer's version can be among them. Raises the errors of `change`.
         """
         before = self._expected
         try:
             call_driver(self._path, partial(action, self.dataset))
         except RemoteError as error:
-            # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
+            # The driver refuses to rebase its rewrite on another writer's change. This is a conflict, not a storage failure.
             if self._latest().version == before:
                 raise
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from error
@@ -341,9 +336,9 @@ class TableWriter:
         return latest.version > before
 
     def tidy(self) -> None:
-        """Join the smallest fragments if there are many, so that later changes take as long as earlier ones.
+        """Join the smallest fragments if there are many, so that changes do not become slower over time.
 
-        A fragment is joined again only until it has as many rows as the step says. Raises as `change`.
+        A fragment is no longer joined after it has the number of rows of its step. Raises the errors of `change`.
         """
         sizes = [part.physical_rows for part in self.dataset.get_fragments()]
         for rows in _TIDY_ROWS:
@@ -354,7 +349,8 @@ class TableWriter:
     def finish(self, *, recount: bool, changed: Collection[str] | None = None) -> TableEntry:
         """Make the changes durable and describe the table; rows are counted only if they changed.
 
-        `changed` are the columns with other values if every row kept its row id and none came or went, otherwise None.
+        `changed` lists the columns with new values if every row kept its row id and no row was added or removed;
+        otherwise it is None.
         """
         base = self._base
         with _driver(self._place):
@@ -377,7 +373,7 @@ def _join(dataset: lance.LanceDataset, rows: int) -> None:
 
 
 def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
-    """Return the driver's name of the operation that made a version."""
+    """Return the driver's name for the operation that created a version."""
     try:
         transaction = dataset.read_transaction(version)
     except TypeError:
@@ -400,9 +396,10 @@ def _commit(
     gone: Iterable[int] | None,
     options: dict[str, str] | None,
 ) -> lance.LanceDataset:
-    """Make one strict commit. A fragment that loses its last row is removed as a whole.
+    """Make one strict commit. A fragment without remaining rows is removed.
 
-    The driver does not know that rows were rewritten, because it would let the indexes of all columns cover the new rows.
+    The commit does not tell the driver that rows were rewritten, because then it would treat the new rows as covered by
+    the indexes of all columns.
     """
     changed: list[FragmentMetadata] = []
     if gone is None:
@@ -438,7 +435,7 @@ def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
 
 @contextlib.contextmanager
 def _driver(place: DatasetLocation) -> Iterator[None]:
-    """Turn a failure of the driver into RemoteError `storage_failed`."""
+    """Convert driver failures to RemoteError `storage_failed`."""
     try:
         yield
     except DRIVER_ERRORS as error:
@@ -448,10 +445,7 @@ def _driver(place: DatasetLocation) -> Iterator[None]:
 
 
 def _reason(place: DatasetLocation, error: Exception) -> str:
-    """Return the message of the driver.
-
-    A service may echo the request, with its signature: its documents are left out.
-    """
+    """Return the driver's message without documents from a service, because a service can echo the request with its signature."""
     text = driver_message(error)
     return text if place.options is None else text.partition("<")[0][:300]
 
@@ -461,22 +455,22 @@ _T = TypeVar("_T")
 
 
 def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
-    """Return the dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
+    """Open a dataset at its newest version, which readers must not use. Raises RemoteError `storage_failed`."""
     place = folder.dataset(path)
     return call_driver(path, lambda: lance.dataset(place.uri, storage_options=place.driver_options()))
 
 
 def dataset_versions(folder: GraphFolder, path: str) -> tuple[tuple[int, datetime], ...]:
-    """Number and time of each version that can be opened, oldest first. Raises RemoteError `storage_failed`."""
+    """Return number and time of each version that can be opened, oldest first. Raises RemoteError `storage_failed`."""
     listed: list[Any] = list(call_driver(path, open_latest(folder, path).versions))
-    # The driver gives naive local times.
+    # The driver returns naive local times.
     return tuple(sorted((each["version"], each["timestamp"].astimezone(UTC)) for each in listed))
 
 
 def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int:
-    """Remove these versions, and the files that no other version has; the newest version always stays. Returns the bytes freed.
+    """Remove these versions and the files that only they use, never the newest version. Return the bytes freed.
 
-    Files that belong to no version may belong to a writer, and stay for seven days. Raises RemoteError `storage_failed`.
+    Files without a version may belong to a writer, and are kept for seven days. Raises RemoteError `storage_failed`.
     """
     dataset = open_latest(folder, path)
     listed = sorted(set(numbers) - {dataset.version})
@@ -487,9 +481,9 @@ def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int
 
 
 def drop_left_files(folder: GraphFolder, path: str) -> int:
-    """Remove files that belong to no version and are older than seven days: the files of crashed writers.
+    """Remove files of crashed writers, which belong to no version and are older than seven days.
 
-    No version is removed. Returns the bytes freed. Raises RemoteError `storage_failed`.
+    Versions are not removed. Returns the bytes freed. Raises RemoteError `storage_failed`.
     """
     dataset = open_latest(folder, path)
     return int(call_driver(path, lambda: dataset.cleanup_old_versions(older_than=_NEVER)).bytes_removed)
@@ -520,7 +514,7 @@ def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
 
 
 def call_driver(path: str, call: Callable[[], _T]) -> _T:
-    """Call the driver. Raises RemoteError `storage_failed` for its failures; the detail quotes nothing of a request."""
+    """Call the driver. Raises RemoteError `storage_failed` if it fails; the detail never quotes a request."""
     try:
         return call()
     except DRIVER_ERRORS as error:

@@ -1,6 +1,6 @@
 """Converts property values from JSON to column cells and back; strict, without guessing or silent rounding.
 
-A cell is a value of the column: text, boolean, number, days since 1970-01-01 for Date, milliseconds since then for
+A cell is a value in a column: text, boolean, number, days since 1970-01-01 for Date, milliseconds since 1970-01-01 for
 DateTime, bytes for Blob, a list of cells for a list or a vector.
 """
 
@@ -53,15 +53,15 @@ FLIPPED: Mapping[ComparisonOperator, ComparisonOperator] = {
     ComparisonOperator.GT: ComparisonOperator.LT,
     ComparisonOperator.GE: ComparisonOperator.LE,
 }
-"""Each comparison with its sides exchanged."""
+"""Each comparison operator's equivalent with exchanged sides."""
 
 
 class CellError(ValueError):
-    """A JSON value does not match its property; the text describes the expected value."""
+    """A JSON value that does not match its property; the text describes the expected value."""
 
 
 def json_to_cell(value: Any, kind: PropType) -> Any:
-    """Return the cell of a non-null JSON value; enum members are checked by `unknown_member`. Raises CellError."""
+    """Convert a non-null JSON value to a cell; enum members are checked by `unknown_member`. Raises CellError."""
     read = _READERS[kind.scalar]
     if not kind.is_list:
         return read(value, kind)
@@ -73,7 +73,7 @@ def json_to_cell(value: Any, kind: PropType) -> Any:
 def unknown_member(cell: Any, kind: PropType) -> str | None:
     """Return the first text in the cell that is not a member of the enum.
 
-    None when all are members, or the property has no enum.
+    None if all are members, or if the property has no enum.
     """
     if kind.enum_values is None:
         return None
@@ -82,9 +82,9 @@ def unknown_member(cell: Any, kind: PropType) -> str | None:
 
 
 def cell_to_json(cell: Any, kind: PropType) -> Any:
-    """Return the JSON value of a cell: dates as text, non-finite floats by name, blobs as `base64:` text.
+    """Convert a cell to a JSON value: dates as text, non-finite floats by name, blobs as `base64:` text.
 
-    In a vector, a non-finite component is null.
+    Non-finite vector components become null.
     """
     if cell is None:
         return None
@@ -106,7 +106,7 @@ def cell_to_json(cell: Any, kind: PropType) -> Any:
 
 
 def key_text(cell: Any, kind: PropType) -> str:
-    """Return the canonical text of one key column's cell, from which ids are made."""
+    """Return the canonical text of a key column's cell, from which ids are made."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if kind.scalar in (Scalar.F32, Scalar.F64):
@@ -116,12 +116,12 @@ def key_text(cell: Any, kind: PropType) -> str:
 
 
 def compact_json(value: Any) -> str:
-    """JSON without spaces, with unescaped Unicode."""
+    """Format a value as JSON without spaces, with unescaped Unicode."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def nearest_single(value: float) -> float:
-    """Return the 32-bit float nearest to a number, infinite if there is none."""
+    """Return the 32-bit float nearest to a number, infinity if it is out of range."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -129,9 +129,9 @@ def nearest_single(value: float) -> float:
 
 
 def compared_with(kind: PropType, number: Any) -> Any:
-    """Return a number, or a list of numbers, as it is compared with cells of this type.
+    """Convert a number, or a list of numbers, for comparison with cells of this type.
 
-    A 32-bit float is compared with the nearest 32-bit float, so 0.1 equals a stored 0.1. Every other value is compared
+    For 32-bit cells, the number is rounded to the nearest 32-bit float, so 0.1 equals a stored 0.1. Other values are
     unchanged.
     """
     if kind.scalar not in (Scalar.F32, Scalar.VECTOR) or number is None:
@@ -184,7 +184,7 @@ def _float(value: Any, kind: PropType) -> float:
     if not math.isfinite(number):
         raise _expected(kind, value)
     if type(value) is int and number != value:
-        # An integer stays what it is (K15); a decimal is rounded as decimals are.
+        # An integer stays exact (K15); a decimal is rounded to the nearest float.
         raise CellError(f"cannot convert {value} to {kind} exactly")
     return number
 
@@ -211,10 +211,7 @@ def _datetime(value: Any, kind: PropType) -> int:
 
 
 def _read_moment(text: str) -> int | None:
-    """Return the milliseconds of a day (its midnight), or of a day with a time (RFC 3339; UTC without an offset).
-
-    Else None.
-    """
+    """Parse a date (at midnight), or a date with a time (RFC 3339; UTC without an offset), to milliseconds. None for other texts."""
     try:
         if day := _DATE.fullmatch(text):
             return (date(*map(int, day.groups())).toordinal() - _EPOCH_DAY) * _DAY_MS
@@ -234,7 +231,7 @@ def _vector(value: Any, kind: PropType) -> list[float]:
     if len(value) != kind.dimension:
         raise CellError(f"expects {kind.dimension} dimensions, got {len(value)}")
     if set(map(type, value)) <= {int, float}:
-        # The common case at the speed of C; what does not fit is looked at number by number, for its message.
+        # The common case, at C speed. Numbers that do not fit are checked one by one for the message.
         try:
             cells = array("f", value).tolist()
         except OverflowError:
@@ -270,7 +267,7 @@ _READERS: Mapping[Scalar, Callable[[Any, PropType], Any]] = {
 
 
 def _float_to_json(number: float, *, single: bool) -> float | str:
-    """Return the shortest number that reads back the same at its width; NaN and infinities by name."""
+    """Return the shortest number that gives the same float when read back; NaN and infinities by name."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     if single:
@@ -291,6 +288,6 @@ def _expected(kind: PropType, value: Any) -> CellError:
 def _excerpt(value: Any) -> str:
     if isinstance(value, list | dict):
         return "an array" if isinstance(value, list) else "an object"
-    if isinstance(value, int) and value.bit_length() > 128:  # noqa: PLR2004 - longer than any number a column holds
+    if isinstance(value, int) and value.bit_length() > 128:  # noqa: PLR2004 - longer than any number in a column
         return "a number of more than 128 bits"
     return json.dumps(value)[:60]

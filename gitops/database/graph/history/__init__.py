@@ -1,1 +1,1 @@
-"""The history of a graph: branches, ancestry, differences, merges, and which versions are kept."""
+"""Graph history: branches, diffs, feeds, merges, compaction, verification and garbage collection."""

@@ -1,7 +1,7 @@
-"""Creates, lists and deletes branches; reads the log of a branch and the content of a version.
+"""Creates, lists and deletes branches; reads a branch's log and a version's content.
 
-A branch is created in two steps: first its first version, on a new line that is not listed yet, then its name. Deletion
-removes the name first, then the versions. A process that crashes between the steps leaves a line without a name, which
+A branch is created in two steps: its first version, on a new line that is not listed yet, and then its name. Deletion
+removes the name first, then the versions. If a process crashes between the steps, a line without a name remains, which
 gc removes.
 """
 
@@ -29,7 +29,7 @@ _ROUNDS = 32
 def create_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget | None = None) -> BranchInfo:
     """Create a branch at a version, by default the newest of `main`. No rows are copied.
 
-    Raises GitopsError `graph_branch_exists`, `graph_branch_name`; and as `open_snapshot`.
+    Raises GitopsError `graph_branch_exists`, `graph_branch_name`; the errors of `open_snapshot`.
     """
     wanted = check_name(name)
     if wanted == layout.MAIN:
@@ -38,7 +38,7 @@ def create_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget
 
 
 def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget) -> None:
-    """Create a branch as `create_branch` does, unless it exists."""
+    """Call `create_branch` unless the branch exists."""
     try:
         create_branch(uri, name, context, origin)
     except GitopsError as error:
@@ -47,7 +47,7 @@ def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget
 
 
 def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
-    """Create a branch as `create_branch` does, including internal names."""
+    """Create a branch from an open version; internal names are allowed."""
     store, parent = base.store, base.manifest
     with hold_lease(base, context):
         if read_branches(store).line(name) is not None:
@@ -62,7 +62,7 @@ def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
             created_at=now,
             actor=context.actor,
         )
-        # The first version of the new line has the tables of its base.
+        # The first version of the new line has the same tables as its base.
         manifest = replace(
             parent,
             n=parent.n + 1,
@@ -106,9 +106,9 @@ def list_branches(uri: str) -> tuple[BranchInfo, ...]:
 
 
 def delete_branch(uri: str, name: str, context: WriteContext) -> None:
-    """Delete a branch. The next gc removes its rows, unless a version still uses them.
+    """Delete a branch. The next gc removes its rows unless another version still uses them.
 
-    Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); and as `open_snapshot`.
+    Raises GitopsError `graph_branch_missing`, `graph_branch_name` (also for `main`); the errors of `open_snapshot`.
     """
     wanted = check_name(name)
     if wanted == layout.MAIN:
@@ -120,10 +120,10 @@ def delete_branch(uri: str, name: str, context: WriteContext) -> None:
 
 
 def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) -> None:
-    """Delete a branch as `delete_branch` does, if branch `into` includes all of its changes.
+    """Call `delete_branch` if branch `into` includes all changes of the branch.
 
-    Raises ConflictError `graph_conflict` if not, because another process wrote to it since the merge. Writers without
-    turns, as on an object store, may still publish a version between this check and the deletion.
+    Raises ConflictError `graph_conflict` if another process has written to the branch since the merge. On an object
+    store, where writers take no turns, a version can still be published between this check and the deletion.
     """
     with find_root(uri).lease():
         branch, target = open_snapshot(uri, ReadTarget(name)), open_snapshot(uri, ReadTarget(into))
@@ -134,7 +134,7 @@ def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) 
 
 
 def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:
-    """Delete a branch as `delete_branch` does, including internal names."""
+    """Delete a branch of an open graph; internal names are allowed."""
     store = snapshot.store
     for _ in range(_ROUNDS):
         index = read_branches(store)
@@ -150,7 +150,7 @@ def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:
 
 
 def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
-    """Remove the versions of a line that no longer has a name, oldest first."""
+    """Remove the versions of an unnamed line, oldest first."""
     for n in reversed(line_numbers(store, line)):
         if (line, n) not in keep:
             store.delete(layout.manifest_key(n, line))
@@ -169,9 +169,9 @@ MAX_LOG = 10_000
 
 
 def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, ...]:
-    """Return the kept versions of a branch, newest first, including those before it was forked.
+    """Return the kept versions of a branch, newest first, including versions from before the fork.
 
-    At most `limit` (0 to 10000). Raises as `open_snapshot`.
+    Returns at most `limit` versions (0 to 10000). Raises the errors of `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     read = (find_manifest(snapshot.store, n, holder) for holder, n in kept_versions(snapshot.store, snapshot.line))
@@ -179,6 +179,6 @@ def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, 
 
 
 def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
-    """Return the tables, rows and versions of one version of a graph. Raises as `open_snapshot`."""
+    """Return the tables of a graph version, with their rows and table versions. Raises the errors of `open_snapshot`."""
     snapshot = open_snapshot(uri, target)
     return VersionDescription(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)

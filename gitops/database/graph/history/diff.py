@@ -1,23 +1,24 @@
-"""Computes the changes between two versions of a graph, row by row, without reading the parts that they share.
+"""Computes the changes between two graph versions, row by row, without reading shared parts.
 
 Only tables whose versions differ are compared. Tables are paired by their folder, so a renamed type keeps its rows; a
 type missing from one version counts as empty there. Within a table:
 
-1. Fragments that both versions have with the same files and the same deletions contain the same rows and are not read.
-2. In fragments that differ only in their deletions, only the rows in exactly one version are candidates.
-3. Candidates are read once, paired by id, in id order, and compared column by column. Compaction moves rows and changes
-   none.
+1. Fragments with the same files and the same deletions in both versions contain the same rows and are not read.
+2. If fragments differ only in their deletions, only rows in exactly one version are candidates.
+3. Candidates are read once, paired by id, in id order, and compared column by column. Compaction moves rows without
+   changing them.
 
 A feed returns the changes of a branch, version by version and page by page, from a position that the reader stores.
 
-1. A position is a version that the reader has; between the pages of one version it is also the last row of it that was
+1. A position is the last version that the reader has completely and, within the next version, the last row that it has
    read.
-2. The next page has the rows that differ between that version and the one after it on the branch, and so on, up to the
-   page size. A reader that reads every page, or all records of the version where it begins, has the content of the
+2. The next page contains the rows that differ between that version and the next one on the branch, and so on, up to the
+   page size. A reader that starts with all records of a version and reads every later page has the content of the
    branch.
-3. A version that is no longer kept is reported as a gap, and the reader has to begin again with all records.
-4. With a `ChangeScope`, the feed is for readers that keep typed copies. It has the nodes of a version before its edges,
-   and it ends before a version that changes the schema of rows, because that is not a change of a row.
+3. If a version is no longer kept, a gap is reported and the reader must start again with all records.
+4. With a `ChangeScope`, the feed is for readers that keep typed copies. It lists a version's nodes before its edges,
+   and stops before a version that changes the schema of rows, because a schema change cannot be expressed as row
+   changes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from gitops.database.language.schema import Catalog, EdgeType, NodeType, Scalar
 Row = Mapping[str, Any]
 RowIds = np.ndarray[Any, Any]
 Place = tuple[str, str]
-"""Where a row is in the order of a version's changes: its table or type, and its id."""
+"""Sort position of a row among a version's changes: its table or type, and its id."""
 
 _CHUNK = 4096
 _ROW_ID = "_rowid"
@@ -57,16 +58,16 @@ _IDS = pa.schema([("id", pa.string()), (_AT, pa.int64())])
 
 
 def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
-    """Yield the rows that differ, table by table in key order and by id; `types` (names or keys) leaves only these.
+    """Yield the rows that differ, in order of table key and id; `types` (names or keys) limits the tables.
 
-    Rows come as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; and as
-    `open_snapshot`.
+    Rows are yielded as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; the
+    errors of `open_snapshot`.
     """
     yield from snapshot_changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
 
 
 def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
-    """Count the differing rows. Raises as `diff_versions`."""
+    """Count the differing rows. Raises the errors of `diff_versions`."""
     one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
     for change in snapshot_changes(one, other, types):
@@ -81,14 +82,14 @@ def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple
 
 
 def snapshot_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
-    """Compare two open versions as `diff_versions` does."""
+    """Yield the rows that differ between two open versions, in the order of `diff_versions`."""
     sides = _Side(one), _Side(other)
     for key, (was, now) in _pair_tables(one, other, types).items():
         yield from _table_changes(*sides, key, was, now)
 
 
 class _Side:
-    """One of two versions, whose schema is read once."""
+    """One of two compared versions, with its schema read only once."""
 
     def __init__(self, version: Snapshot) -> None:
         self.version = version
@@ -99,12 +100,12 @@ class _Side:
         return self.version.schema().catalog
 
     def declared(self, key: str | None) -> NodeType | EdgeType | None:
-        """The type of a table, None for None."""
+        """Return the type of a table; None for None."""
         return None if key is None else declared_type(self._catalog, key)
 
 
 def _table_changes(one: _Side, other: _Side, key: str, was: str | None, now: str | None) -> Iterator[RowChange]:
-    """The rows of one table that differ, by id, under the name `key`; `was` and `now` are its keys in the two versions."""
+    """Yield a table's changed rows by id, reported as table `key`; `was` and `now` are its keys in the two versions."""
     declared_old, declared_new = one.declared(was), other.declared(now)
     before = TableVersion(one.version.folder, one.entries.get(was or ""), declared_old)
     after = TableVersion(other.version.folder, other.entries.get(now or ""), declared_new)
@@ -117,12 +118,12 @@ def _table_changes(one: _Side, other: _Side, key: str, was: str | None, now: str
 
 
 def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str, tuple[str | None, str | None]]:
-    """Return the key of each table on both sides, under its current name."""
+    """Map each table's current key to its keys in both versions."""
     folders = {entry.path: key for key, entry in one.manifest.tables.items()}
     pairs = {key: (folders.pop(entry.path, None), key) for key, entry in sorted(other.manifest.tables.items())}
     found: dict[str, tuple[str | None, str | None]] = {**pairs}
     for key in folders.values():
-        # A type that was dropped and declared again has another folder: both are compared under one name.
+        # A type that was dropped and declared again has a different folder, so both tables are compared under one name.
         again = key in pairs and pairs[key][0] is None
         found[key if key not in pairs or again else f"{key} (dropped)"] = (key, key if again else None)
     names = {key: {key, key.partition(":")[2]} for key in found}
@@ -134,7 +135,7 @@ def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict
 
 
 def _to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str, Any] | None:
-    """Return the cells of a row as JSON values."""
+    """Convert a row's cells to JSON values."""
     if row is None or declared is None:
         return None
     kinds = declared.properties
@@ -143,7 +144,7 @@ def _to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """A row that differs: its cells before and after, None if the row does not exist there."""
+    """A changed row: its cells before and after, None if the row does not exist in that version."""
 
     id: str
     before: Row | None
@@ -151,7 +152,7 @@ class RowDelta:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns that differ, by name; empty when a row came or went."""
+        """The names of the changed columns; empty if the row was added or removed."""
         if self.before is None or self.after is None:
             return ()
         names = sorted(self.before.keys() | self.after.keys())
@@ -162,11 +163,11 @@ class TableVersion:
     """One of the two compared versions of a table; empty if the manifest has no entry for it."""
 
     def __init__(self, folder: GraphFolder, entry: TableEntry | None, declared: NodeType | EdgeType | None) -> None:
-        """Open the table. Raises as `open_table`."""
+        """Open the table. Raises the errors of `open_table`."""
         self.entry = entry
         self._loaded: pa.Table | None = None
         self._path = "" if entry is None else entry.path
-        # Without rows nothing is read.
+        # An empty table is not opened.
         self._dataset: Any = None if entry is None or not entry.rows else open_table(folder, entry)
         kinds = {} if declared is None else declared.properties
         heads = ["id"] if declared is None else key_columns(declared)
@@ -174,17 +175,17 @@ class TableVersion:
         self._plain = [*heads, *(name for name in kinds if name not in self.blobs)]
 
     def fragments(self) -> dict[int, Any]:
-        """Return the fragments by id."""
+        """Return the table's fragments by fragment id."""
         if self._dataset is None:
             return {}
         return {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
 
     def addresses(self, fragment: Any) -> pa.Table:
-        """Id of the driver and address of each row of a fragment."""
+        """Return the driver's row id and the address of each row in a fragment."""
         return self._scan([], fragments=[fragment], with_row_id=True, with_row_address=True)
 
     def load(self, fragments: Sequence[Any], row_ids: RowIds) -> pa.Table:
-        """Read all rows of these fragments, and the rows with these ids of the driver; gives their ids, in id order."""
+        """Read all rows of some fragments, and the rows with these driver row ids; return the rows' ids, sorted."""
         parts = []
         if fragments:
             parts.append(self._scan(self._plain, fragments=list(fragments), with_row_id=True))
@@ -198,13 +199,13 @@ class TableVersion:
         return pa.table({"id": self._loaded.column("id"), _AT: places}, _IDS).sort_by("id")
 
     def plain(self, ids: pa.Table) -> pa.Table:
-        """Return the plain columns of rows that were read, without blobs, in the given order."""
+        """Return the columns of loaded rows, without blobs, in the given order."""
         if not ids.num_rows or self._loaded is None:
             return pa.table({"id": pa.array([], pa.string()), _ROW_ID: pa.array([], pa.uint64())})
         return self._loaded.take(ids.column(_AT))
 
     def rows(self, plain: pa.Table) -> dict[str, dict[str, Any]]:
-        """Return the cells of rows, by id, from their plain columns."""
+        """Return the cells of rows by id, given their columns without blobs."""
         if not plain.num_rows:
             return {}
         cells = raw_columns(plain)
@@ -223,14 +224,14 @@ class TableVersion:
 
 
 def row_deltas(before: TableVersion, after: TableVersion) -> Iterator[RowDelta]:
-    """Yield the rows that differ, in the order of their ids. Raises as `open_table`; RemoteError `storage_failed`."""
+    """Yield the rows that differ, in id order. Raises the errors of `open_table`; RemoteError `storage_failed`."""
     if before.entry != after.entry:
         for old, new in _cut_together(*_candidates(before, after)):
             yield from _compare(before, after, old, new)
 
 
 def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa.Table]:
-    """Return the ids of the rows on each side that the other side may not have like that."""
+    """Return, for each side, the ids of the rows that may be missing or different on the other side."""
     old, new = before.fragments(), after.fragments()
     shared: set[int] = set()
     was, now = before.entry, after.entry
@@ -239,7 +240,7 @@ def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa
     only_old, only_new = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for at in sorted(shared):
         if old[at].metadata.deletion_file != new[at].metadata.deletion_file:
-            # The driver's ids of the rows at addresses that the other fragment has not.
+            # The driver's row ids at addresses that the other fragment lacks.
             one, other = before.addresses(old[at]), after.addresses(new[at])
             at_one, at_other = one.column("_rowaddr").to_numpy(), other.column("_rowaddr").to_numpy()
             only_old.append(one.column(_ROW_ID).to_numpy()[~np.isin(at_one, at_other)])
@@ -250,7 +251,7 @@ def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa
 
 
 def _cut_together(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Both sides cut at the same ids, so that rows of one id come together."""
+    """Split both sides at the same ids, so that rows with the same id stay together."""
     at_left = at_right = 0
     while at_left < left.num_rows or at_right < right.num_rows:
         part, other = left.slice(at_left, _CHUNK), right.slice(at_right, _CHUNK)
@@ -263,7 +264,7 @@ def _cut_together(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, p
 
 
 def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.Table) -> Iterator[RowDelta]:
-    """Yield the rows of one cut that differ. What the columns show to be alike is not looked at cell by cell."""
+    """Yield the rows of one part that differ. Rows whose columns compare as equal are not compared cell by cell."""
     plain_old, plain_new = before.plain(old), after.plain(new)
     if not before.blobs and not after.blobs and plain_old.schema.names == plain_new.schema.names:
         alike = _equal_rows(plain_old, plain_new)
@@ -278,7 +279,7 @@ def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.T
 
 
 def _equal_rows(old: pa.Table, new: pa.Table) -> pa.Array:
-    """Return the ids of rows on both sides of which every column is surely the same."""
+    """Return the ids of rows on both sides that are certainly equal in every column."""
     common_old = old.filter(pc.is_in(old.column("id"), new.column("id").combine_chunks()))
     at = pc.index_in(common_old.column("id"), new.column("id").combine_chunks())
     common_new = new.take(at)
@@ -300,7 +301,7 @@ def _equal_cells(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
 
 
 def _equal_values(one: Any, other: Any) -> bool:
-    """Return whether values are equal, with NaN equal to NaN."""
+    """Return whether two values are equal; NaN equals NaN."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal_values, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - only NaN differs from itself
@@ -317,7 +318,7 @@ _GONE = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """Maximum size of a page; a single change may be larger than that."""
+    """Maximum size of a feed page; a single change can be larger."""
 
     changes: int = 1000
     nbytes: int = 4 * 2**20
@@ -325,35 +326,35 @@ class FeedLimits:
 
 
 class ForeignPositionError(GitopsError):
-    """A position that is not one of the branch as it is."""
+    """A position that is not in the branch's current history."""
 
 
 class SchemaBoundaryError(Exception):
-    """A version gives the rows of a type another schema, so its changes are not those of rows."""
+    """A version that changes the schema of a type, so that its changes cannot be returned as row changes."""
 
     def __init__(self, commit: str, type_name: str) -> None:
-        """The commit of the version, and the type."""
+        """Create the error with the version's commit id and the type."""
         super().__init__(f"commit {commit} changes the schema of {type_name}")
         self.commit, self.type_name = commit, type_name
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeScope:
-    """Which changes a reader wants: of these kinds (`node`, `edge`), types and operations; of each, all where none is named."""
+    """A filter for changes by kind (`node`, `edge`), type and operation. An empty field means all."""
 
     kinds: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
     operations: frozenset[ChangeKind] = frozenset()
 
     def has_table(self, key: str) -> bool:
-        """Whether it has rows of a table."""
+        """Return whether the scope includes a table."""
         kind, _, name = key.partition(":")
         return (not self.kinds or kind in self.kinds) and (not self.types or name in self.types)
 
     def changes(self, one: Snapshot, other: Snapshot) -> Iterator[tuple[Place, RowChange]]:
-        """What another version changed: nodes, then edges, in the order in which their types were made, each by id.
+        """Yield the changes from one version to another: nodes, then edges, in the order of type creation, then by id.
 
-        Raises SchemaBoundaryError before the first one, whatever types are wanted.
+        Raises SchemaBoundaryError before the first change, even if the type is not in the scope.
         """
         found, sides = [], (_Side(one), _Side(other))
         for key, (was, now) in _pair_tables(one, other, ()).items():
@@ -371,12 +372,12 @@ class ChangeScope:
 
 
 def type_id(entry: TableEntry) -> str:
-    """The id of a type that it keeps when it is renamed, and does not get back when it is declared again."""
+    """Return an id that a type keeps when it is renamed, but not when it is dropped and declared again."""
     return entry.path.rpartition("/")[2].partition(".")[0]
 
 
 def _is_same_type(one: _Side, other: _Side, was: str | None, now: str | None) -> bool:
-    """Whether a table is of the same type in both versions, with the same properties."""
+    """Return whether a table has the same type with the same properties in both versions."""
     if one.entries[was or ""].path != other.entries[now or ""].path:
         return False
     if one.version.manifest.schema_ir == other.version.manifest.schema_ir:
@@ -386,13 +387,13 @@ def _is_same_type(one: _Side, other: _Side, was: str | None, now: str | None) ->
 
 
 def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | None = None) -> FeedPosition:
-    """Return the start position of a reader.
+    """Return the position where a reader starts.
 
-    `now` has the newest version, `beginning` nothing, and `after:ID` a commit of the branch. `memory` is as in
-    `open_snapshot`.
+    The position for `now` is after the newest version, for `beginning` before all rows, and for `after:ID` after a
+    commit of the branch. `memory` is the cache of `open_snapshot`.
 
     Raises UsageError for anything else; ForeignPositionError for a commit of another branch; GitopsError
-    `graph_version_gone` if later versions are no longer kept; as `open_snapshot`.
+    `graph_version_gone` if later versions are no longer kept; the errors of `open_snapshot`.
     """
     word, colon, commit = start.partition(":")
     if start == "now":
@@ -411,15 +412,16 @@ def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | No
 
 
 def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> FeedPosition:
-    """Return the position after this version, and after the rows up to `after` of the next one."""
+    """Return the position after this version and, if `after` is given, after that row of the next version."""
     manifest = snapshot.manifest
     return FeedPosition(snapshot.identity.graph_id, snapshot.branch, manifest.n, manifest.txn_id, after)
 
 
 def branches_since(uri: str, position: FeedPosition, memory: Memory | None = None) -> frozenset[str]:
-    """Return the names of the branches whose versions follow a position.
+    """Return the names of branches with versions after a position.
 
-    A branch inherits the versions from before it was created. `memory` is as in `open_snapshot`. Raises as `read_feed`.
+    A branch inherits the versions from before its creation. `memory` is the cache of `open_snapshot`. Raises the errors
+    of `read_feed`.
     """
     head = open_snapshot(uri, ReadTarget(position.branch), memory)
     later = [each.until for each in head.line.inherits if each.until > position.n]
@@ -428,7 +430,7 @@ def branches_since(uri: str, position: FeedPosition, memory: Memory | None = Non
 
 
 def parse_position(token: str) -> FeedPosition:
-    """Return the position of a token that `FeedPosition.token` gave. Raises UsageError."""
+    """Parse a token from `FeedPosition.token`. Raises UsageError."""
     try:
         form = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True))
         version, graph_id, branch, n, commit, *after = form
@@ -451,13 +453,14 @@ def read_feed(
     last: int | None = None,
     memory: Memory | None = None,
 ) -> FeedPage:
-    """Return the page after a position, of the given types (`T`, `node:T`, `edge:E`) or of all, up to version `last`.
+    """Return the page after a position, with changes of the given types (`T`, `node:T`, `edge:E`) up to version `last`.
 
-    With a `scope`, return its changes, in its order. `memory` is as in `open_snapshot`.
+    Without `types`, all types are included. A `scope` filters and orders the changes. `memory` is the cache of
+    `open_snapshot`.
 
-    Raises GitopsError `graph_version_gone` for a gap, as ForeignPositionError for a position of another history;
-    `graph_type_unknown` for a type that the newest version does not have; with a scope SchemaBoundaryError before a
-    schema change; as `open_snapshot`.
+    Raises GitopsError `graph_version_gone` for a gap, and its subclass ForeignPositionError for a position in another
+    history; `graph_type_unknown` for a type that the newest version does not have; with a scope, SchemaBoundaryError
+    before a schema change; the errors of `open_snapshot`.
     """
     limits = limits or FeedLimits()
     head = open_snapshot(uri, ReadTarget(position.branch, version=last), memory)
@@ -492,7 +495,7 @@ def read_feed(
 
 
 def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[tuple[Place, RowChange]]:
-    """The changes of these types, table by table in key order and by id."""
+    """Yield the changes of these types in order of table key and id."""
     present = tuple(each for each in types if _has_type(one, each) or _has_type(other, each))
     if present or not types:
         for change in snapshot_changes(one, other, present):
@@ -500,21 +503,21 @@ def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[
 
 
 def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
-    """The oldest commit after version `n` whose branch is known and whose changes can no longer be read, and that branch.
+    """Return the oldest commit after version `n` with a known branch but unreadable changes, and that branch.
 
     Raises as `open_snapshot`.
     """
     head = open_snapshot(uri, ReadTarget(branch))
     *_, (holder, oldest) = kept_versions(head.store, head.line)
     kept = read_manifest(head.store, oldest, holder)
-    # The changes of the oldest version that is kept need the one before it.
+    # Reading the changes of the oldest kept version would need the version before it.
     before = kept.parent if n + 1 < oldest else None
     commit = None if before is None or before.line != holder else before.commit
     return commit or kept.txn_id, kept.branch
 
 
 class _Page:
-    """A page during its construction."""
+    """A feed page under construction."""
 
     def __init__(self, limits: FeedLimits) -> None:
         self._limits = limits

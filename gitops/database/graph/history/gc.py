@@ -1,23 +1,23 @@
-"""Garbage collection: frees storage that no version of a graph needs.
+"""Garbage collection: frees storage that no graph version needs.
 
-1. Branches of the engine that a crashed process left are removed.
-2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was suspended
-   during gc and then creates one of these numbers detects that it existed before.
+1. Internal branches left by crashed processes are removed.
+2. Versions beyond the retention are chosen, and the floor of their line is raised first. A writer that was suspended
+   during gc and then creates one of these numbers sees from the floor that the number is used.
 3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
-4. Leases are read, after that: see `staged`. Anything that manifests and leases refer to is kept.
-5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by
-   explicit lists. The newest version of a dataset is always kept. Files of a dataset that belong to no version are
-   removed after seven days, unless the dataset has a lease: they may belong to a load.
-6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed,
-   likewise.
+4. Leases are read only then (see `staged`). Anything that manifests or leases refer to is kept.
+5. Dataset versions without references that were superseded before the grace period are removed by explicit lists. The
+   newest version of a dataset is always kept. Files of a dataset that belong to no version are removed after seven days
+   unless the dataset has a lease, because then they may belong to a load.
+6. Unreferenced folders of datasets and lines, schemas, expired leases and unfinished files are removed after the grace
+   period.
 
-A crash at any point leaves a graph that reads as before, and the next run continues. Bytes are counted as they are
+After a crash at any point, the graph still reads the same, and the next run continues. Bytes are counted as they are
 freed.
 
-A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a
-merge may need, and has no lease. Data that a migration dropped exists only in the version before it, which is kept for
-at least seven days after the drop, regardless of other settings; `purge_dropped` removes it immediately. The newest
-version of a branch never expires. All versions of a deleted branch expire, except bases.
+A version expires if it is not among the newest of its line, was superseded long enough ago, is not a possible merge
+base, and has no lease. Data that a migration dropped exists only in the version before it, which is kept for at least
+seven days after the drop, regardless of other settings; `purge_dropped` removes it immediately. The newest version of a
+branch never expires. All versions of a deleted branch expire, except bases.
 """
 
 from __future__ import annotations
@@ -50,14 +50,11 @@ _KEEP_DROPPED = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Versions to keep.
-
-    A version expires if it is older than the newest `keep_versions` of its line and was superseded more than
+    """The retention settings of gc. A version expires if it is older than the newest `keep_versions` of its line and was superseded more than
     `older_than` ago.
 
-    An unreferenced file is removed when it is older than `grace`: it may belong to a writer that is about to publish. A
-    version of a table is kept until a newer one has that age, because a reader that opened the graph just before may
-    still read it.
+    An unreferenced file is kept for `grace`, because it may belong to a writer that is about to publish. A table
+    version is kept until a newer one is that old, because a reader that opened the graph earlier may still use it.
     """
 
     keep_versions: int = 10
@@ -67,31 +64,31 @@ class Retention:
 
 @dataclass(slots=True)
 class References:
-    """The versions of datasets by path, and digests of schemas, that are referred to; from `since` on all versions are kept."""
+    """Referenced dataset versions by path, and referenced schema digests. All versions from `since` on are kept."""
 
     versions: dict[str, set[int]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     schemas: set[str] = field(default_factory=set)
 
     def keeps(self, path: str, version: int) -> bool:
-        """Return whether this version of a dataset stays."""
+        """Return whether this dataset version must be kept."""
         since = self.since.get(path)
         return version in self.versions.get(path, ()) or (since is not None and version >= since)
 
     def knows(self, path: str) -> bool:
-        """Return whether the dataset stays at all."""
+        """Return whether any version of the dataset is referenced."""
         return path in self.versions or path in self.since
 
 
 def all_lines(folder: GraphFolder) -> tuple[str, ...]:
-    """Return the ids of all lines that have files, `main` first."""
+    """Return the ids of all lines with files, `main` first."""
     return (layout.MAIN, *(name for name in folder.children(layout.BRANCHES) if layout.is_line(name)))
 
 
 def expired_versions(
     folder: GraphFolder, index: BranchIndex, leases: Iterable[Lease], retention: Retention, now: datetime
 ) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of expired versions by line, oldest first. Raises IntegrityError `graph_unreadable`."""
+    """Return the expired version numbers of each line, oldest first. Raises IntegrityError `graph_unreadable`."""
     store = folder.store
     pinned = {(lease.version.line, lease.version.n) for lease in leases}
     pinned |= merge_base_refs(store, index) | _before_drops(store, now)
@@ -101,7 +98,7 @@ def expired_versions(
     for line in all_lines(folder):
         numbers, given_up = line_numbers(store, line), ()
         if line in alive:
-            # Numbers are newest first: the first one that was superseded long enough ago goes with all before it.
+            # Numbers are newest first. The first one that was superseded long enough ago expires, with all older ones.
             for at in range(max(1, retention.keep_versions), len(numbers)):
                 newer = find_manifest(store, numbers[at - 1], line)
                 if newer is not None and version_time(newer) <= now - retention.older_than:
@@ -109,7 +106,7 @@ def expired_versions(
                     break
         else:
             newest = find_manifest(store, numbers[0], line) if numbers else None
-            # A young line without a branch is a branch that is being created.
+            # A young line without a branch belongs to a branch that is being created.
             if newest is not None and version_time(newest) <= now - retention.grace:
                 given_up = numbers
         left = tuple(sorted(n for n in given_up if (line, n) not in pinned))
@@ -119,7 +116,7 @@ def expired_versions(
 
 
 def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
-    """Return the versions before drops and restores in the last seven days that removed rows without purging them."""
+    """Return the versions just before recent drops and restores (last seven days) that removed rows without a purge."""
     kept: set[tuple[str, int]] = set()
     later: Manifest | None = None
     for n in line_numbers(store, layout.MAIN):
@@ -127,7 +124,7 @@ def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
         if manifest is None:
             continue
         if later is not None and later.operation == "migrate":
-            # Whether a table, or a column of one that stays, is here and not in the later version.
+            # Whether this version has a table, or a column of a remaining table, that the later version lacks.
             left = {entry.path: set(entry.fields.values()) for entry in later.tables.values()}
             if any(not set(at.fields.values()) <= left.get(at.path, set()) for at in manifest.tables.values()):
                 kept.add((layout.MAIN, n))
@@ -140,7 +137,7 @@ def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
-    """Collect the references of these versions and leases; purged tables do not count."""
+    """Collect the references of manifests and leases, except to purged tables."""
     needs, listed = References(), list(manifests)
     purged = purged_paths(listed)
     for manifest in listed:
@@ -156,12 +153,12 @@ def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -
 
 
 def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
-    """Return the folders of tables that a migration dropped permanently, although older versions name them."""
+    """Return the folders of permanently dropped tables, which older versions still list."""
     return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
 
 
 def read_manifests(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
-    """Yield the manifests that are there, but for some."""
+    """Yield all existing manifests except those in `without`."""
     for line in all_lines(folder):
         numbers = [n for n in line_numbers(folder.store, line) if n not in without.get(line, ())]
         found = in_parallel(partial(find_manifest, folder.store, line=line), numbers, folder.store.parallel)
@@ -175,7 +172,7 @@ _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layou
 def collect_garbage(
     uri: str, context: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
 ) -> GcResult:
-    """Remove everything that the retention does not keep.
+    """Remove all data that the retention does not keep.
 
     Safe with concurrent readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also
     for an unreadable manifest, because its references are unknown); RemoteError `storage_failed`.
@@ -184,7 +181,7 @@ def collect_garbage(
 
 
 class _GarbageCollection:
-    """State of one run of gc."""
+    """State of one gc run."""
 
     def __init__(self, snapshot: Snapshot, context: WriteContext, retention: Retention, *, dry: bool) -> None:
         self._snapshot = snapshot
@@ -214,7 +211,7 @@ class _GarbageCollection:
             self._sweep_datasets(needs)
             self._sweep_small(needs, gone)
             if self._schemas and not self._dry:
-                # A schema is restored if a version that was published during the removal refers to it.
+                # A removed schema is restored if a version that was published meanwhile refers to it.
                 needed = collect_references(read_manifests(self._folder, {}), ()).schemas
                 for key, data in self._schemas.items():
                     if key.rpartition("/")[2].partition(".")[0] in needed:
@@ -235,7 +232,7 @@ class _GarbageCollection:
         return tuple(lease for lease in read_leases(self._store) if not lease.expired(self._now))
 
     def _remove_manifests(self, gone: Mapping[str, tuple[int, ...]]) -> None:
-        """Steps 2 and 3."""
+        """Carry out steps 2 and 3."""
         self._freed_manifests = sum(map(len, gone.values()))
         if self._dry or not gone:
             return
@@ -250,7 +247,7 @@ class _GarbageCollection:
         self._context.faults.reach("engine.gc.after_manifest")
 
     def _sweep_datasets(self, needs: References) -> None:
-        """Step 5, and the folders of datasets."""
+        """Carry out step 5, and step 6 for dataset folders."""
         paths = [f"{kind}/{name}" for kind in _TABLES for name in self._folder.children(kind)]
         known = [path for path in paths if needs.knows(path)]
         freed = in_parallel(lambda path: self._sweep_versions(path, needs), known, tables_at_once(self._folder))
@@ -260,7 +257,7 @@ class _GarbageCollection:
                 self._context.faults.reach("engine.gc.after_folder")
 
     def _sweep_versions(self, path: str, needs: References) -> int:
-        """Step 5 for one dataset; returns the bytes freed."""
+        """Carry out step 5 for one dataset; return the bytes freed."""
         versions = dataset_versions(self._folder, path)
         gone = tuple(
             number
@@ -276,7 +273,7 @@ class _GarbageCollection:
             return drop_versions(self._folder, path, gone)
 
     def _sweep_folder(self, path: str) -> bool:
-        """Remove a folder of which every file is old."""
+        """Remove a folder if all of its files are old."""
         files = list(self._folder.files(path))
         if not all(self._old(file.written) for file in files):
             return False
@@ -284,14 +281,14 @@ class _GarbageCollection:
         return True
 
     def _sweep_small(self, needs: References, gone: Mapping[str, tuple[int, ...]]) -> None:
-        """Step 6, but for the folders of datasets."""
+        """Carry out step 6, except for dataset folders."""
         alive = {line.id for line in read_branches(self._store).lines()}
         for line in all_lines(self._folder):
             left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]
             swept = line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}")
             if swept and not self._dry:
                 self._folder.remove(layout.floor_key(line))
-        # Only leases that have certainly expired: clocks of other machines may be behind.
+        # Only leases that have certainly expired, because clocks of other machines may be behind.
         sure = self._now - timedelta(minutes=5)
         over = {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
         listings = in_parallel(lambda prefix: list(self._folder.files(prefix)), _SMALL, self._store.parallel)

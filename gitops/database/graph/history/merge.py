@@ -1,14 +1,13 @@
-"""Merging one branch into another: a three-way merge by id, against the newest common version.
+"""Merges one branch into another: a three-way merge by id, against the newest common version.
 
 1. If the target already contains the source, or the source has no changes, no version is made. If only the
    source has changes, the target gets the tables of the source.
-2. A table that only one side changed is taken from that side. In other tables, the rows that the source changed are
-   written; a row that both sides changed must have the same result.
-3. The resulting image is checked for rules that a combination of two valid sides can break.
-4. If there is a conflict, nothing is published and all conflicts are reported. The next writer undoes the staged work.
+2. A table that only one side changed is taken from that side. In other tables, the source's changed rows are written;
+   if both sides changed a row, the results must be equal.
+3. The result is checked for rules that two valid sides can break when combined.
+4. If there are conflicts, all of them are reported and nothing is published. The next writer undoes the staged work.
 5. The resulting version records both parents, so the next merge starts from here.
-6. After criss-cross merges there are several bases. A row in which these differ must have the same result on both
-   sides.
+6. Criss-cross merges have several bases. If a row differs between bases, its result must be equal on both sides.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from gitops.database.language.schema import EdgeType
 
 
 def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> BranchMergeResult:
-    """Merge branch `source` into branch `into`, as one version. Conflicts are returned in the result.
+    """Merge branch `source` into branch `into` as one version. Conflicts are returned, not raised.
 
     Raises GitopsError `graph_merge_schema` if the schemas differ, `graph_branch_missing`, `graph_branch_name`,
-    `graph_version_gone`; UsageError for a branch and itself; ConflictError `graph_conflict` if another writer published
-    first; RemoteError `storage_failed`.
+    `graph_version_gone`; UsageError if source and target are the same; ConflictError `graph_conflict` if another writer
+    published first; RemoteError `storage_failed`.
     """
     source, into = check_name(source), check_name(into)
     if source == into:
@@ -79,10 +78,10 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Bra
 
 
 class _Merge:
-    """The tables of the version that results, how many rows the source brought, and the conflicts."""
+    """A merge in progress: the resulting tables, the number of rows from the source, and the conflicts."""
 
     def __init__(self, target: Snapshot, origin: Snapshot, bases: tuple[Manifest, ...]) -> None:
-        """Merge table by table, then check the rules that the result may break (steps 2, 3 and 6)."""
+        """Merge table by table, then check the rules that the result could break (steps 2, 3 and 6)."""
         self._target, self._origin, self._bases = target, origin, bases
         self._catalog = target.schema().catalog
         self.tables: dict[str, TableEntry] = dict(target.manifest.tables)
@@ -125,7 +124,7 @@ class _Merge:
             self.tables[key], self.rows[key] = self._write_table(key, ours, wanted), len(wanted)
 
     def _conflict(self, key: str, row_id: str, before: Row | None, mine: Row | None, coming: Row | None) -> None:
-        """Record the conflicts of one row, one for each property in which the sides differ."""
+        """Record a row's conflicts, one for each property that differs between the sides."""
         fields: tuple[str, ...] = ("",)
         if mine is None or coming is None:
             kind = "DeleteVsUpdate"
@@ -138,7 +137,7 @@ class _Merge:
         self.conflicts += [RowProblem(key, row_id, kind, name, detail) for name in fields]
 
     def _write_table(self, key: str, entry: TableEntry, wanted: Mapping[str, Row | None]) -> TableEntry:
-        """Stage the table of the target with these rows in place of those with their ids."""
+        """Stage a target table in which these rows replace the rows with the same ids."""
         folder, declared = self._target.folder, declared_type(self._catalog, key)
         rows = [row for row in wanted.values() if row is not None]
         columns = {name: [row[name] for row in rows] for name in (*key_columns(declared), *declared.properties)}
@@ -149,7 +148,7 @@ class _Merge:
         return writer.finish(recount=True)
 
     def _broken_rules(self) -> Iterator[RowProblem]:
-        """Rules that each side keeps and the merge breaks. Only a rule that spans changes of both sides can be broken."""
+        """Return violations of rules that the merge breaks. Only rules that involve changes from both sides can break."""
         ours, theirs = self._target.manifest.tables, self._origin.manifest.tables
 
         def mixed(*keys: str) -> bool:
@@ -160,7 +159,7 @@ class _Merge:
             declared = image.declared(key)
             if mixed(key):
                 yield from image.unique(key)
-                # Each row comes from one side, so of the rules of single rows only rows that came in are looked at.
+                # Each row is from one side, so single-row rules are checked only for rows from the source.
                 for delta in self._deltas(key, ours[key], self.tables[key]):
                     if delta.after is not None:
                         yield from row_violations(key, declared, delta.after)

@@ -1,14 +1,13 @@
-"""Compaction and indexes: the same rows, found faster.
+"""Compacts tables and builds indexes, so that the same rows are found faster.
 
-Each table is published separately, through the same manifests as every other change, so no change of another writer is
-lost and readers of older versions are unaffected. A table with few rows, few fragments and all of its indexes is
-skipped.
+Each table is published separately, through a manifest like any other change, so other writers lose no changes and
+readers of older versions are unaffected. A table is skipped if it has few rows, few fragments and all of its indexes.
 
-Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; for an indexed text also
-its words and substrings. An index only finds candidates, so results do not depend on it.
+These columns are indexed: `id`, `src` and `dst`; members of keys, unique groups and index groups. Indexed strings also
+get indexes of words and substrings. An index only finds candidates, so results never depend on it.
 
-Two indexes are as small as the rows allow. Ids of edges that count up, as made ids do, have a zone map. Vectors are
-stored in bytes if that loses hardly any of the nearest ones, otherwise as they are.
+Two kinds of index are kept as small as possible. Edge ids that increase, such as generated ids, get a zone map. Vector
+indexes store vectors as bytes if hardly any nearest neighbours are lost, and unchanged otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _OVERLAPS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
-    """The rows, fragments or changes from which each step pays; `types` limits the work to these table keys."""
+    """Minimum rows, fragments or changes for each step; `types` limits the work to these table keys."""
 
     fragments: int = 20
     deleted_share: float = 0.2
@@ -58,7 +57,7 @@ class OptimizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class _WantedIndex:
-    """An index that a table should have."""
+    """An index that a table needs, existing or not."""
 
     name: str
     column: str
@@ -69,9 +68,9 @@ class _WantedIndex:
 def optimize_tables(
     uri: str, context: WriteContext, options: OptimizeOptions | None = None, branch: str = MAIN
 ) -> OptimizeResult:
-    """Compact and index the tables of a branch that need it.
+    """Compact and index a branch's tables where needed.
 
-    Raises as `open_snapshot`; ConflictError `graph_conflict` when other writers were faster each time; RemoteError
+    Raises the errors of `open_snapshot`; ConflictError `graph_conflict` if other writers won every attempt; RemoteError
     `storage_failed`.
     """
     chosen = options or OptimizeOptions()
@@ -120,14 +119,14 @@ def _optimize_table(
 def _find_steps(
     folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions
 ) -> tuple[bool, tuple[_WantedIndex, ...], bool]:
-    """Return whether the table needs compaction, the indexes to build, and whether existing indexes need a refresh."""
+    """Return whether to compact the table, the indexes to build, and whether to refresh existing indexes."""
     dataset = open_table(folder, entry)
     fragments = dataset.get_fragments()
     deleted = sum(part.num_deletions for part in fragments)
     small = [part for part in fragments if part.physical_rows < options.rows_per_fragment]
     compact = len(small) > options.fragments or deleted > options.deleted_share * (entry.rows + deleted)
     wanted = list(_wanted_indexes(declared, options))
-    # An index of words that another release built with other settings is of no use, and is built again.
+    # A word index with the settings of another release is useless, and is rebuilt.
     texts = {each.name: each.column for each in wanted if each.kind == "INVERTED"}
     have = {
         index.name: index
@@ -148,7 +147,7 @@ def _find_steps(
 
 
 def _count_up(dataset: lance.LanceDataset, entry: TableEntry, declared: NodeType | EdgeType) -> bool:
-    """Return whether the ids of edges lie in the table so that an id is in one zone, apart from a few zones."""
+    """Return whether edge ids are sorted well enough for a zone map: apart from a few zones, an id is in only one."""
     if not isinstance(declared, EdgeType):
         return False
     zones: list[pa.StructScalar] = call_driver(
@@ -161,7 +160,7 @@ def _count_up(dataset: lance.LanceDataset, entry: TableEntry, declared: NodeType
 
 
 def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_WantedIndex]:
-    """Yield the indexes of a type."""
+    """Yield the indexes that a type's table needs."""
     heads = key_columns(declared)
     for column in heads:
         yield _WantedIndex(f"{column}_idx", column, "BTREE", options.scalar_rows)
@@ -186,12 +185,12 @@ def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> 
 
 
 class _Optimizer(TableWriter):
-    """A writer whose changes leave every row unchanged."""
+    """A table writer that leaves every row unchanged."""
 
     def carry_out(
         self, compact: bool, build: Sequence[_WantedIndex], refresh: bool, options: OptimizeOptions
     ) -> Iterator[str]:
-        """Carry out the steps; yields the description of each finished step."""
+        """Carry out the steps; yield a description after each one."""
         if compact and self.rewrite(
             lambda dataset: dataset.optimize.compact_files(
                 target_rows_per_fragment=options.rows_per_fragment,
@@ -210,13 +209,13 @@ class _Optimizer(TableWriter):
             yield "refreshed indexes"
 
     def _loses_vectors(self, column: str) -> bool:
-        """Return whether bytes are too coarse for the vectors of a column."""
+        """Return whether storing a column's vectors as bytes loses too much precision."""
         recall = call_driver(self._path, lambda: index_recall(self.dataset, column, _partitions(self._rows)))
         return recall < 1
 
 
 def _partitions(rows: int) -> int:
-    """Return the number of partitions of a vector index."""
+    """Return the number of partitions for a vector index over this many rows."""
     return max(1, math.isqrt(rows))
 
 

@@ -1,9 +1,9 @@
 """Previews a migration on real data, on a hidden branch of the live graph that is removed afterwards.
 
 The preview counts the rows that each step affects in the newest version of `main`, carries out the migration and reads
-the result, so a migration with a successful preview has run once. `main` does not change, and the branch is not listed.
-The next writer undoes the table versions that the preview leaves, as for any unpublished write, and the next gc removes
-them.
+the result. So a successful preview means that the migration has run once. `main` does not change, and the branch is not
+listed. The leftover table versions are undone by the next writer, like any unpublished write, and removed by the next
+gc.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from gitops.database.language.schema.steps import (
 def preview_migration(
     uri: str, schema_source: bytes, context: WriteContext, *, allow_data_loss: bool = False
 ) -> PreviewReport:
-    """Carry out the change to a schema text on a hidden branch, report its effects, and remove the branch.
+    """Migrate a hidden branch to a schema text, report the effects, and remove the branch.
 
-    `manifest_version` is the version of `main` that was previewed. Raises GitopsError for a text that does not compile; as
-    `open_snapshot`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
+    `manifest_version` in the report is the previewed version of `main`. Raises GitopsError for a text that does not
+    compile; the errors of `open_snapshot`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
     """
     desired = accept_schema(schema_source)
     base = open_snapshot(uri)
     migration = plan_migration(base.schema(), desired, allow_data_loss=allow_data_loss)
-    # A step names a type as the desired schema does, so renames are followed.
+    # Steps use the type names of the desired schema, so renames are followed.
     source, steps = {key: key for key in base.manifest.tables}, []
     for step in migration.steps:
         if isinstance(step, RenameType):
@@ -60,17 +60,17 @@ def preview_migration(
             engine = LanceEngine(context.clock, context.ids, context.faults)
             branch = open_snapshot(uri, ReadTarget(name))
             staged = engine.stage_migration(branch, desired, migration.steps, context.actor)
-            # What a hard drop would remove is not removed.
+            # The preview does not remove the data that a hard drop would remove.
             staged.publish(purge=False)
         made = staged.manifest.tables
-        # The rows are read from the tables themselves.
+        # Read the row counts from the tables, not from the manifest.
         tables = {key: call_driver(at.path, open_table(base.folder, at).count_rows) for key, at in made.items()}
         odd = next((key for key, at in made.items() if tables[key] != at.rows), None)
         if odd is not None:
             raise BugError(f"the migration left {tables[odd]} rows in {odd}, but its manifest records {made[odd].rows}")
     finally:
         remove_branch(base, name, context)
-        # Tables that only the preview has go. After a failure the next gc removes the rest.
+        # Remove the tables that only the preview has. After a failure the next gc removes the rest.
         known = {entry.path for entry in base.manifest.tables.values()}
         for path in (entry.path for entry in made.values() if entry.path not in known):
             with contextlib.suppress(OSError, RemoteError, GitopsError):

@@ -1,11 +1,11 @@
-"""Verifies a graph: every document is valid, and every reference resolves.
+"""Verifies that every document of a graph is valid and every reference resolves.
 
 1. The identity, the list of branches and the leases can be read.
 2. Every manifest can be read; the numbers of a line have no gap above its floor; the parent of each manifest is the
-   commit before it.
-3. Every schema has the digest of its name, compiles, and declares the tables of the versions that use it.
-4. Every table opens at every version that a manifest lists, with the recorded columns, number of rows and files.
-5. `deep`: at the newest version of each branch ids are unique, ends of edges exist, and every rule of the schema holds.
+   previous commit.
+3. Every schema matches the digest in its file name, compiles, and declares the tables of the versions that use it.
+4. Every table opens at every version in a manifest, with the recorded columns, row count and files.
+5. With `deep`: in the newest version of each branch, ids are unique, ends of edges exist, and every schema rule holds.
 6. Unreferenced objects are listed as notes; they are harmless, and gc removes them.
 """
 
@@ -33,8 +33,9 @@ from gitops.database.storage.parallel import in_parallel
 def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
     """Verify the graph at a root without changing it.
 
-    Raises GitopsError `graph_missing`, and `graph_unreadable` if not even its newest version of `main` can be found;
-    RemoteError `storage_failed` if the service of a bucket does not respond or refuses, because then nothing is known.
+    Raises GitopsError `graph_missing`, and `graph_unreadable` if not even the newest version of `main` can be found;
+    RemoteError `storage_failed` if a bucket's service does not respond or refuses access, because then nothing is
+    known.
     """
     return _Verification(open_snapshot(uri)).run(deep=deep)
 
@@ -70,16 +71,16 @@ class _Verification:
         self._findings.append(VerifyFinding(code, path, detail))
 
     def _failed(self, code: VerifyFindingCode, path: str, error: Exception) -> None:
-        """Report an unreadable object as damaged.
+        """Record a finding that an object is damaged.
 
-        If the bucket's service did not respond or refused, nothing is known, and the error is raised.
+        If the bucket's service did not respond or refused access, raise the error, because then nothing is known.
         """
         if isinstance(error, RemoteError) and self._snapshot.root.location.startswith("s3:"):
             raise error
         self._add(code, path, error.detail if isinstance(error, GitopsError) else driver_message(error)[:300])
 
     def _check_branches(self) -> tuple[Line, ...]:
-        """Step 1."""
+        """Carry out step 1."""
         try:
             read_leases(self._store)
         except GitopsError as error:
@@ -91,7 +92,7 @@ class _Verification:
             return ()
 
     def _check_line(self, line: str) -> None:
-        """Step 2."""
+        """Carry out step 2 for one line."""
         numbers, floor = sorted(line_numbers(self._store, line)), 0
         try:
             floor = read_floor(self._store, line)
@@ -121,7 +122,7 @@ class _Verification:
             self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are missing")
 
     def _check_schema(self, manifest: Manifest) -> None:
-        """Step 3, once for each schema."""
+        """Carry out step 3, once for each schema."""
         at = Snapshot(self._snapshot.root, self._folder, self._snapshot.identity, manifest)
         key = layout.manifest_key(manifest.n, manifest.line)
         if manifest.schema_ir not in self._catalogs:
@@ -137,7 +138,7 @@ class _Verification:
             self._add(VerifyFindingCode.TABLES_MISMATCH, key, "the tables are not those of the schema")
 
     def _check_tables(self) -> int:
-        """Step 4, once for each version of a table."""
+        """Carry out step 4, once for each table version."""
         seen: set[tuple[str, int]] = set()
         purged = purged_paths(self._manifests)
         wanted = {(e.path, e.version): e for m in self._manifests for e in m.tables.values() if e.path not in purged}
@@ -172,7 +173,7 @@ class _Verification:
         return len(seen)
 
     def _read_table(self, entry: TableEntry) -> tuple[dict[str, int], int] | Exception:
-        """Return the columns and the number of rows of a table, or why it does not open."""
+        """Return the columns and the row count of a table, or the reason why it does not open."""
         try:
             dataset = open_table(self._folder, entry)
             fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
@@ -181,7 +182,7 @@ class _Verification:
             return error
 
     def _missing_files(self, entries: Iterable[TableEntry]) -> dict[tuple[str, int], list[str]]:
-        """Return the files that versions of tables need and that are not there."""
+        """Return the missing files that these table versions need."""
         tables: dict[str, list[TableEntry]] = {}
         for entry in entries:
             tables.setdefault(entry.path, []).append(entry)
@@ -195,7 +196,7 @@ class _Verification:
         return {(e.path, e.version): files for of, lists in named for e, files in zip(of, lists, strict=True)}
 
     def _check_rules(self, line: Line) -> None:
-        """Step 5."""
+        """Carry out step 5 for the newest version of one line."""
         heads = [manifest for manifest in self._manifests if manifest.line == line.id]
         if not heads:
             return
@@ -216,7 +217,7 @@ class _Verification:
                 self._failed(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error)
 
     def _list_unreferenced(self, lines: tuple[Line, ...]) -> None:
-        """Step 6."""
+        """Carry out step 6."""
         needs = collect_references(self._manifests, ())
         for kind in ("nodes", "edges"):
             for name in self._folder.children(kind):

@@ -1,9 +1,9 @@
-"""Reads of the query language, run against one version of a graph.
+"""Runs read queries against one graph version.
 
 plan        clauses to operators: components, scans, hops, products, negations
 execute     operators on rows; a row binds each variable to a stable row id
 strategies  how a hop finds neighbours: adjacency in memory, index, or a scan of the edges
-overlay     what is in memory for one version of a graph, used for another
+overlay     adjacencies of one graph version, used for another
 project     rows to the result: groups, order, limit, columns
 """
 

@@ -1,8 +1,8 @@
-"""Adjacency of all nodes: the edges of one type as compressed sparse rows, for both directions.
+"""Adjacencies: the edges of one type as compressed sparse rows, for both directions.
 
-Nodes are numbered by position. If row ids are dense, as they are unless most rows were deleted, the position is the row
-id; otherwise it is the index in the sorted row ids. Edges whose ends do not both exist are left out. The edges of a
-node are kept in order of their position in the table.
+Nodes are numbered by position. If row ids are dense (they are unless most rows were deleted), the position is the row
+id; otherwise it is the index in the sorted row ids. Edges with a missing end are left out. A node's edges are kept in
+table order.
 
 Adjacencies are cached between processes in a folder of the user who runs the query, never in the root of a graph:
 
@@ -45,7 +45,7 @@ ARRAYS = ("sources", "targets", "out_offsets", "out_nodes", "out_edges", "in_off
 
 @dataclass(frozen=True, slots=True)
 class NodeNumbering:
-    """The positions of a type's nodes: `rows` is None if a position is a row id, otherwise the sorted row ids."""
+    """Positions of a type's nodes. `rows` has the sorted row ids, or is None if positions are row ids."""
 
     count: int
     rows: np.ndarray | None
@@ -57,7 +57,7 @@ class NodeNumbering:
         return cls(span, None) if span <= _DENSE * len(row_ids) + _SPARE else cls(len(row_ids), row_ids)
 
     def positions(self, row_ids: np.ndarray) -> np.ndarray:
-        """Return the positions of existing nodes."""
+        """Return the positions of existing nodes, given their row ids."""
         return row_ids if self.rows is None else np.searchsorted(self.rows, row_ids)
 
     def row_ids(self, positions: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ class HalfAdjacency:
     edges: np.ndarray
 
     def steps(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for every edge of the nodes, the index into `positions` and the index of the edge in the arrays."""
+        """Return two arrays with one item per edge of the nodes: the index into `positions`, and the edge's index in the arrays."""
         starts = self.offsets[positions]
         return spread(starts, self.offsets[positions + 1] - starts)
 
@@ -95,7 +95,7 @@ class Adjacency:
         return len(self.out.nodes)
 
     def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the edges that leave nodes, or arrive there: index of the node, row id of the far end and of the edge.
+        """Return the outgoing or incoming edges of nodes: node index, row id of the far end, row id of the edge.
 
         Raises as `Budget.need`.
         """
@@ -105,7 +105,7 @@ class Adjacency:
         return origins, far.row_ids(half.nodes[places]), half.edges[places]
 
     def has_any(self, nodes: np.ndarray, *, out: bool, gone: np.ndarray | None = None) -> np.ndarray:
-        """Return which nodes have an edge that leaves them, or arrives there, other than those `gone`."""
+        """Return a mask of the nodes with an outgoing or incoming edge that is not in `gone`."""
         half, near, _ = self._half(out=out)
         degrees = np.diff(half.offsets)
         if gone is not None and len(gone):
@@ -115,11 +115,11 @@ class Adjacency:
         return found
 
     def _half(self, *, out: bool) -> tuple[HalfAdjacency, NodeNumbering, NodeNumbering]:
-        """Return one direction, with the numberings of its near and far ends."""
+        """Return one direction, with the node numberings of its near and far ends."""
         return (self.out, self.sources, self.targets) if out else (self.into, self.targets, self.sources)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the stored arrays by the names in `ARRAYS`; a numbering that needs no array has an empty one."""
+        """Return the arrays to store, by the names in `ARRAYS`; a numbering without row ids has an empty array."""
         none = np.empty(0, np.int64)
         return {
             "sources": none if self.sources.rows is None else self.sources.rows,
@@ -154,7 +154,7 @@ class Adjacency:
 
 
 def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
-    """Read the edges and the node ids once. Raises as `ReadTable.scan`; GitopsError `query_memory_exceeded`."""
+    """Build an adjacency from one pass over the edges and node ids. Raises the errors of `ReadTable.scan`; GitopsError `query_memory_exceeded`."""
     if edges.rows > MAX_EDGES:
         raise GitopsError(Code.QUERY_FAILED, f"table {edges.key} has more edges than an adjacency holds")
     budget.need(edges.rows * 64 + (source.rows + target.rows) * 64, f"the adjacency of {edges.key}")
@@ -180,7 +180,7 @@ def arrange_edges(
     rows_of: np.ndarray,
     budget: Budget,
 ) -> Adjacency:
-    """Return the adjacency of edges: the positions of their starts and ends, and their row ids. Raises as `Budget.check`."""
+    """Build an adjacency from the positions of edge starts and ends, and edge row ids. Raises the errors of `Budget.check`."""
     starts, ends = _narrow(starts, sources.count), _narrow(ends, targets.count)
     rows_of = _narrow(rows_of, int(rows_of.max()) + 1 if len(rows_of) else 0)
     out = _half(starts, ends, rows_of, sources.count)
@@ -191,7 +191,7 @@ def arrange_edges(
 
 
 def _half(owners: np.ndarray, others: np.ndarray, rows: np.ndarray, count: int) -> HalfAdjacency:
-    """Group by owner. Owner and place are sorted as one number, which is several times faster than sorting places by owner."""
+    """Group edges by owner. Sorting owner and place as one number is several times faster than sorting places by owner."""
     packed = (owners.astype(np.uint64) << np.uint64(32)) | np.arange(len(owners), dtype=np.uint64)
     packed.sort()
     order = (packed & np.uint64(2**32 - 1)).astype(np.int64)
@@ -201,7 +201,7 @@ def _half(owners: np.ndarray, others: np.ndarray, rows: np.ndarray, count: int) 
 
 
 def _large(batches: Iterator[TableRows]) -> Iterator[TableRows]:
-    """Combine batches into large ones, because each look-up begins by hashing all ids."""
+    """Combine batches into large ones, because each look-up starts by hashing all ids."""
     held: list[TableRows] = []
     for rows in batches:
         held.append(rows)
@@ -234,14 +234,14 @@ _DEFAULT_BYTES = 4 * 2**30
 
 
 class AdjacencyFolder:
-    """The files of one folder, `adjacency` below the cache directory that is handed in."""
+    """Cached adjacency files in the folder `adjacency` below a cache directory."""
 
     def __init__(self, cache_dir: Path, max_bytes: int = _DEFAULT_BYTES) -> None:
         self._folder = cache_dir / "adjacency"
         self._max = max_bytes
 
     def read(self, key: str) -> Adjacency | None:
-        """Return the adjacency of this key, mapped into memory; None when there is none that can be trusted."""
+        """Return the adjacency for this key, mapped into memory; None if there is no trustworthy file."""
         path = self._path(key)
         try:
             if not self._private():
@@ -261,7 +261,7 @@ class AdjacencyFolder:
         return adjacency
 
     def write(self, key: str, adjacency: Adjacency) -> None:
-        """Store an adjacency, if possible."""
+        """Store an adjacency; a failure is ignored."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._private() or adjacency.nbytes > self._max:
@@ -287,7 +287,7 @@ class AdjacencyFolder:
         return stat.S_ISDIR(about.st_mode) and _own(about)
 
     def _bound(self, newest: str) -> None:
-        """Remove the least recently used files until the rest fits."""
+        """Remove the least recently used files until the rest fit."""
         files = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -320,7 +320,7 @@ def _write(file: Any, key: str, adjacency: Adjacency) -> None:
 
 
 def _parse(data: mmap.mmap, key: str) -> Adjacency:
-    """Read the file back. Raises ValueError for the first thing that is not as `_write` writes it."""
+    """Parse a stored file. Raises ValueError at the first difference from the format that `_write` uses."""
     length = int.from_bytes(data[len(_MAGIC) : _HEAD], "little")
     if data[: len(_MAGIC)] != _MAGIC or length > min(_MAX_HEADER, len(data) - _HEAD):
         raise ValueError("magic")

@@ -1,4 +1,4 @@
-"""Rows during execution: a column of stable row ids for each variable, all of the same length. Rows may be equal."""
+"""Rows during execution: a column of stable row ids for each variable, all with the same length. Rows can repeat."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SPARSE = 8
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """`count` rows; with no variable there are still rows, which a product multiplies."""
+    """A set of `count` rows. Even without variables there are rows, which a product multiplies."""
 
     count: int
     columns: Mapping[str, np.ndarray]
 
     @classmethod
     def unit(cls) -> Bindings:
-        """Return one row that binds nothing, the start of a match."""
+        """Return one row without variables, the start of a match."""
         return cls(1, {})
 
     @property
@@ -32,7 +32,7 @@ class Bindings:
         return sum(column.nbytes for column in self.columns.values())
 
     def take(self, rows: np.ndarray) -> Bindings:
-        """Return the rows at these positions, in that order, each as often as it is named."""
+        """Return the rows at these positions, in this order; positions can repeat."""
         return Bindings(len(rows), {name: column[rows] for name, column in self.columns.items()})
 
     def keep(self, mask: np.ndarray) -> Bindings:
@@ -43,7 +43,7 @@ class Bindings:
         return Bindings(kept, {name: column[mask] for name, column in self.columns.items()})
 
     def head(self, count: int) -> Bindings:
-        """Return the first rows."""
+        """Return the first `count` rows."""
         return self if count >= self.count else self.slice(0, count)
 
     def slice(self, start: int, stop: int) -> Bindings:
@@ -52,34 +52,34 @@ class Bindings:
         return Bindings(max(0, min(stop, self.count) - start), columns)
 
     def bind(self, name: str, column: np.ndarray) -> Bindings:
-        """Return the same rows with one variable more."""
+        """Return the same rows with an additional variable."""
         return Bindings(self.count, {**self.columns, name: column})
 
     def only(self, names: Iterable[str]) -> Bindings:
-        """Return the same rows with these variables."""
+        """Return the same rows with only these variables."""
         return Bindings(self.count, {name: self.columns[name] for name in names})
 
     def product(self, other: Bindings) -> Bindings:
-        """Combine every row with every row of the other, the left one varying slowest."""
+        """Combine every row with every row of `other`; the left row varies slowest."""
         columns = {name: np.repeat(column, other.count) for name, column in self.columns.items()}
         columns.update({name: np.tile(column, self.count) for name, column in other.columns.items()})
         return Bindings(self.count * other.count, columns)
 
 
 def ascending(values: np.ndarray) -> bool:
-    """Return whether each value is greater than the one before."""
+    """Return whether the values are strictly ascending."""
     return bool(np.all(values[:-1] < values[1:]))
 
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct values, ascending, and where each value is among them."""
+    """Return the distinct values, ascending, and the index of each value among them."""
     if ascending(values):
         return values, np.arange(len(values))
     return np.unique(values, return_inverse=True)
 
 
 def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Expand runs of start and length: the number of the run and the position of every element."""
+    """Expand runs, given by start and length, to one item per element: its run number and its position."""
     runs = np.repeat(np.arange(len(counts)), counts)
     if not len(runs):
         return runs, runs
@@ -105,7 +105,7 @@ def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray
 
 
 def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first of each set of equal rows, and for each row the index of its representative."""
+    """Return the position of the first row of each set of equal rows, and each row's index among those."""
     if len(columns) == 1 and ascending(columns[0]):
         return np.arange(count), np.arange(count)
     which, size = np.zeros(count, np.int64), min(count, 1)
@@ -118,7 +118,7 @@ def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray
 
 
 def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return equal numbers for equal values, from 0 without gaps, and their count; without sorting if possible."""
+    """Number the values from 0 without gaps, with equal numbers for equal values; return the numbers and their count. Sorts only if needed."""
     if not len(values):
         return values.astype(np.int64), 0
     low = int(values.min())
@@ -140,7 +140,7 @@ def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`firsts` is the first row of each group, in ascending order; `of_row` is the group of each row."""
+    """Groups of equal rows: `firsts` has the first row of each group, ascending; `of_row` has the group of each row."""
 
     firsts: np.ndarray
     of_row: np.ndarray
@@ -152,14 +152,14 @@ class Groups:
             seen: dict[Any, int] = {}
             cells = (None if cell is None else tuple(cell) for cell in column.to_pylist())
             return cls._of_codes(np.array([seen.setdefault(cell, len(seen)) for cell in cells], np.int64), len(seen))
-        # Adding zero makes 0.0 of -0.0.
+        # Adding zero turns -0.0 into 0.0.
         plain = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
         encoded = plain.dictionary_encode("encode")
         return cls._of_codes(np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary))
 
     @classmethod
     def of_numbers(cls, columns: Sequence[np.ndarray], count: int) -> Groups:
-        """Group `count` rows that have equal numbers in each of these columns."""
+        """Group `count` rows with equal numbers in all of these columns."""
         firsts, which = distinct_rows(columns, count)
         if ascending(firsts):
             return cls(firsts, which)
@@ -170,7 +170,7 @@ class Groups:
 
     @classmethod
     def _of_codes(cls, codes: np.ndarray, size: int) -> Groups:
-        """Return groups whose numbers, in the order in which they are first seen, are these."""
+        """Build groups from these group numbers, renumbered in order of first appearance."""
         firsts = np.empty(size, np.int64)
         firsts[codes[::-1]] = np.arange(len(codes))[::-1]
         return cls(firsts, codes)

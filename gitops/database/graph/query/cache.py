@@ -1,4 +1,4 @@
-"""The cache of one process: opened tables, columns and adjacencies, each of an immutable version."""
+"""One process's cache of opened tables, columns and adjacencies, each for an immutable version."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ _COLUMN_BYTES = 2**26
 
 
 class ReadCache:
-    """Cache of values of immutable versions, bounded in bytes and safe between threads.
+    """A thread-safe cache, bounded in bytes, for values of immutable versions.
 
-    Every cached value equals the value that would be read again, because versions never change; remembered values are
-    the exception.
+    A cached value equals a newly read one, because versions never change. Values from `remember` are the exception.
     """
 
     def __init__(self, max_bytes: int = _DEFAULT_BYTES, max_column_bytes: int = _COLUMN_BYTES) -> None:
-        """An opened table counts as 1 MiB, an adjacency by its arrays, a column by its cells; none is larger than allowed.
+        """Create an empty cache. An opened table counts as 1 MiB, an adjacency as its arrays, and a column as its cells.
 
-        The vectors of a column may take half of the cache, whatever is allowed for other columns.
+        Larger columns than `max_column_bytes` are not cached, except vectors, which can take half of the cache.
         """
         self._max = max_bytes
         self._column = max_column_bytes
@@ -48,7 +47,7 @@ class ReadCache:
         identity = _identity(snapshot, entry, entry.version)
 
         def place(name: str) -> Hashable:
-            # A column, its row ids, or what is made of a column: later versions of the table may have the same.
+            # A column, its row ids, or a value computed from a column can be the same in later table versions.
             return "column", _identity(snapshot, entry, entry.column_version(name.rpartition(" ")[2])), name
 
         def get(name: str) -> Any:
@@ -71,7 +70,7 @@ class ReadCache:
         return table
 
     def adjacency(self, wanted: WantedAdjacency, budget: Budget, folder: Path | None) -> Adjacency | OverlaidAdjacency:
-        """Return an adjacency: from this cache, from its file, brought from another version, or newly built and cached.
+        """Return an adjacency from this cache, from its file, converted from another version, or newly built and cached.
 
         Raises as `build_adjacency`.
         """
@@ -93,7 +92,7 @@ class ReadCache:
     def stored(
         self, wanted: WantedAdjacency, budget: Budget, folder: Path | None
     ) -> Adjacency | OverlaidAdjacency | None:
-        """Return an adjacency if it need not be built."""
+        """Return an adjacency from memory or a file; None if it must be built."""
         held = self._find(("adjacency", wanted.name))
         if held is not None:
             kept: Adjacency | OverlaidAdjacency = held[0]
@@ -106,7 +105,7 @@ class ReadCache:
         return made
 
     def _brought(self, wanted: WantedAdjacency, budget: Budget) -> Adjacency | OverlaidAdjacency | None:
-        """Return the adjacency that was used last, brought to the wanted version, in whose place it is cached."""
+        """Convert the last used adjacency to the wanted version and cache the result in its place."""
         newest = self._find(("newest adjacency", wanted.line))
         held = None if newest is None else self._find(("adjacency", newest[0].name))
         if newest is None or held is None:
@@ -114,25 +113,25 @@ class ReadCache:
         made = bring(held[0], newest[0].tables, wanted.tables, budget)
         self._drop(("newest adjacency", wanted.line))
         if made is not None:
-            # Both have the same arrays, mostly.
+            # The two adjacencies share most arrays.
             self._drop(("adjacency", newest[0].name))
         return made
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return any small value of an immutable version, as a search's Memo."""
+        """Return a small value of an immutable version, created with `make` if missing. Has the signature of `Memo` in `search`."""
         return self._keep(("value", key), lambda: (make(), 1024))
 
     def recall(self, key: Hashable) -> Any:
-        """Return the last remembered value for this key; None if it was dropped."""
+        """Return the last value remembered for this key; None if it was dropped."""
         held = self._find(("remembered", key))
         return None if held is None else held[0]
 
     def remember(self, key: Hashable, value: Any) -> None:
-        """Cache a small value that may have changed when it is recalled."""
+        """Cache a small value that can be outdated when it is recalled."""
         self._add(("remembered", key), value, 256)
 
     def _find(self, key: Hashable) -> tuple[Any, int] | None:
-        """Return the cached value for this key with its size, and mark it as used."""
+        """Return a cached value with its size, and mark it as recently used."""
         with self._lock:
             held = self._held.get(key)
             if held is not None:
@@ -140,7 +139,7 @@ class ReadCache:
         return held
 
     def _keep(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """Return the value of a key, made once even if several threads ask at the same time."""
+        """Return the value for a key, creating it only once even if several threads request it concurrently."""
         held = self._find(key)
         if held is None:
             with self._lock:
@@ -171,7 +170,7 @@ class ReadCache:
 
 @dataclass(frozen=True, slots=True)
 class WantedAdjacency:
-    """The adjacency of some tables; `line` is a name that it has in common with those of other versions."""
+    """A request for an adjacency of three tables; `line` is a name shared by all versions of this adjacency."""
 
     name: str
     line: str
@@ -179,9 +178,9 @@ class WantedAdjacency:
 
     @classmethod
     def of(cls, snapshot: Snapshot, tables: EndTables) -> WantedAdjacency:
-        """Name the adjacency by digests of the graph and of the three tables, with and without their versions.
+        """Name the adjacency with digests of the graph and the three tables, with and without table versions.
 
-        The version of a table is that since which its rows and their ends are the same.
+        A table's version in the digest is the one since which its rows and their ends are unchanged.
         """
         identities = []
         for key in (tables.edges.key, tables.source.key, tables.target.key):
@@ -193,7 +192,7 @@ class WantedAdjacency:
 
 
 def _identity(snapshot: Snapshot, entry: TableEntry, version: int) -> tuple[Hashable, ...]:
-    """Return an identity of this version of a table that is unique on any disk or service."""
+    """Return an identity for a table version that is unique across disks and services."""
     place = snapshot.folder.dataset(entry.path)
     endpoint = (place.options or {}).get("aws_endpoint", "")
     return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, version)

@@ -1,12 +1,12 @@
-"""Comparisons of columns and constants that never round: three-valued, of which only TRUE counts.
+"""Compares columns and constants without rounding. Logic is three-valued, and only TRUE counts.
 
 Numbers compare by their mathematical value, whatever their widths; texts by code point, which is the byte order of
 UTF-8; false before true; dates and times chronologically.
 
 The driver can test some conditions while it reads. They are passed as typed expressions, never as text, so nothing can
-be injected. Only conditions that it decides exactly like this module are pushed down: whole numbers, texts, booleans
-and dates against a constant. Floats are not pushed down, because the driver treats 0.0 and -0.0 as different, nor are
-types that its filters do not support.
+be injected. Only conditions with the same result in both places are pushed down: integers, strings, booleans and dates
+against a constant. Floats are not pushed down, because the driver treats 0.0 and -0.0 as different, nor are types that
+its filters do not support.
 
 `ColumnReader` reads properties of the current rows on demand, once per distinct row, or reuses them from a scan.
 """
@@ -35,7 +35,7 @@ NEVER = PushedFilter(pc.scalar(False), ())
 """The filter that no row passes."""
 
 MOST_PUSHED = 8
-"""Conditions that the driver tests in one scan; further ones are tested on the rows that it gives."""
+"""Maximum conditions that the driver tests in one scan; the others are tested on the returned rows."""
 
 Operand: TypeAlias = "pa.Array | ConstantCell"
 
@@ -55,7 +55,7 @@ _RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
 
 
 def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
-    """Return where the condition is TRUE, for `count` rows; `value` returns a side's column."""
+    """Return a mask of the `count` rows for which the condition is TRUE; `value` returns a side's column."""
     left, right = value(condition.left), value(condition.right)
     if condition.sign is ComparisonOperator.CONTAINS:
         return contains(left, right, count)
@@ -67,10 +67,10 @@ def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Op
 def push_conditions(
     conditions: Sequence[Condition], types: Mapping[str, pa.DataType]
 ) -> tuple[PushedFilter | None, list[Condition]]:
-    """Return the filter for the driver, `NEVER` if no row passes, and the conditions that are left to test on the rows.
+    """Return the driver's filter (`NEVER` if no row can pass) and the conditions that remain to be tested on the rows.
 
-    The driver gets the few that leave the fewest rows, because its cost grows faster than their number. `types` has the
-    columns.
+    The driver gets only the few most selective conditions, because its cost grows faster than their number. `types` has
+    the column types.
     """
     filters: dict[int, PushedFilter] = {}
     for at, condition in sorted(enumerate(conditions), key=lambda each: selectivity([each[1]])):
@@ -84,7 +84,7 @@ def push_conditions(
 
 
 def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
-    """Return the condition as a filter, `NEVER` if no row passes; None when it must be tested on the rows."""
+    """Return the condition as a filter (`NEVER` if no row can pass); None if it must be tested on the rows."""
     left, right, sign = condition.left, condition.right, condition.sign
     if not isinstance(left, PropertyValue) or not isinstance(right, ConstantCell):
         return None
@@ -111,11 +111,9 @@ def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> P
 def _compare_whole(
     field: pc.Expression, sign: ComparisonOperator, value: float, column: pa.DataType
 ) -> pc.Expression | None:
-    """Compare whole numbers with any number: a fraction is rounded to the neighbouring whole number.
+    """Return a filter that compares an integer column with any number; fractions are rounded to a neighbouring integer.
 
-    Out-of-range values decide by themselves.
-
-    None if no row passes.
+    For values out of the type's range, the result does not depend on the row. None if no row passes.
     """
     if not math.isfinite(value):
         return field.is_valid() if COMPARE[sign](0.0, value) else None
@@ -124,7 +122,7 @@ def _compare_whole(
             return None
         if sign is ComparisonOperator.NE:
             return field.is_valid()
-        # Below 2.7 means up to 2; from 2.7 on means above 2.
+        # "Below 2.7" means "up to 2"; "2.7 or more" means "above 2".
         below = sign in (ComparisonOperator.LT, ComparisonOperator.LE)
         sign = ComparisonOperator.LE if below else ComparisonOperator.GT
     number = math.floor(value)
@@ -135,7 +133,7 @@ def _compare_whole(
 
 
 def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
-    """Return where `left sign right` is TRUE, for `count` rows; not for `contains` and `starts_with`."""
+    """Return a mask of the `count` rows for which `left sign right` is TRUE; not for `contains` and `starts_with`."""
     if any(isinstance(side, ConstantCell) and side.value is None for side in (left, right)):
         return np.zeros(count, bool)
     if isinstance(left, ConstantCell) and isinstance(right, ConstantCell):
@@ -145,7 +143,7 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
     if pa.types.is_string(left.type):
         return _true(_TEXT[sign](left, pa.scalar(right.value, left.type) if isinstance(right, ConstantCell) else right))
     if pa.types.is_fixed_size_list(left.type):
-        # Vectors know no other comparison than whether they are equal component by component.
+        # Vectors can only be compared for equality, component by component.
         rights = [right.value] * count if isinstance(right, ConstantCell) else right.to_pylist()
         pairs = zip(left.to_pylist(), rights, strict=True)
         return np.array([a is not None and b is not None and list(a) == list(b) for a, b in pairs], bool)
@@ -155,7 +153,7 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
 
 
 def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
-    """Return where the text contains the needle, or the list an item equal to it; never true for a null on either side."""
+    """Return a mask of the rows whose text or list contains the needle; never true if a side is null."""
     if isinstance(left, ConstantCell):
         return _every_pair(left, needle, count, lambda text, part: part in text)
     if pa.types.is_string(left.type):
@@ -174,7 +172,7 @@ def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
 
 
 def starts_with(left: Operand, prefix: Operand, count: int) -> np.ndarray:
-    """Return where the text begins with the prefix; never true for a null on either side."""
+    """Return a mask of the rows whose text starts with the prefix; never true if a side is null."""
     if isinstance(left, pa.Array) and isinstance(prefix, ConstantCell):
         return _found(left, prefix, pc.starts_with)
     return _every_pair(left, prefix, count, str.startswith)
@@ -185,7 +183,7 @@ def _found(texts: pa.Array, part: ConstantCell, function: Callable[..., Any]) ->
 
 
 def _every_pair(left: Operand, right: Operand, count: int, holds: Callable[[str, str], bool]) -> np.ndarray:
-    """Compare row by row, if no side is a constant that a kernel accepts."""
+    """Compare row by row, for cases without a suitable Arrow kernel."""
     lefts, rights = (
         [side.value] * count if isinstance(side, ConstantCell) else side.to_pylist() for side in (left, right)
     )
@@ -193,12 +191,12 @@ def _every_pair(left: Operand, right: Operand, count: int, holds: Callable[[str,
 
 
 def _true(answer: pa.Array) -> np.ndarray:
-    """Return where a three-valued result is true."""
+    """Return a mask of the rows with a TRUE result."""
     return np.asarray(pc.fill_null(answer, False))
 
 
 def _numbers(side: Operand) -> tuple[np.ndarray, np.ndarray]:
-    """Values of one of the widths int64, uint64 and float64, and which of them are there."""
+    """Return a side's numbers as int64, uint64 or float64, with a mask of non-null values."""
     if isinstance(side, ConstantCell):
         return _widened(np.array([side.value])), np.ones(1, bool)
     valid = np.asarray(side.is_valid())
@@ -237,7 +235,7 @@ def _ordered(sign: ComparisonOperator, left: np.ndarray, right: np.ndarray) -> n
 
 
 def _mixed(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return less-than and equal for whole numbers and numbers of a different width."""
+    """Return the less-than and equal masks for numbers of different types."""
     if right.dtype.kind != "f":
         if left.dtype == np.uint64:
             negative = right < 0
@@ -267,7 +265,7 @@ class ColumnReader:
     _known: dict[str, TableRows] = field(default_factory=dict)
 
     def remember(self, variable: str, rows: TableRows) -> None:
-        """Remember the columns that a scan read of the rows that it bound to the variable."""
+        """Keep the columns that a scan read with the rows that it bound to the variable."""
         if rows.columns:
             self.budget.hold(rows.nbytes, f"the columns of ${variable}")
             self._known[variable] = rows
@@ -300,7 +298,7 @@ class ColumnReader:
         return self.table(f"{value.kind}:{value.owner}").groups(value.name, column)
 
     def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
-        """Return the rows of one table that satisfy all conditions, using the columns that were read with them."""
+        """Return the rows of one table that satisfy all conditions, using the columns read with them."""
 
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):

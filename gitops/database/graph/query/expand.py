@@ -1,17 +1,16 @@
-"""Hops: for every source the distinct nodes that breadth-first search first reaches within the bounds.
+"""Hops: find for every source the distinct nodes that a breadth-first search first reaches within the bounds.
 
-A source counts as visited from the start, so a cycle of several edges never returns it. An edge from a node to itself
-returns that node at the next depth, if that is within the bounds and it was not returned already; such a step goes no
-further.
+A source counts as visited from the start, so a cycle of several edges never returns it. A self-loop returns its node at
+the next depth if that depth is within the bounds and the node was not returned before; the search does not continue
+from there.
 
-The edges at a set of nodes are found by one of three strategies, which produce the same steps in different orders.
+Three strategies find the edges of a set of nodes. They produce the same steps in different orders.
 
-The strategy `AUTO` decides per hop by the estimated amount of reading (the nodes, and those that each step adds, by
-edges per node): an adjacency in memory is always used, and a stored one if the caller has a cache; several steps over
-few edges build one; small requests go to the edge table if it has an index or is small, until in a process with a cache
-they have cost as much as building an adjacency; otherwise a stored adjacency is opened, or one is built, which takes
-about a second per million edges and serves all later hops; beyond a limit, or for one step of a query without a cache,
-all edges are read.
+The strategy `AUTO` chooses for each hop by estimating how many nodes and edges must be read. An adjacency in memory is
+always used, and a stored one if the caller has a cache. Several steps over few edges build an adjacency. Small requests
+query the edge table if it has an index or is small; with a cache, this ends when they have cost as much as building an
+adjacency. Otherwise a stored adjacency is opened or a new one is built, which takes about a second per million edges
+and serves all later hops. Beyond a limit, or for one step of a query without a cache, all edges are read.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _BITS = 48
 
 @dataclass(frozen=True, slots=True)
 class EdgeSteps:
-    """One entry per edge: the index of its start node, the row id of its far end, the row id of the edge."""
+    """Edges found in one step, one entry per edge: start node index, row id of the far end, row id of the edge."""
 
     origins: np.ndarray
     nodes: np.ndarray
@@ -57,7 +56,7 @@ class EdgeSteps:
 
 @dataclass(slots=True)
 class Neighbours(ABC):
-    """Returns the edges of nodes, in a fixed direction."""
+    """Base of the strategies: finds the edges of nodes in a fixed direction."""
 
     direction: Direction
     budget: Budget
@@ -70,7 +69,7 @@ class Neighbours(ABC):
         if self.direction is not Direction.BOTH:
             return self._half(nodes, out=self.direction is Direction.OUT)
         out, into = self._half(nodes, out=True), self._half(nodes, out=False)
-        # An edge from a node to itself is met on either side and taken once.
+        # A self-loop is found from both sides but counted once.
         other = into.nodes != nodes[into.origins]
         return EdgeSteps(
             np.concatenate([out.origins, into.origins[other]]),
@@ -79,17 +78,17 @@ class Neighbours(ABC):
         )
 
     def has_any(self, nodes: np.ndarray) -> np.ndarray | None:  # noqa: ARG002
-        """Return which nodes have a neighbour; None if that is not cheaper than `steps`."""
+        """Return a mask of the nodes that have a neighbour; None if `steps` is just as cheap."""
         return None
 
     @abstractmethod
     def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
-        """Return the edges that leave the nodes, or those that arrive there."""
+        """Return the outgoing or the incoming edges of the nodes."""
 
 
 @dataclass(slots=True)
 class StoredNeighbours(Neighbours):
-    """Neighbours from an adjacency."""
+    """Finds neighbours in an adjacency."""
 
     adjacency: Adjacency | OverlaidAdjacency
 
@@ -107,7 +106,7 @@ class StoredNeighbours(Neighbours):
 
 @dataclass(slots=True)
 class ProbedNeighbours(Neighbours):
-    """Neighbours from the edge table itself: queries the edges of the nodes or, with `whole`, reads all edges.
+    """Finds neighbours in the edge table: queries the edges of the nodes or, with `whole`, reads all edges.
 
     `ends` are the tables of the edge's source and target.
     """
@@ -145,9 +144,9 @@ class ProbedNeighbours(Neighbours):
 def reach_nodes(
     neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Return the pairs that distinct sources reach: source index and row id of a node, sorted by both, each pair once.
+    """Yield the distinct pairs of source index and reached row id, sorted by both; sources are distinct.
 
-    The result is produced in parts, in the order of the sources. A part has some million pairs, or one source.
+    The result comes in parts, in source order. A part has a few million pairs, or one source.
     """
     start, size = 0, _FIRST
     while start < len(sources) and hop.low <= hop.steps:
@@ -165,7 +164,7 @@ def reach_nodes(
 
 
 def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget) -> np.ndarray:
-    """All sources at once, level by level. A pair of origin and node is one number, so a set of pairs is a sorted array."""
+    """Search from all sources together, level by level. A pair of origin and node is one number, so a set of pairs is a sorted array."""
     frontier = _pairs(np.arange(len(sources)), sources)
     visited, given = frontier, frontier[:0]
     for depth in range(1, hop.high + 1):
@@ -186,7 +185,7 @@ def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Bud
 
 
 def _onward(neighbours: Neighbours, origins: np.ndarray, nodes: np.ndarray) -> EdgeSteps:
-    """Return the steps from nodes that may repeat, by origin; the edge field contains the start node of the step."""
+    """Return the steps from nodes, which can repeat, by origin; the edge field contains the step's start node."""
     distinct, which = np.unique(nodes, return_inverse=True)
     steps = neighbours.steps(distinct)
     if len(distinct) == len(nodes):
@@ -201,7 +200,7 @@ def _onward(neighbours: Neighbours, origins: np.ndarray, nodes: np.ndarray) -> E
 
 
 def _among(values: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Return which values are in a sorted array that is not empty."""
+    """Return a mask of the values that are in a sorted, non-empty array."""
     at = np.searchsorted(among, values)
     at[at == len(among)] = 0
     found: np.ndarray = among[at] == values
@@ -220,18 +219,18 @@ def _read(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _FEW = 5_000
 _SMALL = 100_000
 _DEEP = 8
-# In microseconds: a round of questions to the driver, an edge that is asked for. Building takes one for an edge or a node.
+# Costs in microseconds: one request to the driver, and one requested edge. Building takes one microsecond per edge or node.
 _ROUND, _ASKED = 4_000, 20
-# How many rows can be read in a scan in the time of one row that is asked for.
+# A scan reads this many rows in the time of one requested row.
 _PER_ROW = 40
 _MOST_EDGES = 20_000_000
-# How many edges and nodes a query that could do without an adjacency puts into one for later queries, at most and in a second
-# of the time that it has left; reckoned, it takes a quarter of that time.
+# Maximum edges and nodes that a query puts into an adjacency only for later queries, in total and per second
+# of its remaining time; the estimated cost is a quarter of that time.
 _MOST_AHEAD, _AHEAD_IN_S = 2_000_000, 250_000
 
 
 class QueryTables:
-    """Tables that one run reads, at one snapshot."""
+    """The tables that one run reads at a snapshot."""
 
     def __init__(
         self, snapshot: Snapshot, cache: ReadCache | None, options: QueryOptions, budget: Budget, trace: Trace
@@ -240,7 +239,7 @@ class QueryTables:
         self._snapshot = snapshot
         self._keeps = cache is not None or options.cache_dir is not None
         self._shared = cache is not None
-        # Columns are not worth keeping for one run.
+        # Caching columns does not pay for a single run.
         self._cache = ReadCache(max_column_bytes=0) if cache is None else cache
         self._options = options
         self._budget = budget
@@ -268,12 +267,12 @@ class QueryTables:
             )
 
     def settled(self, key: str, columns: Sequence[str]) -> bool:
-        """Return whether all rows of these columns are in memory; frequent requests load them."""
+        """Return whether these columns are in memory with all rows; frequent requests load them."""
         table = self.table(key)
         return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
     def rows(self, key: str) -> int:
-        """Return the rows of a table by its key, 0 for an absent table."""
+        """Return the row count of a table by key, 0 for an absent table."""
         entry = self._snapshot.manifest.tables.get(key)
         return 0 if entry is None else entry.rows
 
@@ -284,7 +283,7 @@ class QueryTables:
         return catalog
 
     def memo(self, table: str) -> Memo:
-        """Return the place where search caches facts about a table."""
+        """Return the memo in which search caches facts about a table."""
         entry = self._snapshot.manifest.tables[table]
         place = (self._snapshot.folder.dataset(entry.path).uri, entry.version)
         return lambda key, make: self._cache.value((self._snapshot.identity.graph_id, place, key), make)
@@ -304,14 +303,14 @@ class QueryTables:
         return ProbedNeighbours(hop.direction, self._budget, edges, ends, whole=strategy is Strategy.SCAN)
 
     def _cheapest(self, hop: HopOp, wanted: WantedAdjacency, near: ReadTable, far: ReadTable, count: int) -> Strategy:
-        """Return the strategy that costs least; `wanted` is the adjacency."""
+        """Return the cheapest strategy; `wanted` is the hop's adjacency."""
         edges = wanted.tables.edges
-        # A process that keeps its cache opens a file once.
+        # A process with a cache opens each file only once.
         if self._cache.stored(wanted, self._budget, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
         degree = max(1.0, edges.rows / max(1, near.rows))
         steps, asked = hop.steps, count * sum(degree**step for step in range(1, min(hop.steps, _DEEP) + 1))
-        # In microseconds. Several rounds of requests cost more than reading few edges once.
+        # In microseconds. If there are few edges, reading all of them once is cheaper than several rounds of requests.
         building, asking = edges.rows + near.rows + far.rows, steps * _ROUND + asked * _ASKED
         if steps > 1 and not self._budget.bounded and building < asking:
             return Strategy.CSR
@@ -325,10 +324,10 @@ class QueryTables:
         return Strategy.CSR
 
     def _has_built(self, wanted: WantedAdjacency, building: int, asking: float) -> bool:
-        """Return whether an adjacency is in memory now; it is built once requests have cost as much as building it.
+        """Return whether an adjacency is in memory, after building it if earlier requests have cost as much as that.
 
-        Not if the limits of the query are too close, because a query that works without an adjacency must not fail
-        because of one.
+        It is not built if the query is close to its limits, because a query that works without an adjacency must not
+        fail while building one.
         """
         if not self._shared or building > min(_MOST_AHEAD, self._budget.left_s * _AHEAD_IN_S):
             return False
@@ -341,7 +340,7 @@ class QueryTables:
         except GitopsError as error:
             if error.code is not Code.QUERY_MEMORY_EXCEEDED:
                 raise
-            # It is not tried again in this version.
+            # Do not try again in this version.
             paid[0] = -math.inf
             return False
         return True

@@ -1,4 +1,4 @@
-"""Options of the caller for one run of a query, and its limits of time and memory."""
+"""Caller options for one run of a query, and its time and memory limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIB = 2**20
 
 
 class Strategy(StrEnum):
-    """Strategy for finding the neighbours of nodes in hops; the rows of a result never depend on it.
+    """How hops find neighbours; result rows never depend on it.
 
     `INDEX` queries the edge table for the edges of the current nodes, `SCAN` reads all edges per step, `CSR` uses an
     adjacency in memory, which is built once per version; `AUTO` chooses the cheapest for each hop.
@@ -32,11 +32,11 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Options of a query. `now` is the value of `now()`, to the millisecond. None means no limit.
+    """Query options. `now` is the value of `now()`, in milliseconds. A limit of None means no limit.
 
     `timeout_s` is checked between operators and between batches. `memory_bytes` limits the query's own memory: current
-    rows, columns read, and an adjacency that it builds. `approximate` allows `nearest` to use an index, which may miss
-    near rows. `cache_dir` is the folder for adjacencies between processes; None disables it.
+    rows, columns read, and any adjacency that it builds. `approximate` allows `nearest` to use an index, which can miss
+    near rows. `cache_dir` is the folder for adjacencies shared between processes; None disables it.
     """
 
     now: datetime
@@ -50,9 +50,9 @@ class QueryOptions:
 
 
 class Budget:
-    """Limits of one query and its usage.
+    """One query's limits and current usage.
 
-    `held` is the memory of the current rows and columns; `need` reserves more on top of it before use.
+    `held` is the memory of the current rows and columns; `need` checks that more memory is available.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Remaining seconds."""
+        """Remaining seconds, infinite without a limit."""
         return math.inf if self._deadline is None else self._deadline - self._clock()
 
     def affords(self, nbytes: int) -> bool:
-        """Return whether this much more memory is within the limit, without reserving it."""
+        """Return whether this many more bytes are within the limit, without reserving them."""
         return self._memory is None or self.held + nbytes <= self._memory
 
     def check(self) -> None:
-        """Raise GitopsError `query_timeout` when the time is up."""
+        """Raise GitopsError `query_timeout` if the time is up."""
         if self._deadline is not None and self._clock() >= self._deadline:
             raise GitopsError(Code.QUERY_TIMEOUT, f"the query was stopped after {self._timeout:g} s")
 

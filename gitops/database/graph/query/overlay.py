@@ -1,9 +1,9 @@
-"""An adjacency brought to another version of its tables: what came is added, and what went is left out.
+"""Converts an adjacency to another version of its tables: adds new edges and hides removed ones.
 
-Only the differences are read. Two versions of a table share the fragments that have the same files, and of these only
-the deletions are compared. The rows of all other fragments came or went.
+Only the differences are read. For fragments with the same files in both table versions, only the deletions are
+compared. The rows of all other fragments are new or removed.
 
-A node that is rewritten goes and comes, with the same id. Its edges stay where they are, under its new row id.
+A rewritten node is removed and added with the same id. Its edges are kept under its new row id.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.tables import ReadTable, TableRows
 
 _NONE = np.empty(0, np.int64)
-# Merging takes about a quarter of a second for each million edges, and so many bytes for each edge.
+# Merging takes about a quarter of a second per million edges, and this many bytes per edge.
 _MOST_MERGED, _MERGING = 8_000_000, 64
 
 
 @dataclass(frozen=True, slots=True)
 class EndTables:
-    """The tables of an adjacency at one version: its edges, and the nodes at both ends."""
+    """An adjacency's tables at one version: the edges, and the nodes at both ends."""
 
     edges: ReadTable
     source: ReadTable
@@ -35,9 +35,9 @@ class EndTables:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """Nodes of one type since the first version: `first` row ids that are now `now`, and row ids of new nodes.
+    """Changes to one type's nodes since the first version: row ids `first` became `now`, and `born` are new nodes.
 
-    `now` and `born` are ascending. A row id may be used again for another node.
+    `now` and `born` are ascending. A row id can be reused for another node.
     """
 
     first: np.ndarray
@@ -45,16 +45,16 @@ class _Nodes:
     born: np.ndarray
 
     def to_first(self, row_ids: np.ndarray) -> np.ndarray:
-        """Return the first row ids of nodes, -1 for new ones."""
+        """Return the row ids that nodes had in the first version, -1 for new nodes."""
         return np.where(np.isin(row_ids, self.born), -1, _replaced(row_ids, self.now, self.first))
 
     def to_now(self, row_ids: np.ndarray) -> np.ndarray:
-        """Return the row ids that nodes have now."""
+        """Return the current row ids of nodes."""
         order = np.argsort(self.first)
         return _replaced(row_ids, self.first[order], self.now[order])
 
     def after(self, change: _Change) -> _Nodes:
-        """Return the nodes after a change."""
+        """Return the node changes including a further change."""
         first = self.to_first(change.moved_from)
         kept = ~np.isin(self.now, np.concatenate([change.moved_from, change.died]))
         old = first >= 0
@@ -68,7 +68,7 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What happened to nodes, by row id: `moved_from` became `moved_to`, others `died` or were `born`."""
+    """One change to nodes, by row id: `moved_from` became `moved_to`, `died` were removed, and `born` were added."""
 
     moved_from: np.ndarray
     moved_to: np.ndarray
@@ -77,7 +77,7 @@ class _Change:
 
     @classmethod
     def of(cls, gone: TableRows, come: TableRows) -> _Change:
-        """Compare rows that went with rows that came; those with one id are one node."""
+        """Match removed rows with added rows; equal ids are the same node."""
         came = dict(zip(come.columns["id"].to_pylist(), come.ids.tolist(), strict=True))
         pairs = [(row, came.pop(name, -1)) for name, row in zip(gone.columns["id"].to_pylist(), gone.ids, strict=True)]
         both = np.array(pairs, np.int64).reshape(-1, 2)
@@ -86,15 +86,15 @@ class _Change:
 
     @property
     def left(self) -> np.ndarray:
-        """Row ids that are no longer used for the same node."""
+        """Return the row ids that no longer belong to the same node."""
         return np.concatenate([self.moved_from, self.died])
 
 
 @dataclass(frozen=True, slots=True)
 class OverlaidAdjacency:
-    """A first adjacency, and the differences to it: row ids of its edges that are gone, and other edges.
+    """A base adjacency with differences: row ids of removed edges, and additional edges.
 
-    The others are columns of source, target and edge, by their row ids.
+    The additional edges are columns of source, target and edge row ids.
     """
 
     first: Adjacency
@@ -143,7 +143,7 @@ class OverlaidAdjacency:
         return found
 
     def merged(self, tables: EndTables, budget: Budget) -> Adjacency:
-        """Return one adjacency without differences. `tables` are those at this version. Raises as `Budget.need`."""
+        """Merge the differences into a new adjacency. `tables` are the tables at this version. Raises the errors of `Budget.need`."""
         budget.need(self.edges * _MERGING, f"the adjacency of {tables.edges.key}")
         sources, targets = (
             NodeNumbering.of(table.whole(["id"], budget).ids) for table in (tables.source, tables.target)
@@ -157,7 +157,7 @@ class OverlaidAdjacency:
         return arrange_edges(sources, targets, sources.positions(starts), targets.positions(stops), rows_of, budget)
 
     def _others(self, nodes: np.ndarray, *, out: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the other edges of nodes: index of the node, place of the edge, row id of its far end."""
+        """Return the additional edges of nodes: node index, edge position, row id of the far end."""
         near, far = (0, 1) if out else (1, 0)
         order = np.argsort(self.others[:, near], kind="stable")
         owners = self.others[order, near]
@@ -170,14 +170,14 @@ class OverlaidAdjacency:
 def bring(
     adjacency: Adjacency | OverlaidAdjacency, before: EndTables, after: EndTables, budget: Budget
 ) -> Adjacency | OverlaidAdjacency | None:
-    """Return the adjacency of `before` with the differences that `after` has; they are merged when they are many.
+    """Convert an adjacency from tables `before` to tables `after`; many differences are merged into a new adjacency.
 
-    None if there are too many at once, or if they can't be read. Raises as `Budget.check`.
+    None if there are too many new differences, or if they cannot be read. Raises the errors of `Budget.check`.
     """
     try:
         return _bring(adjacency, before, after, budget)
     except GitopsError as error:
-        # The files of the other version may have been removed, or the memory of the query may be too small.
+        # Gc may have removed the other version's files, or the query may have too little memory.
         if error.code not in (Code.QUERY_FAILED, Code.QUERY_MEMORY_EXCEEDED):
             raise
         return None
@@ -219,7 +219,7 @@ def _bring(
         others = np.concatenate([others, np.column_stack([*places, come.ids])])
     source, target = adjacency.sources.after(changes[0]), adjacency.targets.after(changes[1])
     made = OverlaidAdjacency(adjacency.first, source, target, np.unique(np.concatenate(lost)), others)
-    # Edges without both ends are in the table and not in the adjacency: then it is not known which ones are missing.
+    # The table has edges with a missing end, which the adjacency lacks, so it is unknown which edges are missing.
     if made.edges != after.edges.rows or bool(np.any(others < 0)):
         return None
     if made.changes <= after.edges.most_changes:
@@ -228,7 +228,7 @@ def _bring(
 
 
 def _replaced(values: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the values, of which those in the ascending `old` are replaced by their counterparts in `new`."""
+    """Replace each value in the ascending array `old` with its counterpart in `new`."""
     if not len(old):
         return values
     at = np.minimum(np.searchsorted(old, values), len(old) - 1)

@@ -4,21 +4,21 @@ Rules of this module (§ numbers are those of the language's read semantics):
 
 1. The clauses of a block are separated; variables joined by hops form a component; the variables from outside a `not`
    block form another (§3.1).
-2. A component starts with the scan of its first declared bind, else (hops only) of its first hop's left variable.
+2. A component starts with a scan of its first declared bind or, if it has only hops, of its first hop's left variable.
 3. Hops follow in written order, each as soon as one of its ends is bound; if both are bound, it is an existence test.
 4. Further components are joined by a product.
 5. If a different variable of a component has far fewer nodes than the root, traversal starts there, and its rows are
-   sorted into the order of rule 2. A hop that may be one edge long connects the same pairs of nodes from either end,
-   because depths are equal both ways. A hop of at least two edges does not, because the edge of a node to itself counts
-   only at its far end.
+   sorted into the order of rule 2. A hop that can be one edge long connects the same pairs of nodes from either end,
+   because depths are equal both ways. A hop of at least two edges does not, because a self-loop counts only at its far
+   end.
 6. A condition is tested as soon as its variables are bound: during a scan, on arrival, or on the rows; so is a
    negation. Rows that fail early would also fail later, so this affects only the cost.
 
 Conditions contain constants (literals, parameters and `now()`), which are read once at the start. A cell is the value
 in a column, as in `gitops.database.graph.values`: dates are days, times are milliseconds.
 
-An explanation has the operators of a run with estimated and actual rows. Values of parameters never appear in it, only
-their names.
+An explanation lists the operators of a run with estimated and actual rows. It has parameter names but never parameter
+values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 @dataclass(frozen=True, slots=True)
 class ConstantCell:
-    """One value that is the same for every row; None is null. `label` names it in explanations, a parameter by its name."""
+    """One value that is the same for every row; None is null. `label` identifies it in explanations, with only the name of a parameter."""
 
     value: Any
     type: PropType
@@ -66,13 +66,10 @@ class ConstantCell:
 
 
 class Constants:
-    """The constants of one run."""
+    """The constants of one run: parameters, literals and `now()`."""
 
     def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
-        """Read the parameters.
-
-        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or of the wrong type.
-        """
+        """Read the parameters. Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or has the wrong type."""
         try:
             values = coerce_params(query.params, params)
         except ParameterError as error:
@@ -84,14 +81,14 @@ class Constants:
             try:
                 self._params[name] = ConstantCell(_read(value, kind), kind, f"${name}")
             except CellError:
-                # The message of the error shows the value, which may be a secret.
+                # The error message shows the value, which may be a secret.
                 what = f"invalid {kind.scalar} literal" if kind.scalar in _TEXTS else "the text is not valid Unicode"
                 raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
 
     def cell(self, value: TypedExpr) -> ConstantCell | None:
-        """Return the cell of a constant; None when the value differs from row to row.
+        """Return the cell of a constant; None if the value differs from row to row.
 
-        Raises GitopsError `query_literal_invalid` for a date or time that is none.
+        Raises GitopsError `query_literal_invalid` for an invalid date or time.
         """
         if isinstance(value, ParameterValue):
             return self._params[value.name]
@@ -113,7 +110,7 @@ def _read(value: Any, kind: PropType) -> Any:
         item = PropType(kind.scalar)
         return [_read(each, item) for each in value] if kind.scalar is not Scalar.VECTOR else [float(v) for v in value]
     if kind.scalar is Scalar.F32:
-        # A parameter of 32 bits equals a property of 32 bits that was given the same number.
+        # A 32-bit parameter must equal a 32-bit property that was set to the same number.
         return nearest_single(value)
     if kind.scalar in _TEXTS:
         return json_to_cell(value, kind)
@@ -127,7 +124,7 @@ ConditionSide: TypeAlias = "PropertyValue | TextMatch | ConstantCell"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`left sign right`, which must be TRUE. If one side is a constant, it is the right one where the sign allows it."""
+    """A condition `left sign right`, which must be TRUE. A constant is on the right side if the sign allows it."""
 
     left: ConditionSide
     sign: ComparisonOperator
@@ -135,22 +132,22 @@ class Condition:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The variables whose properties are compared."""
+        """The variables whose properties the condition compares."""
         return frozenset(each.variable for each in self.properties)
 
     @property
     def properties(self) -> tuple[PropertyValue, ...]:
-        """The properties that are read."""
+        """The properties that the condition reads."""
         sides = (side.field if isinstance(side, TextMatch) else side for side in (self.left, self.right))
         return tuple(side for side in sides if isinstance(side, PropertyValue))
 
     @property
     def searches(self) -> tuple[TextMatch, ...]:
-        """The sides that are text matches, which are not in any column."""
+        """The sides that are text matches, which have no column."""
         return tuple(side for side in (self.left, self.right) if isinstance(side, TextMatch))
 
     def __str__(self) -> str:
-        """Return the condition as shown in explanations; parameters by name."""
+        """Return the condition for explanations, with parameter names instead of values."""
         shown = []
         for side in (self.left, self.right):
             if isinstance(side, ConstantCell):
@@ -176,7 +173,7 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
 
 
 def _condition(left: ConditionSide, sign: ComparisonOperator, right: ConditionSide) -> Condition:
-    """Return the condition, with a constant beside a property as it is compared with that."""
+    """Create a condition. A constant is converted for the comparison with a property on the other side."""
     if isinstance(left, PropertyValue) and isinstance(right, ConstantCell):
         right = replace(right, value=compared_with(left.type, right.value))
     elif isinstance(right, PropertyValue) and isinstance(left, ConstantCell):
@@ -215,9 +212,10 @@ class ScanOp:
 
 @dataclass(frozen=True, slots=True)
 class HopOp:
-    """Follow an edge from a bound variable; bind the far one or, with `exists`, keep the rows that reach it.
+    """Follow an edge from a bound variable; bind the far variable or, with `exists`, keep the rows that reach it.
 
-    `direction` is seen from `near`. `binding` is the edge variable: a row per edge. `conditions` are on the far node.
+    `direction` is relative to `near`. With an edge variable (`binding`) there is one row per edge. `conditions` apply
+    to the far node.
     """
 
     near: str
@@ -234,12 +232,12 @@ class HopOp:
 
     @property
     def one_type(self) -> bool:
-        """Return whether both ends are of one type, so that there may be a second step."""
+        """Return whether both ends have the same type, so that a second step is possible."""
         return self.near_table == self.far_table
 
     @property
     def steps(self) -> int:
-        """Return the maximum number of edges to a result."""
+        """Return the maximum number of edges between source and result."""
         return self.high if self.one_type else 1
 
 
@@ -252,7 +250,7 @@ class TestOp:
 
 @dataclass(frozen=True, slots=True)
 class ProductOp:
-    """Combine every row with every row of a separate block that satisfies the conditions with it."""
+    """Combine every row with the rows of a separate block that satisfy the conditions."""
 
     block: Block
     conditions: tuple[Condition, ...]
@@ -260,7 +258,7 @@ class ProductOp:
 
 @dataclass(frozen=True, slots=True)
 class NotOp:
-    """Keep the rows for whose values of the `outer` variables the block has no row."""
+    """Keep the rows for which the block has no row with the same `outer` variables."""
 
     outer: tuple[str, ...]
     block: Block
@@ -281,14 +279,14 @@ Operator: TypeAlias = "ScanOp | HopOp | TestOp | ProductOp | NotOp | SortOp"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operators in order, and the variables that are bound after them."""
+    """A sequence of operators, and the variables bound after it."""
 
     operators: tuple[Operator, ...]
     variables: tuple[str, ...]
 
 
 class _Hop(NamedTuple):
-    """A hop whose ends both have a name."""
+    """A hop with names for both ends."""
 
     left: str
     right: str
@@ -296,7 +294,7 @@ class _Hop(NamedTuple):
 
 
 def selectivity(conditions: Iterable[Condition]) -> float:
-    """A guess of the part of rows that passes all conditions: it chooses among plans of equal results, and is explained."""
+    """Estimate the fraction of rows that pass all conditions. It affects only the choice of plan, and appears in explanations."""
     found = 1.0
     for condition in conditions:
         found *= _SHARES.get(condition.sign, _RANGE)
@@ -306,7 +304,7 @@ def selectivity(conditions: Iterable[Condition]) -> float:
 def plan_block(clauses: Iterable[TypedClause], constants: Constants, rows_of: Callable[[str], int]) -> Block:
     """Return the operators of the outermost block.
 
-    `rows_of` gives the rows of a table by its key, 0 for an absent table. Raises GitopsError `query_literal_invalid`.
+    `rows_of` returns a table's row count by key, 0 for an absent table. Raises GitopsError `query_literal_invalid`.
     """
     return _Planner(tuple(clauses), constants, rows_of, {}, {}).block()
 
@@ -336,12 +334,12 @@ class _Planner:
         tests = [test for scan in self._scans for test in scan.tests]
         filters = [each for each in clauses if isinstance(each, (Filter, TextFilter))]
         conditions = [read_condition(each, constants) for each in (*tests, *filters)]
-        # With their variables, which are asked for again with each variable that is bound.
+        # Stored with their variables, which are needed again for each newly bound variable.
         self._conditions = [(each.variables, each) for each in conditions]
         self._hops: list[_Hop] = []
         for at, clause in enumerate(clauses):
             if isinstance(clause, Traverse):
-                # `$_` gets a name that no query can write.
+                # `$_` gets a name that cannot occur in a query.
                 hop = _Hop(clause.left or f"#{at}.left", clause.right or f"#{at}.right", clause)
                 self._hops.append(hop)
                 self._tables.setdefault(hop.left, f"node:{clause.left_type}")
@@ -370,8 +368,8 @@ class _Planner:
             self._add_tests(operators, bound)
 
     def _component(self, root: str, bound: dict[str, None]) -> list[Operator]:
-        """Scan the root, or a better start, and follow the hops from there."""
-        # The hops in the order of rule 3, each with the node variable that it binds.
+        """Return operators that scan the root, or a better start, and follow the hops from there."""
+        # Hops in the order of rule 3, each with the node variable that it binds.
         waiting, seen = list(self._hops), {root}
         walk: list[tuple[_Hop, str | None]] = []
         while (hop := _next_hop(waiting, seen)) is not None:
@@ -391,14 +389,14 @@ class _Planner:
         operators: list[Operator] = [ScanOp(start, self._tables[start], self._take_conditions(bound))]
         self._advance(operators, bound)
         if start != root:
-            # What distinguishes the rows that each hop makes of one: its edge, if that is bound, else its far node.
+            # Sort keys that distinguish the rows from each hop: its edge if bound, otherwise its far node.
             made = (hop.clause.binding or far for hop, far in walk)
             names = (root, *(name for name in made if name is not None))
             operators.append(SortOp(tuple((name, self._tables[name]) for name in names)))
         return operators
 
     def _advance(self, operators: list[Operator], bound: dict[str, None]) -> None:
-        """Test every condition that can be tested, and carry out hops with a bound end until there are none left."""
+        """Add all tests that are possible and all hops with a bound end, until none are left."""
         self._add_tests(operators, bound)
         while (hop := _next_hop(self._hops, bound)) is not None:
             self._hops.remove(hop)
@@ -429,7 +427,7 @@ class _Planner:
         )
 
     def _add_tests(self, operators: list[Operator], bound: Mapping[str, None]) -> None:
-        """Test the conditions that can be tested now."""
+        """Add tests for conditions whose variables are now bound."""
         ready = self._take_conditions(bound)
         if ready:
             operators.append(TestOp(ready))
@@ -443,7 +441,7 @@ class _Planner:
             operators.append(NotOp(tuple(outer), inner))
 
     def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> tuple[Condition, ...]:
-        """Remove and return the conditions whose variables are bound; with `only`, those of that variable alone."""
+        """Remove and return the conditions whose variables are bound; with `only`, just the conditions on that variable alone."""
         wanted = bound.keys() if only is None else {only}
         ready: list[Condition] = []
         left: list[tuple[frozenset[str], Condition]] = []
@@ -457,7 +455,7 @@ class _Planner:
 
 
 def _next_hop(hops: Iterable[_Hop], bound: Collection[str]) -> _Hop | None:
-    """Return the first hop that has a bound end."""
+    """Return the first hop with a bound end."""
     return next((each for each in hops if each.left in bound or each.right in bound), None)
 
 
@@ -503,7 +501,7 @@ def operators_of(block: Block) -> Iterator[Operator]:
 
 
 def show_variable(name: str) -> str:
-    """Return a variable as people write it; one that the planner named is `$_`."""
+    """Return a variable with `$`; `$_` for names made by the planner."""
     return "$_" if name.startswith("#") else f"${name}"
 
 
@@ -511,7 +509,7 @@ _ARROWS = {Direction.OUT: "-{}->", Direction.IN: "<-{}-", Direction.BOTH: "<-{}-
 
 
 class Trace:
-    """Counts per operator, and notes; an operator of a `not` block may run several times."""
+    """Row counts and notes per operator. An operator in a `not` block can run several times."""
 
     def __init__(self) -> None:
         self._steps: dict[int, dict[str, Any]] = {}
@@ -523,16 +521,16 @@ class Trace:
         step["rows"] += rows
 
     def note(self, operator: Operator, name: str, value: Any) -> None:
-        """Record how the operator ran; the last time counts."""
+        """Record how the operator ran, replacing earlier notes."""
         self.step(operator)[name] = value
 
     def step(self, operator: Operator) -> dict[str, Any]:
-        """Return the counts of an operator; each place of a plan is an operator of its own."""
+        """Return the counts of an operator. Equal operators at different places in a plan are counted separately."""
         return self._steps.setdefault(id(operator), {"rows": 0, "runs": 0})
 
 
 def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float = 1.0) -> list[dict[str, Any]]:
-    """Return the operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
+    """Return the operators of a block in order, each as a JSON object; `rows_of` returns a table's row count by key."""
     forms = []
     for operator in block.operators:
         inner = None

@@ -66,7 +66,7 @@ def item_type(value: TypedExpr) -> PropType:
 
 @dataclass(slots=True)
 class Projection:
-    """The result of one read, out of its rows: `reader` knows the properties, `search` the ranks."""
+    """Turns the rows of one read into its result; `reader` provides properties and `search` ranks."""
 
     read: TypedRead
     constants: Constants
@@ -78,7 +78,7 @@ class Projection:
         read = self.read
         rows, place = self._ranked(rows)
         values = [item.value for item in read.items]
-        # What is grouped by or aggregated; of a node its row id, which is never null and unique.
+        # The values to group by or aggregate; for a node its row id, which is unique and never null.
         inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
         others = iter(self.columns([value for value in inner if not isinstance(value, NodeValue)], rows))
         columns = [
@@ -102,7 +102,7 @@ class Projection:
         if not read.order:
             return cells if read.limit is None else [column.slice(0, read.limit) for column in cells]
         if place is not None:
-            # A group goes by the best of its rows; further items do not count.
+            # A group is ordered by its best row; further order items do not matter.
             sort = [(aggregate(AggregateFunction.MIN, place, groups), False)]
         else:
             seen = [
@@ -113,7 +113,7 @@ class Projection:
         return [column.take(chosen) for column in cells]
 
     def _groups(self, value: TypedExpr, column: pa.Array, count: int) -> Groups:
-        """Return the groups of the rows by one item of the result."""
+        """Group the rows by one result item."""
         if isinstance(value, NodeValue):
             return Groups.of_numbers([np.asarray(column)], count)
         return self.reader.groups(value, column) if isinstance(value, PropertyValue) else Groups.of(column)
@@ -136,9 +136,9 @@ class Projection:
         return rows.take(first_rows(keys, rows.count, read.limit, self._ties(rows)))
 
     def _ranked(self, rows: Bindings) -> tuple[Bindings, pa.Array | None]:
-        """Return the rows whose node is in the rank of the query's order, with their places.
+        """Return the rows whose node is in the query's rank, with their places.
 
-        None without a rank.
+        None if the query has no rank.
         """
         rank = sorted_by(self.read.order[0], self.read.items) if self.read.order else None
         if not isinstance(rank, RANKS):
@@ -165,22 +165,22 @@ class Projection:
         ]
 
     def _constant(self, cell: ConstantCell | None, count: int) -> pa.Array:
-        """Return a cell for each row.
+        """Repeat a constant cell for each row.
 
-        A long text or list is reserved in the budget before it is repeated that often.
+        Memory for long texts and lists is reserved first.
         """
         if cell is None:
             raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
         kind = arrow_field("value", cell.type).type
         if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
-            # A literal list has the type of its first item, and its values all the same.
+            # A literal list has the type of its first item, although other items can differ.
             kind = pa.list_(pa.float64())
         one = pa.array([cell.value], _stored(kind))
         self.reader.budget.need(one.nbytes * count, "a returned constant")
         return pa.array([cell.value] * count, one.type).cast(kind)
 
     def _ties(self, rows: Bindings) -> Callable[[np.ndarray], list[pa.Array]]:
-        """Return the ids of all bound variables in name order, for some rows."""
+        """Return the ids of all bound variables for some rows, as columns in name order."""
         tables = {name: f"node:{owner}" for name, owner in self.read.variables.items()}
         tables |= {name: f"edge:{owner}" for name, owner in self.read.edge_variables.items()}
 
@@ -198,7 +198,7 @@ def _column(value: PropertyValue | NodeValue) -> str:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return the type whose values cells of a type are."""
+    """Return the Arrow type for cells of a type."""
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_date64(kind):
@@ -265,7 +265,7 @@ def first_rows(
             asked = None if ties is None else lambda positions: ties(likely[positions])
             chosen: np.ndarray = likely[first_rows(fewer, len(likely), limit, asked)]
             return chosen
-    # A null ranks below 0, so negated it is above all: first going up, last going down.
+    # The rank of null is below 0 and, negated, above all others: nulls are first ascending and last descending.
     columns = [-ranks(column) if descending else ranks(column) for column, descending in keys]
     order = np.lexsort(columns[::-1])
     wanted = count if limit is None else min(limit, count)
@@ -290,9 +290,9 @@ def first_rows(
 
 
 def _candidates(column: pa.Array, descending: bool, limit: int) -> np.ndarray | None:
-    """Return the positions of the rows that can be among the first `limit` by a column of numbers, ties included.
+    """Return the positions of rows that can be among the first `limit` in a number column, including ties.
 
-    None for others.
+    None for columns without numbers.
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return None
@@ -318,7 +318,7 @@ def group(keys: Sequence[Groups], count: int) -> Groups:
 
 
 def aggregate(function: AggregateFunction, column: pa.Array, groups: Groups) -> pa.Array:
-    """Return one cell per group; nulls of the column do not count."""
+    """Return one cell per group; null cells are ignored."""
     of_row = groups.of_row[np.asarray(column.is_valid())] if column.null_count else groups.of_row
     counts = np.bincount(of_row, minlength=groups.count)
     if function is AggregateFunction.COUNT:
@@ -331,7 +331,7 @@ def aggregate(function: AggregateFunction, column: pa.Array, groups: Groups) -> 
 
 
 def _extreme(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
-    """Return the first row with the least or greatest value of each group, then its cell."""
+    """Return each group's smallest or greatest cell, from the first row that has it."""
     places = ranks(column)
     order = np.lexsort((places if smallest else -places, groups.of_row))
     order = order[places[order] != NULL]
@@ -342,9 +342,9 @@ def _extreme(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
 
 
 def _sum_integers(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) -> np.ndarray:
-    """Return the sum of each group by its divisor, rounded once."""
+    """Return each group's sum divided by its divisor, rounded once."""
     sizes = np.abs(values.astype(np.float64))
-    # In floats, magnitudes below 2^53 are added exactly. A sum of magnitudes that is rounded anywhere is not below it.
+    # Floats add integers below 2^53 exactly. If a sum of magnitudes was rounded anywhere, it is not below 2^53.
     exact = np.bincount(of_row, sizes, len(divisors)) < _EXACT
     signed = np.bincount(of_row, values, len(divisors))
     quotients: np.ndarray = signed / np.maximum(divisors, 1)
@@ -361,7 +361,7 @@ def _sum_integers(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) 
 
 
 def _sum_floats(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) -> np.ndarray:
-    """Return the exact sum of each group, rounded once, by its divisor."""
+    """Return each group's exact sum, rounded once, divided by its divisor."""
     ordered = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
     stops = np.cumsum(np.bincount(of_row, minlength=len(divisors))).tolist()
     parts = (ordered[start:stop].tolist() for start, stop in zip([0, *stops], stops, strict=False))
@@ -369,7 +369,7 @@ def _sum_floats(values: np.ndarray, of_row: np.ndarray, divisors: np.ndarray) ->
 
 
 def _divided(values: list[float], by: int) -> float:
-    """Return the exact sum of finite floats, rounded once if a float can hold it, by a divisor."""
+    """Return the exact sum of finite floats, rounded once if it fits a float, divided by `by`."""
     try:
         # Adding zero makes 0.0 of -0.0.
         return (math.fsum(values) + 0.0) / max(1, by)

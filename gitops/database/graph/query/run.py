@@ -1,7 +1,7 @@
 """Runs a checked read against one snapshot.
 
-1. Parameters and literals are read, before anything is opened.
-2. The clauses become operators; types and properties that the snapshot lacks are refused.
+1. Parameters and literals are read before any table is opened.
+2. The clauses become operators; types and properties that the snapshot lacks are rejected.
 3. The operators produce rows.
 4. The rows are grouped, or sorted and limited; then the returned properties are read.
 """
@@ -48,19 +48,19 @@ from gitops.database.language.query import ComparisonOperator as Sign
 from gitops.database.language.query.typed import PropertyValue
 from gitops.database.language.schema import FLOATS, NUMERIC, PropType, Scalar, TypeKind
 
-# Operators on rows. The order of rows does not depend on the strategy: by row id in the order of binding.
+# Operators on rows. Row order does not depend on the strategy: rows are sorted by row id in the order of binding.
 
 _PRODUCT = 1_000_000
 _OUTER = 65_536
 _FEW = 1_000
 _ROW = "#row"
-# Types whose values are equal exactly when their bytes are.
+# Types whose values are equal exactly if their bytes are.
 _HASHED = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE, Scalar.DATETIME)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """Additions to a scan: columns that the result needs, and only its first rows in an order."""
+    """Extra demands on a scan: columns that the result needs, and only the first rows in an order."""
 
     columns: tuple[str, ...] = ()
     order: RowOrder | None = None
@@ -76,7 +76,7 @@ class Executor:
     trace: Trace
 
     def block(self, block: Block, rows: Bindings, wanted: ScanRequest | None = None) -> Bindings:
-        """Run a block on the given rows and return its rows. `wanted` is for its scan, if the block is only that."""
+        """Run a block on the given rows and return its rows. `wanted` is for a block that is only a scan."""
         for operator in block.operators:
             if not rows.count:
                 break
@@ -103,7 +103,7 @@ class Executor:
         return Bindings(0, {name: np.empty(0, np.int64) for name in (*rows.columns, *block.variables)})
 
     def _run_nested(self, block: Block, given: Bindings) -> Bindings:
-        """Return the rows of a nested block; its memory is released."""
+        """Return the rows of a nested block and release its memory."""
         held = self.budget.held
         found = self.block(block, given)
         self.budget.held = held
@@ -139,7 +139,7 @@ class Executor:
         return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
     def _find_by_text(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """Return the row ids that satisfy conditions, one of which searches for a text in memory."""
+        """Return the row ids that satisfy the conditions, using an in-memory column for one text condition."""
         for condition in conditions:
             left, right = condition.left, condition.right
             if (
@@ -177,7 +177,7 @@ class Executor:
     def _filter_reached(
         self, operator: HopOp, parts: Iterable[tuple[np.ndarray, np.ndarray]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the reached nodes that satisfy the far node's conditions: indexes of sources, and nodes."""
+        """Return the reached nodes that satisfy the far node's conditions, with their source indexes."""
         kept_origins, kept_nodes, held = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         allowed: np.ndarray | None = None
         for origins, nodes in parts:
@@ -199,7 +199,7 @@ class Executor:
     def _keep_reached(
         self, parts: Iterable[tuple[np.ndarray, np.ndarray]], far: np.ndarray, rows: Bindings, which: np.ndarray
     ) -> Bindings:
-        """Keep each row whose far node is reachable from its near node."""
+        """Keep the rows whose far node is reachable from their near node."""
         found = np.zeros(rows.count, bool)
         for origins, nodes in parts:
             if len(origins):
@@ -277,9 +277,9 @@ class Executor:
         return rows.keep(~present[which])
 
     def _has_neighbour(self, operator: NotOp, outer: Bindings) -> np.ndarray | None:
-        """Return whether each node has a neighbour, for a block that needs only that and if degrees are known.
+        """Return a mask of the nodes with a neighbour if the block needs only that and degrees are known.
 
-        Otherwise None.
+        None in all other cases.
         """
         if len(operator.block.operators) != 1 or len(operator.outer) != 1:
             return None
@@ -294,7 +294,7 @@ class Executor:
 
 
 def _join_sides(condition: Condition, left: Bindings, right: Bindings) -> tuple[PropertyValue, PropertyValue] | None:
-    """Return the properties of left and right rows that the condition compares for equality, if hashable."""
+    """Return the left and right properties that the condition compares for equality, if they are hashable."""
     one, other = condition.left, condition.right
     if not isinstance(one, PropertyValue) or not isinstance(other, PropertyValue) or condition.sign is not Sign.EQ:
         return None
@@ -307,7 +307,7 @@ def _join_sides(condition: Condition, left: Bindings, right: Bindings) -> tuple[
 
 
 def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return, for each wanted node, whether it is in its run of the nodes; nodes ascend within a run."""
+    """Return whether each wanted node is in its run of `nodes`; nodes ascend within a run."""
     low, high = starts[runs], starts[runs + 1]
     end = high.copy()
     while True:
@@ -327,11 +327,11 @@ _AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Result rows by column, with facts about the run.
+    """Result rows by column, with information about the run.
 
-    `types` are the columns' types in the order of `columns`; for two return items with one name, the later one counts.
-    `touched` are the types whose tables the plan reads, whether or not the run reached each one. `explanation` has the
-    operators if it was asked for.
+    `types` are the column types in the order of `columns`; if two return items have the same name, the later one
+    counts. `touched` are the types whose tables the plan reads, even if the run did not reach them. `explanation` has
+    the operators if requested.
     """
 
     manifest_version: int
@@ -343,7 +343,7 @@ class QueryResult:
     statistics: Mapping[str, Any]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as JSON objects: non-finite floats by name, dates and times as text."""
+        """Return the rows as JSON objects, with non-finite floats by name and dates and times as text."""
         columns = []
         for name, kind in zip(self.columns, self.types, strict=True):
             cells: list[Any] = raw_columns(pa.table({"cells": self.table.column(name)}))["cells"]
@@ -366,7 +366,7 @@ def run_query(
 
     `params` is a parsed JSON object, or None. `cache` keeps opened tables and adjacencies between runs. Raises
     GitopsError `query_params_invalid`, `query_literal_invalid`, `query_target_differs`, `query_unsupported`,
-    `query_timeout`, `query_memory_exceeded`, `query_failed`, and `graph_unreadable` when a table does not open.
+    `query_timeout`, `query_memory_exceeded`, `query_failed`, and `graph_unreadable` if a table does not open.
     """
     read = query.body
     if not isinstance(read, typed.TypedRead):
@@ -425,7 +425,7 @@ def _run(
 
 
 def _check_snapshot(read: typed.TypedRead, block: plan.Block, tables: QueryTables, search: QuerySearch) -> set[str]:
-    """Reject tables that the snapshot does not have and searches that are impossible for any data."""
+    """Reject missing tables and searches that are impossible for any data."""
     planned: set[str] = set()
     conditions: list[plan.Condition] = []
     for operator in plan.operators_of(block):
@@ -452,7 +452,7 @@ def _check_snapshot(read: typed.TypedRead, block: plan.Block, tables: QueryTable
 
 
 def _scan_request(read: typed.TypedRead, block: plan.Block, tables: QueryTables) -> ScanRequest:
-    """Return the additions to the scan of a query that consists of one scan."""
+    """Return the scan request for a query that is a single scan."""
     scan = block.operators[0] if len(block.operators) == 1 else None
     if not isinstance(scan, plan.ScanOp) or read.limit == 0:
         return ScanRequest()
@@ -462,7 +462,7 @@ def _scan_request(read: typed.TypedRead, block: plan.Block, tables: QueryTables)
     returned = [item.value for item in read.items]
     order = _pushed_order(read, ordered, scan, tables)
     if order is None and read.limit is not None and not read.aggregated:
-        # The rows are cut before the returned properties are read, unless there can be hardly any.
+        # Cut the rows before reading the returned properties, unless there can be only a few rows.
         selective = any(condition.sign is ComparisonOperator.EQ for condition in scan.conditions)
         returned = [*(returned if selective else ()), *ordered]
     return ScanRequest(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)

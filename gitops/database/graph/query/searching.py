@@ -1,4 +1,4 @@
-"""Text matches and ranks among the rows in flight, by the search of one table."""
+"""Text matches and ranks of rows during execution, using the search of one table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EDITS_OF = "max_edits must be a literal or a parameter, not a property"
 
 @dataclass(slots=True)
 class QuerySearch:
-    """Searches of one run.
+    """Runs the searches of one query.
 
     `embedder` turns texts in `nearest` into vectors; `approximate` allows a vector index.
     """
@@ -49,7 +49,7 @@ class QuerySearch:
             self._constant(match.max_edits, _EDITS_OF)
 
     def check_rank(self, rank: NearestRank | TextRank | FusedRank) -> None:
-        """Refuse a rank that cannot be carried out. Raises GitopsError `query_unsupported`, `query_params_invalid`."""
+        """Reject a rank that cannot be computed. Raises GitopsError `query_unsupported`, `query_params_invalid`."""
         if isinstance(rank, FusedRank):
             self._fusion_arguments(rank)
             self.check_rank(rank.first)
@@ -60,7 +60,7 @@ class QuerySearch:
             self._vector_query(rank)
 
     def matches(self, match: TextMatch, row_ids: np.ndarray) -> pa.Array:
-        """Return, for each row id, whether its text matches; null if there is no text, or nothing to search for."""
+        """Return whether each row's text matches; null if the text or the search text is missing."""
         query: str | None = self._constant(match.query, _SOUGHT)
         edits: int | None = _EDITS if match.max_edits is None else self._constant(match.max_edits, _EDITS_OF)
         if query is None or edits is None or not len(row_ids):
@@ -77,9 +77,9 @@ class QuerySearch:
         return answer.take(pa.array(which))
 
     def places(self, rank: NearestRank | TextRank | FusedRank, rows: Bindings, limit: int | None) -> np.ndarray:
-        """Return, for each row, the rank of its node among those of all rows, from 0; -1 without one.
+        """Return the rank of each row's node among the nodes of all rows, from 0; -1 for unranked nodes.
 
-        Nodes of equal distance or relevance are in the order of their ids.
+        Nodes with equal distance or relevance are in id order.
         """
         if isinstance(rank, FusedRank):
             variable, k = self._fusion_arguments(rank)
@@ -98,7 +98,7 @@ class QuerySearch:
         return places
 
     def _fusion_arguments(self, rank: FusedRank) -> tuple[str, int]:
-        """Return the common variable of both ranks, and the constant of the fusion."""
+        """Return the common variable of both ranks, and the fusion constant."""
         variables = {_target(arm).variable for arm in (rank.first, rank.second)}
         if len(variables) != 1:
             raise GitopsError(Code.QUERY_UNSUPPORTED, "rrf ranks one variable: both of its ranks must be of the same")
@@ -110,7 +110,7 @@ class QuerySearch:
         return variables.pop(), k
 
     def _ranked_rows(self, rank: NearestRank | TextRank, rows: Bindings, limit: int | None) -> list[int]:
-        """Return the distinct nodes of the rows, best first; of a vector rank no more than the limit."""
+        """Return the distinct nodes of the rows, best first; for a vector rank at most `limit`."""
         target = _target(rank)
         within, _ = once(rows.columns[target.variable])
         self.budget.check()
@@ -130,7 +130,7 @@ class QuerySearch:
         return self._break_ties(nearest, target)[:k]
 
     def _break_ties(self, scored: Sequence[tuple[int, float]], target: PropertyValue) -> list[int]:
-        """Rows by ascending score, and by id where scores are equal."""
+        """Return the rows by ascending score, then by id."""
         if len({score for _, score in scored}) == len(scored):
             return [row for row, _ in sorted(scored, key=lambda each: each[1])]
         rows = np.array(sorted(row for row, _ in scored), np.int64)
@@ -139,7 +139,7 @@ class QuerySearch:
         return [row for row, _ in sorted(scored, key=lambda each: (each[1], names[each[0]]))]
 
     def _vector_query(self, rank: NearestRank) -> str | Sequence[float]:
-        """Return the requested vector, or the text that it is computed from."""
+        """Return the query vector, or a text to compute it from."""
         place = f"{rank.target.owner}.{rank.target.name}"
         query: str | Sequence[float] | None = self._constant(
             rank.query, f"nearest() to {place} requires a literal or a parameter, not a property"
@@ -155,7 +155,7 @@ class QuerySearch:
     def _constant(self, value: TypedExpr, refusal: str) -> Any:
         """Return the value of a constant.
 
-        Raises GitopsError `query_unsupported` with the refusal for what differs from row to row.
+        Raises GitopsError `query_unsupported` with text `refusal` if the value differs from row to row.
         """
         cell = self.constants.cell(value)
         if cell is None:
@@ -163,7 +163,7 @@ class QuerySearch:
         return cell.value
 
     def _text_column(self, field: PropertyValue) -> TextColumn:
-        """Return the text column. Any text can be searched; an index makes it fast."""
+        """Return the text column of a field. Any text can be searched; an index makes it fast."""
         table = self.tables.table(f"node:{field.owner}")
         return TextColumn(table.dataset, field.name, self.tables.memo(table.key), self.budget.check)
 
@@ -175,10 +175,10 @@ def _target(rank: NearestRank | TextRank) -> PropertyValue:
 def fuse(first: Sequence[int], second: Sequence[int], k: int = _FUSION_K) -> list[tuple[int, float]]:
     """Compute reciprocal rank fusion: row ids with scores, best first.
 
-    Place r from 0 of a ranking adds 1 / (k + r + 1).
+    Place r (from 0) in a ranking adds 1 / (k + r + 1) to the score.
 
-    Each ranking lists distinct row ids, best first. Equal scores keep the order in which the ids are first seen, the
-    first ranking before the second. `k` is at least 1.
+    Each ranking lists distinct row ids, best first. Equal scores keep the order of first appearance, the first ranking
+    before the second. `k` is at least 1.
 
     Source: Cormack, Clarke, Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
     methods", SIGIR 2009.

@@ -1,10 +1,10 @@
-"""Reads one table at one version for the executor: by filter, by row id, by key.
+"""Reads one table version for the executor: by filter, by row id, by key.
 
-Row ids are the driver's stable ones: a row keeps its id through updates, compaction, changes of columns and restored
-versions, and ids are dense enough to index arrays with. They are int64 everywhere in this package.
+Row ids are the driver's stable row ids. A row keeps its id through updates, compaction, column changes and restored
+versions, and ids are dense enough for array indexes. They are int64 everywhere in this package.
 
-A column stays in memory between queries once reading single cells has cost about as much as reading the whole column. A
-version of a table never changes, so a cached column equals the stored column. It is in the caller's cache, counted in
+A column stays in memory between queries after reading single cells has cost about as much as reading the whole column.
+A version of a table never changes, so a cached column equals the stored column. It is in the caller's cache, counted in
 bytes, and evicted when the cache is full. A new version of a table uses the cached columns of the version before, if
 few rows differ. Results never depend on any of this.
 """
@@ -35,9 +35,9 @@ from gitops.database.graph.query.options import Budget
 from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.tables import DRIVER_ERRORS, driver_message, service_failure
 
-# What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
+# Cost of a request, in cells of a full column scan: one call, each requested row, and one index search.
 _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
-# What sorting costs per cell.
+# Cost of sorting one cell, in the same unit.
 _SORT = 15
 _EAGER = 4
 _ROW_IDS = "_rowid"
@@ -46,14 +46,14 @@ _SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
 
 @dataclass(frozen=True, slots=True)
 class SortedTexts:
-    """The texts of a column in order, by code point, and the row id of each; nulls are left out."""
+    """A column's texts sorted by code point, with the row id of each; nulls are left out."""
 
     cells: pa.StringArray
     row_ids: np.ndarray
 
     @classmethod
     def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> SortedTexts:
-        """Sort a column by its texts."""
+        """Sort a column's texts."""
         order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
         return cls(column.take(order), row_ids[np.asarray(order)])
 
@@ -63,7 +63,7 @@ class SortedTexts:
         return int(self.cells.nbytes + self.row_ids.nbytes)
 
     def find(self, text: str) -> np.ndarray:
-        """Return the row ids, ascending, of the rows with this text."""
+        """Return the ascending row ids of the rows with this text."""
         places, key = range(len(self.cells)), lambda at: self.cells[at].as_py()
         start = bisect_left(places, text, key=key)
         return np.sort(self.row_ids[start : bisect_right(places, text, lo=start, key=key)])
@@ -71,10 +71,10 @@ class SortedTexts:
 
 @dataclass(slots=True)
 class ResidentColumns:
-    """Cached columns of one table version, and the cost of reading other columns so far.
+    """Cached columns of one table version, and the reading cost of other columns so far.
 
-    `get` returns the value that was `put` under this name, None if it was evicted. No column of more than `most_bytes`
-    is kept, and no vectors of more than `most_vector_bytes`. Threads may share it: the cost is an estimate, and a value
+    `get` returns the value that was `put` under a name, None if it was evicted. Columns above `most_bytes` are not
+    kept, nor vectors above `most_vector_bytes`. Safe between threads, because the cost is only an estimate and a value
     is complete when it is put.
     """
 
@@ -88,7 +88,7 @@ class ResidentColumns:
     _reads: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
-        """Return the row ids, ascending, and these columns beside them, if all of them are here."""
+        """Return the ascending row ids and these columns, if all of the columns are cached."""
         ids = self.get(_ROW_IDS)
         if ids is None:
             return None
@@ -96,14 +96,14 @@ class ResidentColumns:
         return None if any(column is None for column in columns.values()) else (ids, columns)
 
     def measure(self, columns: dict[str, pa.Array], rows: int) -> None:
-        """Record the size of cells."""
+        """Record the cell sizes of columns that were read."""
         for name, column in columns.items():
             self._width[name] = max(self._width.get(name, 0.0), column.nbytes / max(1, rows))
 
     def worth(self, types: Mapping[str, pa.DataType], rows: int) -> bool:
-        """Record that `rows` cells of each of these columns were requested.
+        """Record a request for `rows` cells of each of these columns.
 
-        Return whether to read the columns as a whole now.
+        Return whether to read the whole columns now.
         """
         for name in types:
             self._paid[name] = self._paid.get(name, 0) + _CALL + _ROW * rows
@@ -112,24 +112,24 @@ class ResidentColumns:
         )
 
     def texts(self, name: str) -> SortedTexts | None:
-        """Return a column sorted by its texts, if it is cached."""
+        """Return a column's sorted texts, if they are cached."""
         found: SortedTexts | None = self.get(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
-        """Record a search for a text in a column; return whether to sort the column now, if it is small enough."""
+        """Record a text search in a column; return whether to sort the column now, if it is small enough."""
         paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self.rows
 
     def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
-        """Sort a column and keep it, unless it is too large."""
+        """Sort a column's texts and cache them unless they are too large."""
         texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
         if texts is not None:
             self.put(_SORTED + name, texts)
         return texts
 
     def groups(self, name: str, column: pa.Array) -> Groups:
-        """Return the groups of equal cells. Those of a cached column are cached, unless they are too large."""
+        """Return the groups of equal cells, and cache them if the column is cached and they are small enough."""
         if self.get(name) is not column:
             return Groups.of(column)
         found: Groups | None = self.get(_GROUPED + name)
@@ -140,10 +140,10 @@ class ResidentColumns:
         return found
 
     def vectors(self, name: str, dimension: int, read: Callable[[int], VectorMatrix | None]) -> VectorMatrix | None:
-        """Return the vectors of a column, if they are here.
+        """Return a column's vectors, if they are cached.
 
-        If they fit, they are `read` when they are requested for the second time; `read` gets their size. Meanwhile
-        other threads don't find them.
+        On the second request, vectors that fit are loaded with `read`, which gets their size. Until then, other threads
+        do not find them.
         """
         found: VectorMatrix | None = self.get(_VECTORS + name)
         size = VectorMatrix.size(self.rows, dimension)
@@ -161,11 +161,11 @@ class ResidentColumns:
         return found
 
     def measured(self, name: str) -> bool:
-        """Return whether it is known how large cells of a column are."""
+        """Return whether the cell size of a column is known."""
         return name in self._width
 
     def small(self, name: str) -> bool:
-        """Return whether a column is small enough to be cached, as far as is known."""
+        """Return whether a column is small enough to be cached, according to the known sizes."""
         return self._width.get(name, self.most_bytes) * self.rows <= self.most_bytes
 
     def size(self, names: Sequence[str]) -> int:
@@ -173,11 +173,11 @@ class ResidentColumns:
         return int(self.rows * (8 + sum(self._width.get(name, self.most_bytes / max(1, self.rows)) for name in names)))
 
     def forbid(self, names: Sequence[str]) -> None:
-        """Cache none of these columns, because they are larger than expected."""
+        """Never cache these columns, because they are larger than expected."""
         self._width.update(dict.fromkeys(names, math.inf))
 
     def keep(self, ids: np.ndarray, columns: dict[str, pa.Array]) -> None:
-        """Cache columns that were read as a whole, by row id, if they are small enough."""
+        """Cache whole columns, sorted by row id, if they are small enough."""
         self.measure(columns, len(ids))
         if ids.nbytes > self.most_bytes:
             return
@@ -193,17 +193,17 @@ def _plain(kind: pa.DataType) -> bool:
 
 _ROW_ID = "_rowid"
 _NO_ROWS = np.empty(0, np.int64)
-# The form of a file of few deletions: a column of offsets.
+# Format of a file with few deletions: one column of offsets.
 _LIST = "array"
 _PROBE = 1000
 _MOST = 16
-# What is few among the rows of a table: a share of all, or some.
+# "Few" rows of a table: up to this share of all rows, or this many.
 _SHARE, _LEAST = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """Order rows by columns, each ascending or not, nulls first when ascending; keep the first `limit`."""
+    """A sort order: columns, each ascending or descending, nulls first if ascending; keep the first `limit` rows."""
 
     columns: Sequence[tuple[str, bool]]
     limit: int
@@ -230,7 +230,7 @@ class PushedFilter:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of a table: their ids, and columns beside them."""
+    """Rows of a table: their row ids, with columns in the same order."""
 
     ids: np.ndarray
     columns: Mapping[str, pa.Array]
@@ -250,9 +250,10 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
-    """Another version of a table, with columns in memory: row ids of its rows that are `gone`, and the rows that `came`.
+    """Another table version with columns in memory: the row ids that are `gone` since, and the rows that `came`.
 
-    A row that was rewritten under its row id is both. The rows that came have the columns that can be found here.
+    A row that was rewritten under the same row id is in both. The rows in `came` have the columns that this object can
+    return.
     """
 
     table: ReadTable
@@ -260,7 +261,7 @@ class OtherVersion:
     came: TableRows
 
     def then(self, gone: TableRows, came: TableRows) -> OtherVersion:
-        """Return the differences to a version that differs from this one."""
+        """Return the differences including a further change."""
         lost = self.gone if not len(gone.ids) else np.union1d(self.gone, np.setdiff1d(gone.ids, self.came.ids))
         left = self.came.keep(~np.isin(self.came.ids, gone.ids))
         ids = np.concatenate([left.ids, came.ids])
@@ -272,7 +273,7 @@ class OtherVersion:
         return OtherVersion(self.table, lost, TableRows(ids[order], columns))
 
     def find(self, name: str, text: str) -> np.ndarray | None:
-        """Return the row ids with a text in a column, ascending; None if the column is not in memory."""
+        """Return the ascending row ids with a text in a column; None if the column is not in memory."""
         texts = self.table.sorted_texts(name)
         if texts is None or name not in self.came.columns:
             return None
@@ -312,7 +313,7 @@ class OtherVersion:
 
 
 class ReadTable:
-    """A dataset at the version that a manifest names. Safe to share between threads."""
+    """A dataset at the version in a manifest. Safe between threads."""
 
     def __init__(
         self,
@@ -326,8 +327,8 @@ class ReadTable:
 
         `key` is the manifest's (`node:T`, `edge:E`); `rows` is the manifest's count, only for estimates.
 
-        `residents` caches frequently used columns; without it none is cached. Columns that another version, `previous`,
-        has in memory are used for the rows that both have.
+        `residents` caches frequently used columns; without it, no column is cached. If `previous`, another version, has
+        columns in memory, they are used for the rows that both versions have.
         """
         self._residents = residents
         self._previous = previous
@@ -348,12 +349,12 @@ class ReadTable:
 
     @cached_property
     def fields(self) -> Mapping[str, int]:
-        """The driver's number of each column: a column that was dropped and declared again has another one."""
+        """The driver's field id of each column. A column that was dropped and declared again has a different id."""
         return {field.name(): field.id() for field in self.dataset.lance_schema.fields()}
 
     @cached_property
     def indexed(self) -> frozenset[str]:
-        """Columns with a separate BTREE."""
+        """Columns with their own BTREE index."""
         with self._reading():
             return frozenset(
                 index.field_names[0]
@@ -364,9 +365,9 @@ class ReadTable:
     def scan(
         self, columns: Sequence[str], budget: Budget, filter_: PushedFilter | None = None, order: RowOrder | None = None
     ) -> Iterator[TableRows]:
-        """Yield batches of rows in the requested order, otherwise in any.
+        """Yield batches of rows in the requested order, or in any order if there is none.
 
-        An order with a filter requires that the table `filters`.
+        An order with a filter requires that `filters` is true for the table.
 
         Raises GitopsError `query_failed`; as `Budget.check`.
         """
@@ -395,7 +396,7 @@ class ReadTable:
     def collect(
         self, columns: Sequence[str], batches: Iterator[TableRows], budget: Budget, *, sort: bool = True
     ) -> TableRows:
-        """Batches in one piece, by row id unless `sort` is false."""
+        """Combine batches, sorted by row id unless `sort` is false."""
         parts: list[TableRows] = []
         held = 0
         for batch in batches:
@@ -412,7 +413,7 @@ class ReadTable:
         return TableRows(ids, found)
 
     def whole(self, columns: Sequence[str], budget: Budget) -> TableRows:
-        """Return all rows, by row id."""
+        """Read all rows of these columns, sorted by row id."""
         found = self.held(columns)
         if found is None:
             other = self._other_version(budget)
@@ -424,16 +425,13 @@ class ReadTable:
         return found
 
     def held(self, columns: Sequence[str]) -> TableRows | None:
-        """Return all rows by row id, if these columns are in memory."""
+        """Return all rows sorted by row id, if these columns are in memory."""
         found = None if self._residents is None else self._residents.find(columns)
         self._was_read |= found is not None and bool(columns)
         return None if found is None else TableRows(*found)
 
     def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
-        """Return all rows if these columns are in memory.
-
-        Also if this many requested rows make it worthwhile to read them all.
-        """
+        """Return all rows if these columns are in memory, or if this many requested rows make it worthwhile to read them all."""
         found = self.held(columns)
         if found is not None or self._residents is None:
             return found
@@ -441,9 +439,9 @@ class ReadTable:
         return self._load(self._residents, columns, budget) if worth else None
 
     def _load(self, residents: ResidentColumns, columns: Sequence[str], budget: Budget) -> TableRows | None:
-        """Return all rows with columns that stay in memory.
+        """Read all rows of these columns and cache them.
 
-        None if they are too large for it, or for the memory of the query.
+        None if they are too large for the cache or for the query's memory limit.
         """
         try:
             unknown = [name for name in columns if not residents.measured(name)]
@@ -456,7 +454,7 @@ class ReadTable:
         except GitopsError as error:
             if error.code is not Code.QUERY_MEMORY_EXCEEDED:
                 raise
-            # The cells are larger than was known.
+            # The cells are larger than estimated.
             residents.forbid(columns)
             return None
 
@@ -471,14 +469,14 @@ class ReadTable:
         return self
 
     def _other_version(self, budget: Budget) -> OtherVersion | None:
-        """Return the other version whose columns in memory are used, if it differs in few rows."""
+        """Return the other version whose cached columns can be used, if only a few rows differ."""
         previous, self._previous = self._previous, None
         if previous is None:
             return self.other
         try:
             rows = self.difference(previous, budget)
         except GitopsError as error:
-            # The files of the other version may have been removed, or the memory of the query may be too small.
+            # Gc may have removed the other version's files, or the query may have too little memory.
             if error.code not in (Code.QUERY_FAILED, Code.QUERY_MEMORY_EXCEEDED):
                 raise
             rows = None
@@ -489,17 +487,17 @@ class ReadTable:
         return self.other
 
     def recalls(self, name: str) -> bool:
-        """Return whether a column is in memory here, or in another version and the differences to it."""
+        """Return whether a column is in memory, here or in another version with known differences."""
         return self.held((name,)) is not None or (self.other is not None and name in self.other.came.columns)
 
     def sorted_texts(self, name: str) -> SortedTexts | None:
-        """Return a column sorted by its texts, if it is in memory."""
+        """Return a column's sorted texts, if they are in memory."""
         return None if self._residents is None else self._residents.texts(name)
 
     def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
         """Return the ascending row ids with a text in a column, if that column is in memory.
 
-        None means to query the driver.
+        None means that the driver must be queried.
         """
         if self._residents is None:
             return None
@@ -516,11 +514,11 @@ class ReadTable:
         return None if texts is None else texts.find(text)
 
     def groups(self, name: str, column: pa.Array) -> Groups:
-        """Return the groups of equal cells of a column that was read from this table."""
+        """Return the groups of equal cells in a column that was read from this table."""
         return Groups.of(column) if self._residents is None else self._residents.groups(name, column)
 
     def vectors(self, name: str, budget: Budget) -> VectorMatrix | None:
-        """Return all vectors of a column if they are in memory, or requested often enough to be read into it now."""
+        """Return all vectors of a column if they are in memory, or if they are requested often enough to load them now."""
         dimension = self.types[name].list_size
 
         def read(size: int) -> VectorMatrix | None:
@@ -535,7 +533,7 @@ class ReadTable:
         return None if self._residents is None else self._residents.vectors(name, dimension, read)
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """Return the columns of rows that exist, one cell per requested row id, in that order.
+        """Return columns of existing rows, one cell per requested row id, in the order of the row ids.
 
         Raises GitopsError `query_failed`.
         """
@@ -553,10 +551,10 @@ class ReadTable:
         return self.fetch(row_ids, columns, budget)
 
     def fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """Read the columns of rows from the driver, and record how large their cells are."""
+        """Read columns of rows from the driver, and record their cell sizes."""
         budget.check()
         with self._reading():
-            # The one call that takes stable row ids; it is not public in this release of the driver.
+            # The only call that takes stable row ids; it is not public in this driver release.
             found = self.dataset._take_rows(row_ids.tolist(), columns=list(columns))  # noqa: SLF001
         if found.num_rows != len(row_ids):
             raise self._lost()
@@ -569,7 +567,7 @@ class ReadTable:
     def locate(self, ids: pa.Array, budget: Budget, *, whole: bool = False) -> np.ndarray:
         """Return the row id of each node id, -1 for a missing one.
 
-        `ids` has no null; `whole` reads everything instead of querying.
+        `ids` has no nulls; `whole` reads the whole column instead of querying the driver.
         """
         distinct = pc.unique(ids)
         if whole or (len(distinct) > _PROBE and len(distinct) * _MOST > self.rows):
@@ -587,11 +585,11 @@ class ReadTable:
         return placed
 
     def difference(self, before: ReadTable, budget: Budget) -> tuple[TableRows, TableRows] | None:
-        """Return the rows of another version of this table that are gone, and the rows that came.
+        """Return the row ids of version `before` that are gone in this version, and the rows that were added.
 
-        With their ids and ends, and the columns that the other version has in memory. Fragments with the same files
-        have the same rows, except for deletions. None if columns or many rows differ. Raises GitopsError `query_failed`; as
-        `Budget.check`.
+        The rows have their ids and ends, and the columns that the other version has in memory. Fragments with the same
+        files have the same rows, except for deletions. None if columns or many rows differ. Raises GitopsError
+        `query_failed`; the errors of `Budget.check`.
         """
         version = before.dataset.version
         if version not in self._differences:
@@ -631,7 +629,7 @@ class ReadTable:
     def _rows_at(
         self, columns: Sequence[str], fragments: Sequence[LanceFragment], addresses: np.ndarray, budget: Budget
     ) -> TableRows:
-        """Return the rows of fragments, and those at addresses."""
+        """Return the rows of some fragments, and the rows at some addresses."""
 
         def read() -> Iterator[TableRows]:
             chosen: list[dict[str, Any]] = [{"fragments": list(fragments)}] if fragments else []
@@ -646,7 +644,7 @@ class ReadTable:
             return self.collect(columns, read(), budget, sort=False)
 
     def positions(self, order: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
-        """Return where row ids are among all row ids of this table. Raises GitopsError `query_failed`."""
+        """Return the positions of row ids among all row ids of this table. Raises GitopsError `query_failed`."""
         if not len(row_ids):
             return row_ids
         if len(order) and order[-1] == len(order) - 1 and 0 <= row_ids.min() <= row_ids.max() < len(order):
@@ -667,13 +665,13 @@ class ReadTable:
             failure = service_failure(f"table {self.key}", error)
             if failure is not None:
                 raise failure from error
-            # A service may echo the request, with its signature: its documents are left out.
+            # A service can echo the request with its signature, so its documents are left out.
             reason = driver_message(error).partition("<")[0][:300]
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error
 
 
 def _deletion_path(fragment: LanceFragment) -> str | None:
-    """Return the path of the file that lists the deleted rows of a fragment; such a file never changes."""
+    """Return the path of a fragment's deletion file, which never changes."""
     file = fragment.metadata.deletion_file
     return None if file is None else str(file.path(fragment.fragment_id))
 
@@ -686,7 +684,7 @@ def _deletions(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray:
     if file.file_type == _LIST and file.base_id is None and "://" not in dataset.uri:
         with pa.OSFile(str(Path(dataset.uri) / path)) as opened:
             return np.asarray(pa.ipc.open_file(opened).read_all().column(0)).astype(np.int64)
-    # The driver reads all forms and places, but returns only the rows that are left.
+    # The driver can read every format and location, but it returns only the remaining rows.
     left = dataset.scanner(columns=[], with_row_address=True, fragments=[fragment]).to_table().column("_rowaddr")
     return np.setdiff1d(np.arange(fragment.physical_rows), np.asarray(left).astype(np.int64) & 0xFFFFFFFF)
 
