@@ -147,6 +147,17 @@ class CountedCommits:
             return False
         return self._later_decides or not self._reads(after, decided, address)
 
+    def wrote_unused(self, commit: Commit, address: Address, after: str) -> bool:
+        """Return True if a commit itself changed a file that the address reads in the root tree `after`.
+
+        It does not count where nothing used the file at the time, and its lines may land with a commit that does.
+        """
+        if self._later_decides:
+            return False
+        trees = [self.reader.commit(parent).tree for parent in commit.parents]
+        changed = [set(self.reader.changed_paths(tree, commit.tree)) for tree in trees]
+        return bool(changed) and self._reads(after, set.intersection(*changed), address)
+
     def _reads(self, tree: str, paths: Collection[str], address: Address) -> bool:
         """Return True if an address may read a file at one of these paths of a root tree.
 

@@ -193,7 +193,12 @@ class Origins:
                 and len(own) <= _MOST_REPLAYED
                 and self._counted.explain(self._oldest_first(own), address, base, tree)
             )
-        return counting if explained else self._commits
+        if not explained:
+            return self._commits
+        if not strict or self._unapplied.tree is None:
+            return counting
+        known, tree = {commit.id for commit in counting}, self._unapplied.tree
+        return [c for c in self._commits if c.id in known or self._counted.wrote_unused(c, address, tree)]
 
     def _oldest_first(self, some: Sequence[Commit]) -> Sequence[Commit]:
         """Sort commits so that each one follows its ancestors.
