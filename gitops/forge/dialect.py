@@ -104,7 +104,10 @@ class Dialect(ABC):
         self._lacks("reactions", number, comment)
 
     def get_permission(self, account: port.Account) -> WebRequest | None:
-        """Build the request for an account's permission; 404 is quiet. None for an impossible account. Feature `permissions`."""
+        """Build the request for an account's permission; 404 is quiet. None for an impossible account.
+
+        Feature `permissions`.
+        """
         self._lacks("permissions", account)
 
     def list_issues(self, author: port.Account) -> WebRequest:

@@ -131,7 +131,7 @@ class BulkTask(_Exchanged):
     def open(self) -> Snapshot:
         """Open the version of the task.
 
-        Raises GitopsError `graph_conflict` if the root contains a different graph, and as `open_snapshot`.
+        Raises GitopsError `graph_conflict` if the root contains a different graph, and the errors of `open_snapshot`.
         """
         snapshot = open_snapshot(self.uri, ReadTarget(self.branch, version=self.version))
         entry = snapshot.manifest.tables.get(self.key)

@@ -231,7 +231,8 @@ class StagingFolder:
     def take_root(self) -> None:
         """Rename the folder to the root.
 
-        Raises ConflictError `graph_conflict` if another graph exists there by now."""
+        Raises ConflictError `graph_conflict` if another graph exists there by now.
+        """
         try:
             self._path.rename(self._root)
             sync_folder(self._root.parent)

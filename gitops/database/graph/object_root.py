@@ -355,7 +355,10 @@ CLAIM = graph_document({1: record(_Claim, {"claimed_by": nullable(ULID)})})
 
 
 def _is_claim(marker: bytes) -> bool:
-    """Return whether a `graph.json` document is a claim. A document that is neither claim nor identity counts as an unreadable graph."""
+    """Return whether a `graph.json` document is a claim.
+
+    A document that is neither claim nor identity counts as an unreadable graph.
+    """
     try:
         CLAIM.read(marker)
     except IntegrityError:

@@ -180,7 +180,7 @@ class GraphReader(Protocol):
 
         Counts the given types, or all. If that version has fewer than `rows`, the first later version with that many
         rows counts. Raises GitopsError `graph_version_unknown`, `graph_version_gone` if that version cannot be
-        compared, `engine_unavailable`; and as `read`.
+        compared, `engine_unavailable`; the errors of `read`.
         """
         ...
 
@@ -192,7 +192,7 @@ class GraphReader(Protocol):
         """Count the rows that `restore` would replace in a graph with this schema: all current rows of the types in the order.
 
         Types that already have the rows of the ordered version count as 0. Row rules are not checked. Raises
-        GitopsError `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and as `read`.
+        GitopsError `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and the errors of `read`.
         """
         ...
 

@@ -35,7 +35,7 @@ MAX_ROWS = 10_000
 def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
     """Return the identity, version, digests, and tables with row counts and columns, at a version of `main`.
 
-    Raises as `open_snapshot`.
+    Raises the errors of `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(version=version))
     manifest, catalog = snapshot.manifest, snapshot.schema().catalog

@@ -117,7 +117,7 @@ class BlobFacts(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class GraphDescription(GraphOutcome):
-    """Description of a graph version: `tables` maps table keys to `rows` and `columns` (name to type); `dropped` lists dropped keys."""
+    """A graph version: `tables` maps table keys to `rows` and `columns` (name to type); `dropped` lists dropped keys."""
 
     graph_id: str
     created_at: str
@@ -354,10 +354,11 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class BranchMergeResult(GraphReport):
-    """Result of a merge. `manifest_version` is the target's newest version afterwards. `rows` has the number of merged rows, by table key.
+    """Result of a merge. `manifest_version` is the target's newest version afterwards.
 
-    `published` is the version that the merge published, if any. `branch_deleted` is whether the source was deleted
-    afterwards, None if not requested; `branch_delete_error` is the reason for a failed deletion.
+    `rows` has the number of merged rows, by table key. `published` is the version that the merge published, if any.
+    `branch_deleted` is whether the source was deleted afterwards, None if not requested; `branch_delete_error` is the
+    reason for a failed deletion.
     """
 
     status: MergeStatus

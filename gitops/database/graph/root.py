@@ -162,7 +162,7 @@ class GraphRoot(Protocol):
         ...
 
     def reclaim(self) -> None:
-        """At a root without a graph, remove the leftovers of interrupted creates and removals; an existing graph is not changed.
+        """Remove leftovers of interrupted creates and removals at a root without a graph; a graph is not changed.
 
         If the storage allows it, any create in progress can no longer be published. Raises ConflictError
         `graph_conflict` if another writer uses the root; OSError and RemoteError.

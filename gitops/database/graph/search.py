@@ -46,7 +46,7 @@ TEXT_INDEX: dict[str, Any] = {"with_position": False, **_ANALYSIS}
 """Options of the INVERTED indexes that this module can use."""
 
 Memo: TypeAlias = "Callable[[Hashable, Callable[[], Any]], Any]"
-"""Returns the value for a key, created with the function if missing. Values never change, so they can be dropped at any time."""
+"""Returns the value for a key, created with the function if missing. Values never change, so they can be dropped."""
 
 _K1, _B = 1.2, 0.75
 
@@ -72,7 +72,10 @@ def tokens(texts: Iterable[str]) -> list[list[str]]:
 
 
 def _analyse(pieces: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return pieces with their tokens. Driver calls are expensive, so the pieces are joined to one text, with marks in between."""
+    """Return pieces with their tokens.
+
+    Driver calls are expensive, so the pieces are joined to one text, with marks in between.
+    """
     made = {piece: tuple(_ask_driver(piece)) for piece in pieces if _MARK in piece}
     joined = [piece for piece in pieces if piece not in made]
     if not joined:
@@ -357,7 +360,7 @@ class VectorColumn:
 
 
 def index_recall(dataset: LanceDataset, name: str, partitions: int) -> float:
-    """Measure an index's recall: the share of nearest neighbours that it finds for a sample of stored vectors, searching all partitions.
+    """Return an index's recall: the share of nearest neighbours of sampled vectors that it finds in all partitions.
 
     Any loss is caused by the rounded vectors in the index.
     """

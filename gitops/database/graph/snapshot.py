@@ -212,7 +212,10 @@ def open_newest(root: GraphRoot) -> Snapshot:
 
 
 def held_rows(snapshot: Snapshot) -> int:
-    """Return the total rows of all tables at all branch heads. A table on several branches counts with its largest row count."""
+    """Return the total rows of all tables at all branch heads.
+
+    A table on several branches counts with its largest row count.
+    """
     tables = [snapshot.manifest.tables]
     tables += [_newest(snapshot.store, line).tables for line in read_branches(snapshot.store).lines()[1:]]
     rows: dict[str, int] = {}

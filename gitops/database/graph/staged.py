@@ -277,10 +277,10 @@ def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Le
 def hold_lease(
     snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM
 ) -> Iterator[Callable[[], None]]:
-    """Keep a version readable while the block runs, for at most `term` after the last renewal. Raises as `take_lease`.
+    """Keep a version readable while the block runs, for at most `term` after the last renewal.
 
-    Yields a function that renews the lease: it restarts the term, and raises GitopsError `graph_version_gone` if the
-    lease had expired and was removed.
+    Raises the errors of `take_lease`. Yields a function that renews the lease: it restarts the term, and raises
+    GitopsError `graph_version_gone` if the lease had expired and was removed.
     """
     store, lease = snapshot.store, take_lease(snapshot, context, term)
 

@@ -131,7 +131,7 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
 def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
     """Count the rows with a value in a column, by reading that column.
 
-    Raises RemoteError `storage_failed`; as `open_table`.
+    Raises RemoteError `storage_failed`; the errors of `open_table`.
     """
     if not entry.rows:
         return 0
@@ -146,7 +146,7 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
 
     A rewritten row counts as a different row, because its row id or the version that wrote it differs. Fragments with
     the same files and deletions have the same rows; for others, only the ids are read. Raises RemoteError
-    `storage_failed`; as `open_table`.
+    `storage_failed`; the errors of `open_table`.
     """
     opened = [open_table(folder, entry) for entry in (old, new)]
     with _driver(folder.dataset(old.path)):
@@ -221,7 +221,10 @@ def driver_message(error: Exception) -> str:
 
 
 def service_failure(place: str, error: Exception) -> RemoteError | None:
-    """Return the bucket service's failure behind a driver error; None for other errors, such as a missing file. Only the status is quoted, because a service can echo the request with its signature."""
+    """Return the bucket service's failure behind a driver error; None for other errors.
+
+    Only the status is quoted, because a service can echo the request with its signature.
+    """
     text = str(error)
     found = _STATUS.search(text)
     status = None if found is None else int(found[1])
@@ -303,7 +306,8 @@ class TableWriter:
         """Create a version in which the staged rows replace the rows at the addresses `gone` (None means all rows).
 
         Addresses refer to the manifest's version. The first staged rows get the row ids `kept` from removed rows. This
-        takes two versions, because within one version the driver would search all row ids. Raises as `change`.
+        takes two versions, because within one version the driver would search all row ids. Raises the errors of
+        `change`.
         """
         start = 0
         for part in staged:
@@ -445,7 +449,7 @@ def _driver(place: DatasetLocation) -> Iterator[None]:
 
 
 def _reason(place: DatasetLocation, error: Exception) -> str:
-    """Return the driver's message without documents from a service, because a service can echo the request with its signature."""
+    """Return the driver's message without service responses, which can contain the request's signature."""
     text = driver_message(error)
     return text if place.options is None else text.partition("<")[0][:300]
 

@@ -211,7 +211,7 @@ def _datetime(value: Any, kind: PropType) -> int:
 
 
 def _read_moment(text: str) -> int | None:
-    """Parse a date (at midnight), or a date with a time (RFC 3339; UTC without an offset), to milliseconds. None for other texts."""
+    """Parse a date (at midnight), or a date with a time (RFC 3339; UTC without an offset), to milliseconds; or None."""
     try:
         if day := _DATE.fullmatch(text):
             return (date(*map(int, day.groups())).toordinal() - _EPOCH_DAY) * _DAY_MS

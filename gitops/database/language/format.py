@@ -1,10 +1,9 @@
-"""The formatter of both languages and of YAML: text in, the same text in its canonical layout out.
+"""Formats both languages and YAML: returns the same text in its canonical layout.
 
-Rules, proven as laws: the tree of the text stays the same except for positions, and its tokens except for optional
-commas; comments keep their order and text; formatting is idempotent.
+Tests check these laws: the syntax tree stays the same except for positions, and the tokens except for optional commas;
+comments keep their order and text; formatting is idempotent.
 
-A layout is built from tokens with their comments, and a printer writes it. A layout is a list of operations. Rules of
-the printer:
+A layout is a list of operations, built from tokens with their comments. The printer writes it by these rules:
 
 1. A group is written on one line if it fits into `WIDTH` and contains neither a comment nor a line break; otherwise every
    `LINE` and `SOFT` directly in it is a line break.
@@ -14,18 +13,18 @@ the printer:
 
 Decisions depend only on tokens and comments, never on the old line breaks, which makes the layout idempotent.
 
-In query text, the tree determines which tokens belong together, and the tokens are what is written. In schema text,
-each declaration and each member is one line, unless it is too long.
+In query text, the tree determines which tokens belong together, but the tokens are written. In schema text, each
+declaration and each member is on one line, unless it is too long.
 
-The layout of a strict YAML document is indentation, the blank behind a key, blanks at ends of lines, and nothing else:
+In a strict YAML document, only indentation, the space after a key, and spaces at line ends are changed:
 
 1. Read the document; a document that the reader rejects is rejected here too.
-2. Find for each line the block keys and list items that begin on it, and how deep they are.
-3. Move each line to its depth, two blanks each; one blank behind `:` and `-`; comments go with the line below them.
-4. Read the result; if it is not the same document, the text stays as it was.
+2. For each line, find the block keys and list items that begin on it, and their depth.
+3. Indent each line by two spaces per depth, with one space after `:` and `-`; comments move with the line below them.
+4. Read the result; if it is not the same document, keep the original text.
 
-A document stays as it was, too, if a line of it begins in the middle of a value (text over several lines, a list in
-brackets over several lines), or if it has tabs, directives or line ends other than LF and CRLF.
+A document is also unchanged if a line begins in the middle of a value (multi-line text, or a multi-line list in
+brackets), or if it has tabs, directives or line ends other than LF and CRLF.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def format_schema(source: bytes) -> bytes:
-    """Return the canonical layout of schema text that matches the grammar; rules beyond the grammar are not checked.
+    """Format schema text. Only the grammar is checked.
 
     Raises `LanguageError` with every grammar problem otherwise.
     """
@@ -71,7 +70,7 @@ def format_schema(source: bytes) -> bytes:
 
 
 def format_queries(source: bytes) -> bytes:
-    """Return the canonical layout of query text that matches the grammar; names and types are not checked.
+    """Format query text. Only the grammar is checked, not names and types.
 
     Raises `LanguageError` with every grammar problem otherwise.
     """
@@ -83,7 +82,7 @@ def format_queries(source: bytes) -> bytes:
 
 
 def without_spans(tree: Any) -> Any:
-    """Return a syntax tree as nested tuples of class name and fields without spans, which formatting must not change."""
+    """Convert a syntax tree to nested tuples of class name and fields without spans. Formatting must not change these."""
     if isinstance(tree, tuple):
         fields = tuple(without_spans(each) for each in tree if not isinstance(each, Span))
         return (type(tree).__name__, fields) if hasattr(tree, "_fields") else fields
@@ -91,20 +90,20 @@ def without_spans(tree: Any) -> Any:
 
 
 def _require_same(before: list[SourceToken], after: list[SourceToken]) -> None:
-    """Refuse a result with other words or comments."""
+    """Raise an error if formatting changed words or comments."""
     words = [[each.text for each in tokens if each.kind is not TokenKind.COMMA] for tokens in (before, after)]
     comments = [[comment.text for each in tokens for comment in each.comments] for tokens in (before, after)]
     _require(words[0] == words[1] and comments[0] == comments[1])
 
 
 def _require(same: bool) -> None:
-    # Checked on every run: a layout must never change the meaning of a text.
+    # Checked on every run, because formatting must never change the meaning of a text.
     if not same:
         raise BugError("formatting would change what a text means; the file is left as it is")
 
 
 WIDTH = 120
-"""Longest line, in characters, that the formatter writes where it can break lines."""
+"""Maximum line length, in characters, where the formatter can break lines."""
 
 _STEP = "    "
 _NO_SPACE_BEFORE = frozenset(
@@ -134,7 +133,7 @@ class SourceComment(NamedTuple):
 
 
 class LayoutToken(NamedTuple):
-    """A token as it is written, with the comments before it; `closes` marks the closing bracket of a block or list."""
+    """A token as written, with the comments before it; `closes` marks the closing bracket of a block or list."""
 
     text: str
     comments: tuple[SourceComment, ...] = ()
@@ -143,13 +142,13 @@ class LayoutToken(NamedTuple):
 
 
 class LayoutOp(Enum):
-    """Operations between tokens; without any, two tokens touch."""
+    """Operations between tokens. Without an operation, there is no space between two tokens."""
 
     SPACE = auto()
     SOFT = auto()
-    """Nothing on one line, else a line break."""
+    """Nothing if the group is on one line, otherwise a line break."""
     LINE = auto()
-    """A space on one line, else a line break."""
+    """A space if the group is on one line, otherwise a line break."""
     HARD = auto()
     """A line break, without a blank line."""
     KEEP = auto()
@@ -169,7 +168,7 @@ _GAPS = {LayoutOp.SPACE: 1, LayoutOp.LINE: 1, LayoutOp.SOFT: 0}
 
 
 def write(layout: Layout) -> str:
-    """Return the text of a layout, each line ended by a line feed; empty for a layout without tokens."""
+    """Print a layout, with a line feed after each line; returns an empty text if there are no tokens."""
     text = _Printer(layout).text()
     return text + "\n" if text else ""
 
@@ -236,7 +235,7 @@ class _Printer:
         self._column = self._column + len(text) if last < 0 else len(text) - last - 1
 
     def _fits(self, start: int) -> bool:
-        """Return whether the group, and everything that must follow it on its line, fits before `WIDTH`."""
+        """Return whether a group, with everything that must follow on the same line, fits into `WIDTH`."""
         column = self._column
         if self._pending in _BREAKS:
             column = len(_STEP) * self._indent
@@ -270,7 +269,7 @@ def _has_blank_line(gap: LayoutOp | None, written: bool) -> bool:
 
 
 def _measure_groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
-    """Return the end of each group, and whether something in it forbids one line."""
+    """Return the end of each group, and whether its content prevents a single line."""
     ends: dict[int, int] = {}
     broken: dict[int, bool] = {}
     opened: list[int] = []
@@ -286,7 +285,7 @@ def _measure_groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
             if opened and broken[start]:
                 broken[opened[-1]] = True
         elif isinstance(op, LayoutToken):
-            # Comments before the first token of a group stand before the group.
+            # Comments before a group's first token are written before the group.
             if opened and ((op.comments and not fresh) or "\n" in op.text):
                 broken[opened[-1]] = True
             fresh = False
@@ -306,11 +305,11 @@ class SourceToken(NamedTuple):
 
 
 def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
-    """Return all tokens in order, the end of the file last.
+    """Return all tokens in order, including the end of the file.
 
-    `enums` reads members of `enum(..)` as the schema language does.
+    With `enums`, members of `enum(..)` are read by the rules of the schema language.
 
-    Comments lose only the blanks at the ends of their lines. Raises `LanguageError` for text that does not scan.
+    Trailing spaces in comments are removed. Raises `LanguageError` for text that is not a token.
     """
     found: list[SourceToken] = []
     lexer = Lexer(data)
@@ -348,7 +347,7 @@ class LayoutWriter:
     """
 
     def __init__(self, tokens: list[SourceToken], *, tight: frozenset[TokenKind] = frozenset()) -> None:
-        """Start at the first token; tokens of the kinds in `tight` touch both their neighbours."""
+        """Start at the first token; tokens of kinds in `tight` are written without spaces around them."""
         self.layout: Layout = []
         self._touches_left = _NO_SPACE_BEFORE | tight
         self._touches_right = _NO_SPACE_AFTER | tight
@@ -358,25 +357,25 @@ class LayoutWriter:
 
     @property
     def current(self) -> SourceToken:
-        """The next token; the last one is the end of the file."""
+        """The next token to write; the last one is the end of the file."""
         return self._tokens[self._at]
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
-        """Return whether the next token has this kind (and text)."""
+        """Return whether the next token has this kind and, if given, this text."""
         return self.current.kind is kind and text in (None, self.current.text)
 
     def following(self, distance: int) -> SourceToken:
-        """Return the token `distance` after the next one, at most the end of the file."""
+        """Return the token `distance` positions after the next one, or the end of the file."""
         return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
 
     def put(self, *ops: LayoutOp) -> None:
-        """Add text before the next token."""
+        """Add layout operations before the next token."""
         self.layout.extend(ops)
 
     def take(self, count: int = 1, *, closes: bool = False) -> None:
         """Write the next tokens.
 
-        Comments before a comma are written after it, because a comma stays with the token before it.
+        Comments before a comma are written after it, because a comma is written directly after the preceding token.
         """
         for _ in range(count):
             piece = self.current
@@ -395,7 +394,7 @@ class LayoutWriter:
             self.take()
 
     def block(self, write_member: Callable[[], None]) -> None:
-        """Write the members up to a closing brace, each on a line of its own, and the brace."""
+        """Write the members up to a closing brace, each on its own line, and then the brace."""
         if not self.at(TokenKind.RBRACE):
             self.put(LayoutOp.INDENT, LayoutOp.HARD)
             write_member()
@@ -406,7 +405,7 @@ class LayoutWriter:
         self.take(closes=True)
 
     def comma(self, *, wanted: bool) -> None:
-        """Write a comma if it is wanted, and pass the one in the text, if any; its comments go to the next token."""
+        """Write a comma if `wanted`, and skip a comma in the text; its comments are moved to the next token."""
         if wanted:
             self.layout.append(LayoutToken(","))
         if self.at(TokenKind.COMMA):
@@ -426,7 +425,7 @@ class LayoutWriter:
     def bracketed(self, ends: Sequence[int], *, gap: LayoutOp) -> None:
         """Write a bracket, parts separated by commas, each up to its byte end, and the closing bracket, as one group.
 
-        `gap` is the text written inside the brackets. A comma after the last part is removed, missing ones are added.
+        `gap` is written just inside both brackets. A comma after the last part is removed; missing commas are added.
         """
         self.put(LayoutOp.OPEN)
         self.take()
@@ -507,7 +506,7 @@ def _clause(writer: LayoutWriter, clause: Clause) -> None:
             writer.put(LayoutOp.SPACE)
             writer.bracketed([pair.span.end for pair in clause.pairs], gap=LayoutOp.LINE)
     elif isinstance(clause, Hop):
-        # Between the two variables the words of an edge touch: `$e:link`, `<link>`, `link{1,2}`.
+        # Between the two variables, an edge is written without spaces: `$e:link`, `<link>`, `link{1,2}`.
         writer.take()
         writer.put(LayoutOp.SPACE)
         while writer.current.start < clause.right.span.start:
@@ -542,7 +541,7 @@ def schema_layout(writer: LayoutWriter) -> Layout:
     before = ""
     while not writer.at(TokenKind.EOF):
         word = writer.current.text
-        # Edges are often listed like a table, so lines between them are the author's.
+        # Edges are often listed like a table, so keep the author's blank lines between them.
         writer.put(LayoutOp.KEEP if word == before == "edge" else LayoutOp.BLANK)
         _declaration(writer)
         before = word
@@ -611,7 +610,7 @@ def _annotation(writer: LayoutWriter) -> None:
 
 
 def _argument_ends(writer: LayoutWriter) -> list[int]:
-    """Return where each argument of the open bracket ends; arguments contain no brackets."""
+    """Return the end of each argument in the open bracket; arguments contain no brackets."""
     ends = []
     distance = 1
     while (piece := writer.following(distance)).kind is not TokenKind.RPAREN:
@@ -626,13 +625,13 @@ _ODD = re.compile(r"[\t\v\f\x1c-\x1e\x85\u2028\u2029\ufeff]|\r(?!\n)|^(?:%|\.\.\
 
 
 class _UnusualError(Exception):
-    """The document is written in a way that is left alone."""
+    """Raised if a document must not be reformatted."""
 
 
 def format_yaml(data: bytes) -> bytes:
-    """Return the document in its layout, or `data` itself if it is written in an unusual way.
+    """Format a YAML document; return `data` unchanged if its style is unusual.
 
-    Raises YamlError as the reader does.
+    Raises YamlError for a document that is not strict YAML.
     """
     root = parse_yaml(data)
     text = data.decode()
@@ -650,16 +649,16 @@ def format_yaml(data: bytes) -> bytes:
 
 
 class _Places:
-    """Positions where lines begin, according to the tree of the document."""
+    """Line depths and spacing, according to the document's tree."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._depths: dict[int, int] = {}
-        # Columns (from 0) of a line that become one blank: from, to.
+        # Columns (from 0) of a line to replace with one space: from, to.
         self._gaps: dict[int, list[tuple[int, int]]] = {}
 
     def block(self, node: YamlNode, depth: int) -> None:
-        """Record a block collection whose lines are indented by `depth` blanks."""
+        """Record a block collection whose lines are indented by `depth` spaces."""
         if isinstance(node, YamlScalar) or self._at(node) in "[{":
             self._refuse_block_text(node)
             self._begin(node, depth)
@@ -686,7 +685,7 @@ class _Places:
                 self.block(item, depth + _YAML_STEP)
 
     def moved(self) -> list[str]:
-        """Return the lines at their depths; a comment has the depth of the line below it, unless it stood deeper."""
+        """Return the reindented lines; a comment gets the depth of the line below it, unless it was indented further."""
         result: list[str] = []
         below: tuple[int, int] | None = None
         above = list(accumulate(range(len(self._lines) + 1), lambda last, n: self._depths.get(n, last)))
@@ -696,7 +695,7 @@ class _Places:
             if bare.startswith("#"):
                 written = len(line) - len(bare)
                 if below is None:
-                    # A comment at the very end in the first column belongs to the whole document.
+                    # A comment in the first column at the end belongs to the whole document.
                     depth = above[number] if written else 0
                 else:
                     depth = below[1] if written <= below[0] else max(above[number], below[1])
@@ -720,7 +719,7 @@ class _Places:
             raise _UnusualError
 
     def _behind(self, mark: str, node: YamlNode) -> str:
-        """Record that one blank separates a value from the mark before it; return the line up to there."""
+        """Record that one space separates a value from the mark before it; return the line up to the mark."""
         before = self._before(node)
         if not before.endswith(mark):
             raise _UnusualError
@@ -728,7 +727,7 @@ class _Places:
         return before
 
     def _refuse_block_text(self, node: YamlNode) -> None:
-        """Other values over several lines have lines that nothing begins on."""
+        """Raise `_UnusualError` for block text. Other multi-line values have lines on which no key or value begins."""
         if isinstance(node, YamlScalar) and node.type is ScalarType.TEXT and self._at(node) in "|>":
             raise _UnusualError
 
@@ -740,7 +739,7 @@ class _Places:
 
 
 def _plain(node: YamlNode) -> Any:
-    """Return the document without places, and with the sort of each scalar."""
+    """Return the document without positions, with the type of each scalar."""
     if isinstance(node, YamlScalar):
         return node.text, node.type
     if isinstance(node, YamlList):

@@ -1,12 +1,11 @@
-"""The one lexer of both languages: schema (`.pg`) and query (`.gq`) text into tokens with byte spans.
+"""The lexer of both languages: converts schema (`.pg`) and query (`.gq`) text to tokens with byte spans.
 
-Tokens are scanned on demand, one regular expression match each, so a parser can ask for an enum member, whose alphabet
-is wider than that of a name, at the point where the grammar allows one. Words have boundaries: no keyword or number
-ends in the middle of a run of letters and digits.
+Tokens are scanned on demand, with one regular expression match each. So a parser can request an enum member, which can
+contain more characters than a name, where the grammar allows one. Words have boundaries: no keyword or number ends
+within a run of letters and digits.
 
-The text is scanned as Latin-1, in which every byte is one character: offsets are those of the bytes, and the words of
-the grammar, which are ASCII, need no decoding of their own. Only a string may contain other characters, and is decoded
-as UTF-8.
+The text is scanned as Latin-1, in which every byte is one character. So offsets are byte offsets, and the grammar's
+words, which are ASCII, need no decoding. Only strings can contain other characters, and are decoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MAX_NUMBER_DIGITS = 64
 
 
 class TokenKind(StrEnum):
-    """Token kinds; the value is how messages spell the kind."""
+    """Token kinds; the values are used in messages."""
 
     TYPE_NAME = "type name"
     NAME = "name"
@@ -64,7 +63,7 @@ class TokenKind(StrEnum):
 
 
 class Token(Record):
-    """One token: `text` exactly as written, `[start, end)` its byte range."""
+    """A token with its exact `text` and its byte range `[start, end)`."""
 
     kind: TokenKind
     text: str
@@ -73,13 +72,13 @@ class Token(Record):
 
     @property
     def span(self) -> Span:
-        """The byte range; an empty one (end of file) is widened to one byte."""
+        """The byte range; an empty range (end of file) is widened to one byte."""
         start, end = self.start, self.end
         return make(Span, (start, end if end > start else start + 1))
 
     @property
     def value(self) -> str:
-        """The decoded text of a STRING; for every other kind the text itself."""
+        """The decoded text of a STRING; for other kinds the text itself."""
         if self.kind is not TokenKind.STRING:
             return self.text
         if "\\" not in self.text:
@@ -100,7 +99,7 @@ _UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.startswith("`")}
 _SPELLED = frozenset({*_PUNCTUATION.values(), TokenKind.EOF})
 
-# It matches at every offset, so that a search skips nothing.
+# It matches at every offset, so that a search skips no text.
 _TOKEN = re.compile(
     r"[ \t\r\n]*+"
     r"(?:(?P<NAME>[a-z_][A-Za-z0-9_]*+)"
@@ -118,13 +117,13 @@ _TOKEN = re.compile(
 )
 _GROUPS = _TOKEN.groupindex
 _KINDS = (TokenKind.EOF, *(TokenKind.__members__.get(name, TokenKind.EOF) for name in _GROUPS))
-"""The token kinds by group number; a group without a kind is never looked up."""
+"""Token kinds by group number; groups without a kind are never looked up."""
 
 _PUNCTUATION_GROUP, _COMMENT_GROUP, _LAST_KIND = _GROUPS["PUNCTUATION"], _GROUPS["COMMENT"], _GROUPS["EOF"]
 _PLAIN_GROUPS = _GROUPS["TYPE_NAME"]
-"""The text of the groups up to this one needs no check."""
+"""Last group whose text needs no check."""
 
-# Compiled when they are needed (and then kept by `re`): few texts have enums or escapes, and most are correct.
+# Compiled on first use (and cached by `re`), because few texts have enums or escapes, and most are correct.
 _TRIVIA = r"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)\*/)*+"
 _ENUM_MEMBER = r"[A-Za-z0-9_\-]++"
 _ESCAPE = r"(?s)\\(.)"
@@ -140,14 +139,14 @@ _INSTEAD = {
     "&": "write each condition on a separate line: all of them have to hold",
     "|": "there is no `or`: write two queries",
 }
-"""What was probably meant by a character that no token begins with."""
+"""Probable intention behind a character that cannot start a token."""
 
 
 class Lexer:
     """A cursor over the tokens of one source text.
 
-    `kind`, `text`, `start` and `end` are those of the token under the cursor; `current` is that token as a value.
-    `previous_end` is the end of the one before it. Every method may raise `LanguageError` with one parse problem: not
+    `kind`, `text`, `start` and `end` describe the token at the cursor; `current` is that token as a value.
+    `previous_end` is the end of the previous token. Every method can raise `LanguageError` with one parse problem: not
     UTF-8, over the size limit, or not a token.
     """
 
@@ -174,7 +173,7 @@ class Lexer:
     def __init__(
         self, data: bytes, *, grammar_rule: str = "", escape_rule: str = "", limit: int = MAX_SOURCE_BYTES
     ) -> None:
-        """Start at the first token of at most `limit` bytes; the rule labels go into the problems raised."""
+        """Start at the first token of at most `limit` bytes; the rule labels are used in the problems raised."""
         self._data = data
         self.grammar_rule = grammar_rule
         self.escape_rule = escape_rule
@@ -194,11 +193,11 @@ class Lexer:
 
     @property
     def current(self) -> Token:
-        """Token under the cursor."""
+        """The token at the cursor."""
         return make(Token, (self.kind, self.text, self.start, self.end))
 
     def peek(self, distance: int = 1) -> Token:
-        """Return the token `distance` (from 1) after the current one; the cursor stays."""
+        """Return the token `distance` positions (from 1) after the current one, without moving the cursor."""
         ahead = self._ahead
         while len(ahead) < distance:
             token = next(self._tokens, None)
@@ -208,7 +207,7 @@ class Lexer:
         return make(Token, ahead[distance - 1])
 
     def step(self) -> None:
-        """Move to the next token; at the end of the file the cursor stays."""
+        """Move to the next token; the cursor stays at the end of the file."""
         token = self._ahead.pop(0) if self._ahead else next(self._tokens, None)
         if token is None:
             self._refuse(self.end)
@@ -216,40 +215,40 @@ class Lexer:
         self.kind, self.text, self.start, self.end = token
 
     def advance(self) -> Token:
-        """Move to the next token, and return the passed one."""
+        """Move to the next token, and return the previous one."""
         passed = make(Token, (self.kind, self.text, self.start, self.end))
         self.step()
         return passed
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
-        """Return whether the current token has this kind, and this text if given."""
+        """Return whether the current token has this kind and, if given, this text."""
         return self.kind is kind and (text is None or self.text == text)
 
     def accept(self, kind: TokenKind, text: str | None = None) -> Token | None:
-        """Pass the current token if it is of this kind (and text) and return it; otherwise None."""
+        """If the current token has this kind (and text), move past it and return it; otherwise return None."""
         return self.advance() if self.kind is kind and (text is None or self.text == text) else None
 
     def expect(self, kind: TokenKind, what: str = "") -> Token:
-        """Pass a token of this kind and return it; otherwise raise a problem that expected `what`."""
+        """Move past a token of this kind and return it; otherwise raise a problem that says `what` was expected."""
         if self.kind is not kind:
             self.unexpected_kind(kind, what or kind.value)
         return self.advance()
 
     def skip(self, kind: TokenKind) -> bool:
-        """Pass the current token if it is of this kind; like `accept`, without making a value of it."""
+        """Like `accept`, but return only whether the token was there, which is faster."""
         if self.kind is not kind:
             return False
         self.step()
         return True
 
     def require(self, kind: TokenKind, what: str = "") -> None:
-        """Like `expect`, without making a value of the token."""
+        """Like `expect`, but without returning the token, which is faster."""
         if self.kind is not kind:
             self.unexpected(what or kind.value)
         self.step()
 
     def enum_member(self) -> Token:
-        """Read an enum member at the cursor: letters, digits, `_`, `-`; so `1`, `2nd`, `in-progress`."""
+        """Read an enum member at the cursor: letters, digits, `_`, `-`, such as `1`, `2nd`, `in-progress`."""
         found = re.compile(_ENUM_MEMBER).match(self._source, self.start)
         if found is None:
             text = self.current.value if self.kind is TokenKind.STRING else ""
@@ -260,7 +259,7 @@ class Lexer:
         return self.advance()
 
     def resume(self) -> bool:
-        """Set the next token to the one behind rejected text; the current one stays.
+        """Continue scanning after rejected text; the current token stays.
 
         Return whether reading can continue, which is impossible after an unterminated string or comment.
         """
@@ -289,7 +288,7 @@ class Lexer:
     def unexpected_kind(self, kind: TokenKind, expected: str) -> NoReturn:
         """Raise a problem at the current token of the wrong kind.
 
-        For a name, its other first letter or `$` is suggested.
+        For a name, the fix is a different case of its first letter, or `$`.
         """
         meant = ""
         if kind is TokenKind.VAR and self.kind is TokenKind.NAME:
@@ -299,12 +298,12 @@ class Lexer:
         self.unexpected(expected, meant=meant)
 
     def fail(self, message: str, span: Span, fix: str | None = None, *, rule: str | None = None) -> NoReturn:
-        """Raise a `LanguageError` of one parse problem."""
+        """Raise a `LanguageError` with one parse problem."""
         label = self.grammar_rule if rule is None else rule
         raise LanguageError(LanguageProblem(Stage.PARSE, label, message, span, fix))
 
     def _refuse(self, offset: int) -> NoReturn:
-        """Raise the problem that prevents the text after `offset` from being a token."""
+        """Raise a problem that says why the text after `offset` is not a token."""
         data, source = self._data, self._source
         self._refused = len(source)
         offset = max(offset, self._resumed)
@@ -346,7 +345,7 @@ _Scanned = tuple[TokenKind, str, int, int]
 def _scan(source: str, offset: int) -> Iterator[_Scanned]:
     """Yield the fields of the tokens of a text (in Latin-1) from an offset on; the end of the file is repeated forever.
 
-    It stops without an error at text that is not a token: the cursor raises the problem when it gets there.
+    It stops without an error at text that is not a token; the cursor raises the problem when it reaches that text.
     """
     for found in _TOKEN.finditer(source, offset):
         group = found.lastindex or 0
@@ -374,5 +373,5 @@ def _scan(source: str, offset: int) -> Iterator[_Scanned]:
 
 
 def _utf8(text: str) -> str:
-    """Return the characters of a piece of text that was read as Latin-1."""
+    """Decode a text as UTF-8 that was read as Latin-1."""
     return text if text.isascii() else text.encode("latin-1").decode("utf-8")

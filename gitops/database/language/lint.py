@@ -1,9 +1,9 @@
-"""Reports on one query file against one schema: its problems, and the properties that its updates never set.
+"""Checks one query file against one schema; reports problems, and properties that its updates never set.
 
-A file that does not parse has a finding (Q000) for each query that does not parse. Otherwise each query has a result;
-L201 is about the file as a whole. Only errors fail a file: a failed result, or a finding that is an error. Every error
-and warning is also a problem with a place, which is the text that breaks a rule, the name of the query, or the first
-update that could have set a property.
+If a file does not parse, there is a finding (Q000) for each query that does not parse. Otherwise each query has a
+result; L201 is about the whole file. Only errors fail a file: a failed result, or a finding that is an error. Every
+error and warning is also a problem with a place: the text that breaks a rule, the query's name, or the first update
+that could have set a property.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ UNPARSED, UNLABELLED, UNPARAMETERED, UNSET = "Q000", "Q001", "L101", "L201"
 
 
 class LintProblem(NamedTuple):
-    """One error or warning with its place. `code` is a label of the registry of rules, `query` the name of the query it is in."""
+    """One error or warning with its place.
+
+    `code` is a label in the rule registry, `query` the name of the surrounding query.
+    """
 
     level: LintLevel
     code: str
@@ -73,7 +76,7 @@ class LintFinding(NamedTuple):
 
 
 class QueryLintResult(NamedTuple):
-    """The result of one query: `checked`, or the `problem` that it has. `span` is its name."""
+    """The result for one query: `checked`, or its `problem`. `span` is the place of its name."""
 
     name: str
     kind: QueryEffect
@@ -96,7 +99,7 @@ class QueryLintResult(NamedTuple):
             yield LintProblem(LintLevel.ERROR, code, found.message, found.span, found.fix, self.name)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: a correct query with its operation, a refused one with its error."""
+        """Return the JSON form: a correct query with its operation, a rejected query with its error."""
         form: dict[str, Any] = {
             "name": self.name,
             "kind": self.kind.value,
@@ -140,7 +143,7 @@ class LintReport(NamedTuple):
         return tuple(sorted(found, key=lambda each: (each.span.start, each.code, each.message)))
 
     def to_json(self, *, schema_source: dict[str, str], query_path: str) -> dict[str, Any]:
-        """The report of a file; `schema_source` is `{"kind": "file", "path": ..}` or `{"kind": "graph", "uri": ..}`."""
+        """Return the JSON report; `schema_source` is `{"kind": "file", "path": ..}` or `{"kind": "graph", "uri": ..}`."""
         return {
             "status": "ok" if self.ok else "error",
             "schema_source": schema_source,
@@ -158,7 +161,7 @@ class LintReport(NamedTuple):
 
 
 def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
-    """Report on the text of one query file; raises nothing for any text."""
+    """Check the text of one query file. Never raises, whatever the text is."""
     try:
         queries = parse_queries(source)
     except LanguageError as error:
@@ -213,7 +216,7 @@ def _check(query: tree.Query, catalog: Catalog) -> QueryLintResult:
 def _unset_properties(
     catalog: Catalog, queries: Sequence[tree.Query], results: Sequence[QueryLintResult]
 ) -> Iterable[LintFinding]:
-    """L201: nullable properties of types that have updates, which none of these sets."""
+    """Return L201 findings: nullable properties that no update sets, for types with updates."""
     spans: dict[str, Span] = {}
     named: defaultdict[str, set[str]] = defaultdict(set)
     assigned: defaultdict[str, set[str]] = defaultdict(set)
@@ -227,7 +230,7 @@ def _unset_properties(
                 assigned[statement.type_name].update(each.name for each in statement.assignments)
     for owner, span in sorted(spans.items()):
         node, queries_of = catalog.nodes[owner], tuple(sorted(named[owner]))
-        # A key cannot be updated, and a vector may be made from its source.
+        # A key cannot be updated, and a vector can be computed from its source.
         expected = node.properties.keys() - {*(node.key or ()), *node.embeds, *assigned[owner]}
         for name in sorted(each for each in expected if node.properties[each].nullable):
             message = f"`{owner}.{name}` is nullable, but no update query sets it"

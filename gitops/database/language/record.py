@@ -1,7 +1,7 @@
 """Named tuples that are cheap to define and to create; the two languages define nearly ninety of them.
 
-To type checkers a `Record` is `typing.NamedTuple`, and it is used like one. `typing` compiles the annotation of every
-field and a constructor for every class; which took nearly half of the import time of the languages. Here annotations
+For type checkers a `Record` is `typing.NamedTuple`, and it is used in the same way. `typing` compiles the annotation of
+every field and a constructor for every class, which took nearly half of the languages' import time. Here annotations
 are plain names.
 """
 
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["Record", "make"]
 
 make = tuple.__new__
-"""Make a record of a class and the tuple of all its fields, in their order: `make(Span, (start, end))`.
+"""Create a record from its class and a tuple of all fields in order: `make(Span, (start, end))`.
 
-Takes half the time of calling the class, but does not count the fields. Only for what is made for nearly every token.
+This takes half the time of calling the class, but does not check the number of fields. Use it only for records that are
+created for nearly every token.
 """
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 else:
 
     class _Definition(type):
-        """Reads the fields of a class, and their defaults, from its body."""
+        """A metaclass that reads fields and defaults from the class body."""
 
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
             namespace["__slots__"] = ()
@@ -36,12 +37,12 @@ else:
             return super().__new__(cls, name, bases, namespace)
 
     class Record(tuple, metaclass=_Definition):
-        """Base of a record; subclasses of a record have its fields, and may add methods."""
+        """Base of all records. Subclasses of a record inherit its fields, and can add methods."""
 
         __slots__ = ()
 
         def __new__(cls, *values: Any, **named: Any) -> Self:
-            """A record of all its fields, by place or by name; raises TypeError for any other number of them."""
+            """Create a record from positional or keyword fields. Raises TypeError for missing or extra fields."""
             if named or len(values) != len(cls._fields):
                 values = cls._filled(values, named)
             return make(cls, values)
@@ -59,17 +60,17 @@ else:
             return filled
 
         def _replace(self, **changes: Any) -> Self:
-            """Return the same record with other values in some fields."""
+            """Return a copy of the record with new values in some fields."""
             return type(self)(**(self._asdict() | changes))
 
         def _asdict(self) -> dict[str, Any]:
-            """Return the fields by name."""
+            """Return the fields as a dictionary."""
             return dict(zip(self._fields, self, strict=True))
 
         def __repr__(self) -> str:
-            """Return the call that creates the record."""
+            """Return the record as a constructor call."""
             return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
         def __getnewargs__(self) -> tuple[Any, ...]:
-            """The arguments from which copies and pickles are made."""
+            """Return the arguments for copying and pickling."""
             return tuple(self)

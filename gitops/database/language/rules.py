@@ -1,8 +1,8 @@
 """Registry of language rules: label, stage and what the rule rejects, one line each, never reused.
 
-A label is the value of `LanguageProblem.rule`, and test cases use it too. This table decides nothing; the documentation
-and the rules of a SARIF log are generated from it. Grammar failures of query text, and a few type errors that the
-language leaves without a code, have no label; the report on a query file calls them Q000 and Q001.
+A label is the value of `LanguageProblem.rule`, and test cases use it too. This table has no effect on checks; the
+documentation and the rules in a SARIF log are generated from it. Grammar failures in query text, and a few type errors
+for which the language has no code, have no label; the report on a query file calls them Q000 and Q001.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RuleStage(StrEnum):
-    """Stage at which a rule is checked."""
+    """The stage that checks a rule."""
 
     PARSE = "parse"
     CATALOG = "catalog"
@@ -28,7 +28,7 @@ class RuleStage(StrEnum):
 
 
 class LanguageRule(NamedTuple):
-    """One rule of the languages; a reserved label is never raised and never reused."""
+    """One language rule; a reserved label is never raised and never reused."""
 
     label: str
     found: RuleStage
@@ -140,4 +140,4 @@ def _read_table(table: str) -> Mapping[str, LanguageRule]:
 
 
 RULES: Mapping[str, LanguageRule] = _read_table(_TABLE)
-"""Every rule by its label, in the order of the reference."""
+"""All rules by label, in the order of the reference."""

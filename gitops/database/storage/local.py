@@ -168,7 +168,7 @@ def delete_tree(root: Path) -> None:
 def set_aside(root: Path) -> None:
     """Rename the content of `root` to a hidden name beside it, which `remove_set_aside` recognises.
 
-    Raises as `delete_tree`.
+    Raises the errors of `delete_tree`.
     """
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -179,7 +179,7 @@ def set_aside(root: Path) -> None:
 
 
 def remove_set_aside(root: Path) -> None:
-    """Remove content that was set aside at `root`, by this process or by a crashed one. Raises as `delete_tree`."""
+    """Remove content that was set aside at `root`, by this process or by a crashed one. Raises the errors of `delete_tree`."""
     import shutil
 
     try:

@@ -110,7 +110,7 @@ class S3Store:
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
         """Write only if the current content equals `expected`; False when it does not, and no attempt of this call succeeded.
 
-        Raises as `create`; after a RemoteError the content may be the new one.
+        Raises the errors of `create`; after a RemoteError the content may be the new one.
         """
         path, token, sure = self._path(key), secrets.token_hex(16), True
         with self._writing():

@@ -94,7 +94,7 @@ def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
 def list_branches(uri: str) -> tuple[BranchInfo, ...]:
     """Return the branches of a graph, `main` first, then by name; internal ones are left out.
 
-    Raises as `open_snapshot`.
+    Raises the errors of `open_snapshot`.
     """
     store = open_snapshot(uri, ReadTarget()).store
     found = []

@@ -505,7 +505,7 @@ def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[
 def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
     """Return the oldest commit after version `n` with a known branch but unreadable changes, and that branch.
 
-    Raises as `open_snapshot`.
+    Raises the errors of `open_snapshot`.
     """
     head = open_snapshot(uri, ReadTarget(branch))
     *_, (holder, oldest) = kept_versions(head.store, head.line)

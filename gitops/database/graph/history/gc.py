@@ -50,7 +50,9 @@ _KEEP_DROPPED = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention settings of gc. A version expires if it is older than the newest `keep_versions` of its line and was superseded more than
+    """The retention settings of gc.
+
+    A version expires if it is older than the newest `keep_versions` of its line and was superseded more than
     `older_than` ago.
 
     An unreferenced file is kept for `grace`, because it may belong to a writer that is about to publish. A table

@@ -74,7 +74,7 @@ class HalfAdjacency:
     edges: np.ndarray
 
     def steps(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays with one item per edge of the nodes: the index into `positions`, and the edge's index in the arrays."""
+        """Return two arrays with one item per edge of the nodes: index into `positions`, and the edge's array index."""
         starts = self.offsets[positions]
         return spread(starts, self.offsets[positions + 1] - starts)
 
@@ -97,7 +97,7 @@ class Adjacency:
     def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the outgoing or incoming edges of nodes: node index, row id of the far end, row id of the edge.
 
-        Raises as `Budget.need`.
+        Raises the errors of `Budget.need`.
         """
         half, near, far = self._half(out=out)
         origins, places = half.steps(near.positions(nodes))
@@ -154,7 +154,10 @@ class Adjacency:
 
 
 def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
-    """Build an adjacency from one pass over the edges and node ids. Raises the errors of `ReadTable.scan`; GitopsError `query_memory_exceeded`."""
+    """Build an adjacency from one pass over the edges and node ids.
+
+    Raises the errors of `ReadTable.scan`; GitopsError `query_memory_exceeded`.
+    """
     if edges.rows > MAX_EDGES:
         raise GitopsError(Code.QUERY_FAILED, f"table {edges.key} has more edges than an adjacency holds")
     budget.need(edges.rows * 64 + (source.rows + target.rows) * 64, f"the adjacency of {edges.key}")

@@ -118,7 +118,7 @@ def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray
 
 
 def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Number the values from 0 without gaps, with equal numbers for equal values; return the numbers and their count. Sorts only if needed."""
+    """Number the distinct values from 0 without gaps; return each value's number and the count. Sorts only if needed."""
     if not len(values):
         return values.astype(np.int64), 0
     low = int(values.min())

@@ -72,7 +72,7 @@ class ReadCache:
     def adjacency(self, wanted: WantedAdjacency, budget: Budget, folder: Path | None) -> Adjacency | OverlaidAdjacency:
         """Return an adjacency from this cache, from its file, converted from another version, or newly built and cached.
 
-        Raises as `build_adjacency`.
+        Raises the errors of `build_adjacency`.
         """
         found = self.stored(wanted, budget, folder)
         if found is not None:
@@ -118,7 +118,7 @@ class ReadCache:
         return made
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return a small value of an immutable version, created with `make` if missing. Has the signature of `Memo` in `search`."""
+        """Return a small value of an immutable version, created with `make` if missing (see `Memo` in `search`)."""
         return self._keep(("value", key), lambda: (make(), 1024))
 
     def recall(self, key: Hashable) -> Any:

@@ -164,7 +164,10 @@ def reach_nodes(
 
 
 def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget) -> np.ndarray:
-    """Search from all sources together, level by level. A pair of origin and node is one number, so a set of pairs is a sorted array."""
+    """Search from all sources together, level by level.
+
+    A pair of origin and node is one number, so a set of pairs is a sorted array.
+    """
     frontier = _pairs(np.arange(len(sources)), sources)
     visited, given = frontier, frontier[:0]
     for depth in range(1, hop.high + 1):

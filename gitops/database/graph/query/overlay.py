@@ -143,7 +143,10 @@ class OverlaidAdjacency:
         return found
 
     def merged(self, tables: EndTables, budget: Budget) -> Adjacency:
-        """Merge the differences into a new adjacency. `tables` are the tables at this version. Raises the errors of `Budget.need`."""
+        """Merge the differences into a new adjacency. `tables` are the tables at this version.
+
+        Raises the errors of `Budget.need`.
+        """
         budget.need(self.edges * _MERGING, f"the adjacency of {tables.edges.key}")
         sources, targets = (
             NodeNumbering.of(table.whole(["id"], budget).ids) for table in (tables.source, tables.target)

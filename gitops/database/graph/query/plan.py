@@ -58,7 +58,10 @@ _TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 @dataclass(frozen=True, slots=True)
 class ConstantCell:
-    """One value that is the same for every row; None is null. `label` identifies it in explanations, with only the name of a parameter."""
+    """One value that is the same for every row; None is null.
+
+    `label` identifies it in explanations, with only the name of a parameter.
+    """
 
     value: Any
     type: PropType
@@ -69,7 +72,10 @@ class Constants:
     """The constants of one run: parameters, literals and `now()`."""
 
     def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
-        """Read the parameters. Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or has the wrong type."""
+        """Read the parameters.
+
+        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or has the wrong type.
+        """
         try:
             values = coerce_params(query.params, params)
         except ParameterError as error:
@@ -294,7 +300,10 @@ class _Hop(NamedTuple):
 
 
 def selectivity(conditions: Iterable[Condition]) -> float:
-    """Estimate the fraction of rows that pass all conditions. It affects only the choice of plan, and appears in explanations."""
+    """Estimate the fraction of rows that pass all conditions.
+
+    It affects only the choice of plan, and appears in explanations.
+    """
     found = 1.0
     for condition in conditions:
         found *= _SHARES.get(condition.sign, _RANGE)
@@ -441,7 +450,7 @@ class _Planner:
             operators.append(NotOp(tuple(outer), inner))
 
     def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> tuple[Condition, ...]:
-        """Remove and return the conditions whose variables are bound; with `only`, just the conditions on that variable alone."""
+        """Remove and return conditions with bound variables; with `only`, just the conditions on that variable alone."""
         wanted = bound.keys() if only is None else {only}
         ready: list[Condition] = []
         left: list[tuple[frozenset[str], Condition]] = []

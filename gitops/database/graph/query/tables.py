@@ -369,7 +369,7 @@ class ReadTable:
 
         An order with a filter requires that `filters` is true for the table.
 
-        Raises GitopsError `query_failed`; as `Budget.check`.
+        Raises GitopsError `query_failed`; the errors of `Budget.check`.
         """
         there, here = (filter_, None) if self.filters else (None, filter_)
         budget.check()
@@ -431,7 +431,7 @@ class ReadTable:
         return None if found is None else TableRows(*found)
 
     def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
-        """Return all rows if these columns are in memory, or if this many requested rows make it worthwhile to read them all."""
+        """Return all rows if these columns are in memory, or if this many requested rows justify reading them."""
         found = self.held(columns)
         if found is not None or self._residents is None:
             return found

@@ -1,16 +1,18 @@
-"""Reads lines of records column by column, which is many times faster than one by one.
+"""Reads records column by column, which is many times faster than line by line.
 
-It accepts nothing that the strict reader of one line (`gitops.database.graph.write.intake.RecordReader`) refuses, and
-its cells are the same. It need not accept all that the strict reader accepts, and it has no messages: a piece of the
-stream with anything odd in it is left to the strict reader.
+This reader accepts only records that the strict line reader (`gitops.database.graph.write.intake.RecordReader`)
+accepts, and produces the same cells. It can reject valid records, and it has no error messages: if a part of the stream
+is unusual, the strict reader reads that part.
 
-The parser is that of Arrow, with the columns of one type. It refuses repeated members, unknown members and values of
-another JSON type. What it lets pass is refused here, before and after it:
+Arrow's parser reads the columns of one type. It rejects repeated members, unknown members and values of another JSON
+type. The other invalid records are rejected here, before and after parsing:
 
-1. `line_starts` and `lines_by_type`: each line begins with `{` and ends with `}`, and there are as many values as lines,
-   so each line is one value. No line is long enough for too many brackets. All is UTF-8.
-2. `_PARSED`, for each type of values: numbers are finite and exact, and times are in one of the usual forms.
-3. `read_rows`: a member is missing, and not null, where that is a difference; ids, lists, enums, ranges and patterns.
+1. `line_starts` and `lines_by_type` check that each line begins with `{` and ends with `}`, that there are as many
+   values as lines (so each line is one value), that no line is long enough for too many brackets, and that the text is
+   UTF-8.
+2. `_PARSED` checks for each value type that numbers are finite and exact, and that times have a common format.
+3. `read_rows` distinguishes missing members from nulls where it matters, and checks ids, lists, enums, ranges and
+   patterns.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from gitops.database.graph.write.rules import find_mismatches, node_id
 from gitops.database.language.schema import INTEGERS, Catalog, EdgeType, NodeType, PropType, Scalar
 
 MOST_LINE_BYTES = 128 * 1024
-"""A longer line is left to the strict reader, which counts its brackets, commas and colons."""
+"""Longest line for this reader. The strict reader reads longer lines, and counts their brackets, commas and colons."""
 
 _BLOCK_BYTES = 512 * 1024
 _MOST_TYPES = 64
@@ -41,17 +43,18 @@ _WHOLE_MINUS_ZERO = re.compile(rb"-0(?![.0-9eE])")
 _ESCAPED_ID, _ESCAPED_DATA = re.compile(rb"\\u006[49]"), re.compile(rb"\\u00(?:64|61|74)")
 _EXACT = 2.0**53
 _UTC = r":\d\d:\d\d(?:\.\d+)?Z\z"
-"""The end of a time with seconds in UTC. What else a time must be, Arrow knows."""
+"""The end of a time with seconds in UTC. Arrow checks the rest of the time."""
 
 
 class OddError(Exception):
-    """The piece must be read line by line."""
+    """Raised if a part of the stream must be read line by line."""
 
 
 class ColumnRows(NamedTuple):
-    """Rows of one table with the numbers of their records.
+    """Rows of one table, with their record numbers.
 
-    `given` is a mask of the ids that records or keys give, None if there are none; `bytes` the length of the lines.
+    `given` is a mask of the ids from records or keys, None if all ids are new; `bytes` is the total length of the
+    lines.
     """
 
     key: str
@@ -62,7 +65,7 @@ class ColumnRows(NamedTuple):
 
 
 def line_starts(piece: bytes) -> Numbers:
-    """Return where each line begins, and the end of the last. Raises OddError."""
+    """Return the offset of each line, and the end of the last line. Raises OddError."""
     if not piece.isascii():
         try:
             piece.decode()
@@ -79,7 +82,7 @@ def line_starts(piece: bytes) -> Numbers:
 
 
 def lines_by_type(piece: bytes, starts: Numbers, catalog: Catalog) -> Iterator[tuple[NodeType | EdgeType, Numbers]]:
-    """Yield each type with the positions of its lines, whose first member names it. Raises OddError."""
+    """Yield each type with the positions of its lines, using the first member of each line. Raises OddError."""
     data, left = np.frombuffer(piece, np.uint8), np.arange(starts.size - 1)
     seen = set[tuple[bytes, str]]()
     for _ in range(_MOST_TYPES):
@@ -89,11 +92,11 @@ def lines_by_type(piece: bytes, starts: Numbers, catalog: Catalog) -> Iterator[t
         sort, name = head[1], head[2].decode()
         declared = catalog.nodes.get(name) if sort == b"type" else catalog.edge(name)
         if declared is None or (sort, declared.name) in seen:
-            # Of a type that is spelled in two ways, the rows would lose their order.
+            # If a type is spelled in two ways, its rows would lose their order.
             raise OddError
         seen.add((sort, declared.name))
         shown = np.frombuffer(head[0], np.uint8)
-        # The bytes behind a shorter line belong to the next; those behind the last are repeated, and equal no head.
+        # The bytes after a shorter line belong to the next line; those after the last are repeated and match no head.
         places = np.minimum(starts[left, None] + np.arange(shown.size), data.size - 1)
         mine = (data[places] == shown).all(axis=1)
         yield declared, left[mine]
@@ -104,7 +107,7 @@ def lines_by_type(piece: bytes, starts: Numbers, catalog: Catalog) -> Iterator[t
 
 
 def is_columnar(declared: NodeType | EdgeType, *, embeds: bool) -> bool:
-    """Return whether rows of the type can be read by columns: without blobs, and without vectors to be made."""
+    """Return whether rows of the type can be read by columns: it has no blobs, and no vectors must be computed."""
     made = embeds and isinstance(declared, NodeType) and declared.embeds
     return not made and all(kind.scalar in _PARSED for kind in declared.properties.values())
 
@@ -112,9 +115,9 @@ def is_columnar(declared: NodeType | EdgeType, *, embeds: bool) -> bool:
 def read_rows(
     declared: NodeType | EdgeType, lines: bytes, count: int, ids: IdSource
 ) -> tuple[pa.Table, Numbers | None]:
-    """Return the rows of lines that all have this type, and which ids are given or made from keys (None if none is).
+    """Parse lines of one type.
 
-    Raises OddError.
+    Return the rows, and a mask of the ids that are given or made from keys (None if there are none). Raises OddError.
     """
     edge = isinstance(declared, EdgeType)
     kinds = declared.properties
@@ -132,7 +135,7 @@ def read_rows(
     _require(parsed.num_rows == count)
     members = _whole(parsed.column("data"))
     if members.null_count:
-        # Left out in these lines, and nowhere null.
+        # Missing in all of these lines, and never null.
         _require(lines.count(b'"data"') == count - members.null_count and not _ESCAPED_DATA.search(lines))
     given, *values = members.flatten()
     if given.null_count:
@@ -154,7 +157,7 @@ def _check_rules(declared: NodeType | EdgeType, cells: Mapping[str, pa.Array]) -
         if kind.enum_values is not None:
             _require(_all(pc.is_in(column.drop_null(), pa.array(kind.enum_values, pa.string()))))
     for bound in declared.ranges if isinstance(declared, NodeType) else ():
-        # As Python numbers: those of Arrow would first become one type.
+        # Compare as Python numbers, because Arrow would first convert both to one type.
         found = pc.min_max(cells[bound.property_name]).as_py()
         low, high = found["min"], found["max"]
         _require(low is None or bound.low is None or low >= bound.low)
@@ -177,16 +180,16 @@ def _row_ids(
 
 
 def fill_ids(given: pa.Array, ids: IdSource) -> pa.Array:
-    """Return the ids with new ones in place of nulls."""
+    """Return the ids with new ids in place of nulls."""
     if not given.null_count:
         return given
     return pc.replace_with_mask(given, given.is_null(), pa.array(ids.ulids(given.null_count), pa.string()))
 
 
 def key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the ids that the keys make.
+    """Return the ids made from keys.
 
-    Texts and whole numbers are their own canonical texts; others are made one by one.
+    Strings and integers are converted by column; other keys one by one.
     """
     kind = declared.properties[key[0]]
     if len(key) == 1 and kind.scalar is Scalar.STRING:
@@ -199,7 +202,7 @@ def key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array
 
 
 def _cells(column: pa.Array, kind: PropType, lines: bytes) -> pa.Array:
-    """Return the cells of a column as it was parsed. Raises OddError."""
+    """Convert a parsed column to cells. Raises OddError."""
     scalar, (_, make) = kind.scalar, _PARSED[kind.scalar]
     if not kind.is_list and scalar is not Scalar.VECTOR:
         return make(column, scalar, lines)
@@ -212,14 +215,14 @@ def _cells(column: pa.Array, kind: PropType, lines: bytes) -> pa.Array:
 
 
 def list_column(items: pa.Array, lengths: pa.Array, kind: PropType) -> pa.Array:
-    """Return a column of lists of these lengths, no list where the length is null."""
+    """Build a column of lists from items and lengths; a null length gives a null list."""
     ends = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, items, type=arrow_field("cells", kind).type, mask=lengths.is_null())
 
 
 def vector_column(numbers: pa.Array, lengths: pa.Array, kind: PropType) -> pa.Array:
-    """Return a column of vectors, none where the length is null; the other lengths are the dimension."""
+    """Build a column of vectors from numbers and lengths; a null length gives a null, all other lengths are the dimension."""
     vectors = pa.FixedSizeListArray.from_arrays(numbers, type=arrow_field("cells", kind).type)
     if not lengths.null_count:
         return vectors
@@ -233,7 +236,7 @@ def _unchanged(column: pa.Array, scalar: Scalar, lines: bytes) -> pa.Array:
 
 
 def _floats(column: pa.Array, scalar: Scalar, lines: bytes) -> pa.Array:
-    """Return floats of any width. The parser reads doubles, and rounds integers that are none."""
+    """Convert to floats of any width. The parser reads doubles, and rounds integers that doubles cannot represent."""
     read = column.fill_null(0.0).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         cells = read if scalar is Scalar.F64 else read.astype(np.float32)
@@ -244,7 +247,7 @@ def _floats(column: pa.Array, scalar: Scalar, lines: bytes) -> pa.Array:
     if scalar is Scalar.F32:
         _require(not ((cells != read) & (read == np.trunc(read))).any())
     if (np.signbit(read) & (read == 0)).any():
-        # The integer -0 is 0.
+        # The JSON integer -0 is 0, not -0.0.
         _require(not _WHOLE_MINUS_ZERO.search(lines))
     return pa.array(cells, mask=column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None)
 
@@ -290,7 +293,7 @@ _PARSED: Mapping[Scalar, tuple[pa.DataType, _Reader]] = {
     Scalar.DATE: (_TEXT, _dates),
     Scalar.DATETIME: (_TEXT, _moments),
 }
-"""How the values of a type are parsed, and what makes cells of them. Types that are not here are left to the strict reader."""
+"""Arrow parsing type and conversion to cells for each value type. The strict reader reads all other types."""
 
 
 def _json_type(kind: PropType) -> pa.DataType:

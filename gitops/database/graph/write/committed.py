@@ -1,10 +1,10 @@
-"""Finds rows of one table at the version of a snapshot by the affected ids and values.
+"""Finds rows of one table in a snapshot by ids and values.
 
-Tests on columns become filters for the driver. A filter passes every row that the test passes, and perhaps more,
+Tests on columns become filters for the driver. A filter passes every row that the test passes, and sometimes more rows,
 because the caller checks each row again exactly. So conditions that the driver cannot express are left out here.
-Filters are written in the driver's filter language: Arrow expressions do not reach tables with a Blob column, nor
-columns of some types. A text literal in that language ends at a single quote and has no other special character; the
-tests of this module check that with the driver.
+Filters are written in the driver's filter language, because Arrow expressions do not work for tables with a Blob
+column, and for columns of some types. In a text literal, the only special character is the single quote, which ends it;
+tests check this with the driver.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.schema import FLOATS, INTEGERS, NUMERIC, EdgeType, NodeType, PropType, Scalar
 
 MAX_PROBES = 4096
-"""Of more values than this, reading the whole column is cheaper than looking each one up."""
+"""Above this number of values, reading the whole column is cheaper than looking up each value."""
 
 NEVER = "false"
 """The filter that no row passes."""
@@ -55,7 +55,7 @@ _RANGES = {
 
 
 def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
-    """True if the comparison is true.
+    """Return whether a comparison is true.
 
     Numbers of all types compare exactly, texts by code point; a comparison with null is never true.
     """
@@ -63,7 +63,7 @@ def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
 
 
 def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
-    """Return a filter for rows whose column contains one of the cells; None if there are none."""
+    """Return a filter for rows whose column equals one of the cells; None if there are no cells."""
     if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
         return None
     if kind.scalar in FLOATS and 0 in cells:
@@ -72,7 +72,7 @@ def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str 
 
 
 def id_range_filter(low: str | None, high: str | None) -> str | None:
-    """Return a filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
+    """Return a filter for rows with `low` <= id < `high`; None if both ends are open."""
     text = PropType(Scalar.STRING)
     ends = [] if low is None else [_comparison("id", text, ComparisonOperator.GE, low)]
     ends += [] if high is None else [_comparison("id", text, ComparisonOperator.LT, high)]
@@ -80,7 +80,7 @@ def id_range_filter(low: str | None, high: str | None) -> str | None:
 
 
 def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> str | None:
-    """Return a filter for the rows whose column compares so with the operand; None if the driver cannot express it."""
+    """Return a filter for rows whose column passes a comparison with the operand; None if the driver cannot express it."""
     if operand is None:
         return NEVER
     if kind.is_list or kind.scalar not in _ORDERED:
@@ -90,7 +90,7 @@ def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, opera
         return _comparison(name, kind, sign, operand)
     floor, below = _floor(kind.scalar, operand), sign in (ComparisonOperator.LT, ComparisonOperator.LE)
     if floor != operand:
-        # No cell equals the operand: it is compared with the greatest number below it, if there is one.
+        # No cell can equal the operand, so compare with the greatest possible number below it, if there is one.
         if sign is ComparisonOperator.EQ or (floor is None and below):
             return NEVER
         if floor is None or sign is ComparisonOperator.NE:
@@ -111,7 +111,7 @@ def _comparison(name: str, kind: PropType, sign: ComparisonOperator, cell: Any) 
 
 
 def _floor(scalar: Scalar, number: float) -> float | None:
-    """Return the greatest value of the type that is not above the number; None when all are."""
+    """Return the greatest value of the type up to the number; None if all values are above it."""
     if scalar in INTEGERS:
         low, high = _RANGES[scalar]
         whole = math.floor(number)
@@ -128,7 +128,7 @@ def _floor(scalar: Scalar, number: float) -> float | None:
 
 
 def _literal(kind: PropType, cell: Any) -> str:
-    """Return the cell in the filter language."""
+    """Return the cell as a literal of the filter language."""
     if kind.scalar is Scalar.STRING:
         return "'" + str(cell).replace("'", "''") + "'"
     if kind.scalar is Scalar.BOOL:
@@ -138,15 +138,15 @@ def _literal(kind: PropType, cell: Any) -> str:
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
         return f"arrow_cast({int(cell)}, '{'Date32' if kind.scalar is Scalar.DATE else 'Date64'}')"
     number = int(cell)
-    # The language parses a minus sign separately, and this number has no positive counterpart.
+    # The filter language parses the minus sign separately, and this number has no positive counterpart.
     return f"arrow_cast('{number}', 'Int64')" if number == -(2**63) else str(number)
 
 
 ADDRESS = "_rowaddr"
-"""The column with the address of a row in this version, which `TableWriter.exchange` takes."""
+"""The driver's column with the address of a row in this version, an input of `TableWriter.exchange`."""
 
 ROW_ID = "_rowid"
-"""The column with the id of the driver for a row, which `TableWriter.exchange` can keep."""
+"""The driver's column with the row id of a row, which `TableWriter.exchange` can keep."""
 
 _TEXT = PropType(Scalar.STRING)
 _PROBES_AT_ONCE = 1024
@@ -155,9 +155,9 @@ Columns = dict[str, list[Any]]
 
 @dataclass(slots=True)
 class CommittedTable:
-    """Reads one table at the entry's version, at which it may be `opened` already.
+    """Reads one table at the entry's version. The table is opened at the first read unless already `opened`.
 
-    Otherwise that waits for the first row. With a `memory`, rows are looked up in its indexes.
+    With a `memory`, rows are looked up in its indexes.
     """
 
     folder: GraphFolder
@@ -166,22 +166,22 @@ class CommittedTable:
     opened: lance.LanceDataset | None = None
     memory: TableMemory | None = None
     held: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    """Rows by id that were read ahead, with address and row id and without blobs; None for those that are not there."""
+    """Prefetched rows by id, with address and row id and without blobs; None for absent rows."""
     _files: Files | None = None
 
     def kind(self, column: str) -> PropType:
-        """Return the type of a column, `id`, `src` and `dst` included."""
+        """Return the type of a column, including `id`, `src` and `dst`."""
         return self.declared.properties.get(column, _TEXT)
 
     def open(self) -> None:
-        """Open the table, if it has rows. Raises as `open_table`."""
+        """Open the table, if it has rows. Raises the errors of `open_table`."""
         if self.opened is None and self.entry.rows:
             self.opened = open_table(self.folder, self.entry)
 
     def scan(self, columns: Sequence[str], where: Any = None, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Return the rows that pass the driver's filter, with their addresses, optionally only this many.
+        """Read the rows that pass the driver's filter, with their addresses, optionally up to a limit.
 
-        Raises RemoteError; as `open_table`.
+        Raises RemoteError; the errors of `open_table`.
         """
         if not self.entry.rows or where == NEVER:
             return
@@ -191,7 +191,7 @@ class CommittedTable:
             ).to_batches()
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
-        """Yield the rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
+        """Yield batches of the rows whose column has one of the cells, as columns of cells with addresses."""
         if not cells or not self.entry.rows:
             return
         kind = self.kind(column)
@@ -215,9 +215,9 @@ class CommittedTable:
                 yield raw_columns(found)
 
     def known(self, column: str, cells: Collection[Any]) -> str | None:
-        """Return a filter for the few rows whose column may hold one of the cells; None if they are not known.
+        """Return a filter for the few rows whose column may have one of the cells; None if an index cannot find them.
 
-        Raises RemoteError; as `open_table`.
+        Raises RemoteError; the errors of `open_table`.
         """
         many = len(cells) > MAX_PROBES or self.kind(column).scalar in (Scalar.BLOB, Scalar.VECTOR)
         if self.memory is None or many or not self.entry.rows:
@@ -231,7 +231,7 @@ class CommittedTable:
         return f"{ADDRESS} in ({', '.join(map(str, found))})" if found else NEVER
 
     def wrote(self, staged: Sequence[FragmentMetadata], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Remember where rows were written to: rows in the order of the staged files."""
+        """Record in the memory where rows were written; `rows` are in the order of the staged files."""
         if self.memory is None:
             return
         start = 0
@@ -240,9 +240,9 @@ class CommittedTable:
             start += each.physical_rows
 
     def first_findable(self, group: Sequence[str], sample: Sequence[Any]) -> int:
-        """Return the place of the first column of a group that the driver can look up, 0 if there is none.
+        """Return the index of the first column in a group that the driver can look up, 0 if there is none.
 
-        `sample` are its cells.
+        `sample` has example cells of the group.
         """
         names = enumerate(zip(group, sample, strict=True))
         return next(
@@ -250,11 +250,11 @@ class CommittedTable:
         )
 
     def addresses(self, ids: Collection[str]) -> dict[str, int]:
-        """Return the addresses of the rows with these ids; absent ids are left out."""
+        """Map these ids to row addresses; absent ids are left out."""
         return {row_id: address for row_id, (address, _) in self.places(ids).items()}
 
     def hold(self, ids: Collection[str]) -> None:
-        """Read the rows with these ids ahead. Raises as `find`."""
+        """Prefetch the rows with these ids. Raises the errors of `find`."""
         kinds = self.declared.properties.items()
         plain = [*key_columns(self.declared), ROW_ID, *(name for name, kind in kinds if kind.scalar is not Scalar.BLOB)]
         self.held = dict.fromkeys(ids)
@@ -264,7 +264,7 @@ class CommittedTable:
                 self.held[row["id"]] = row
 
     def places(self, ids: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return address and row id of the rows with these ids; absent ids are left out."""
+        """Map these ids to address and row id; absent ids are left out."""
         found: dict[str, tuple[int, int]] = {}
         for row in (self.held.get(each) for each in ids):
             if row is not None:
@@ -274,7 +274,7 @@ class CommittedTable:
         return found
 
     def blobs(self, names: Sequence[str], addresses: Sequence[int]) -> Mapping[str, list[bytes | None]]:
-        """Return the blobs of the rows at these addresses, in their order; a scan gives only their addresses."""
+        """Return the blobs of the rows at these addresses, in the same order. A scan returns only blob addresses."""
         if not addresses:
             return {name: [] for name in names}
         with self._reading() as dataset:

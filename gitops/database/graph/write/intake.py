@@ -1,18 +1,19 @@
-"""First pass of a load: checks each record by itself, writes its row to a data file, and records its keys.
+"""First pass of a load: checks single records, writes their rows to data files, and records their keys.
 
-Records are read by columns where that is possible (`columns`). A piece of the stream with anything unusual is read line
-by line here: this module alone decides which records are valid, and makes the messages.
+Records are read by columns if possible (`columns`). A part of the stream with anything unusual is read line by line
+here. Only this module decides which records are valid, and creates the messages.
 
 Memory is bounded regardless of the size of the stream: rows wait in small groups, groups wait as Arrow tables until
-they fill a data file, and keys spill to disk. The data files belong to no version of their tables; a load that fails
-leaves them to `gc`.
+they fill a data file, and keys spill to disk. The data files belong to no table version; if a load fails, `gc` removes
+them.
 
-The record stream: strict NDJSON to typed rows, problems collected with the number and the line of their record.
+The stream is strict NDJSON. It is converted to typed rows, and problems are collected with record and line numbers.
 
     {"type": "Person", "data": {"name": "ann"}}
     {"edge": "Knows", "from": "ann", "to": "bob", "data": {}}
 
-One object per line that is not blank. Unknown members, repeated members and unknown properties are refused.
+There is one object per line; blank lines are skipped. Unknown members, repeated members and unknown properties are
+rejected.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ MAX_SLOTS = 131_072
 MAX_REPORTED = 100
 MAX_PROBLEMS = 10_000
 _PIECE_BYTES = 4 * 1024 * 1024
-_LEAST_BYTES = 16 * 1024  # Fewer lines are read faster one by one.
+_LEAST_BYTES = 16 * 1024  # Below this number of lines, reading one by one is faster.
 _NODE_MEMBERS = frozenset({"type", "data"})
 _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
 _NONE: frozenset[str] = frozenset()
@@ -73,10 +74,10 @@ _BLANK = " \t\r\n"
 
 
 class LoadError(GitopsError):
-    """The records are not valid; nothing was published. `problems` has the first 100 of the `total` that were found.
+    """Records are invalid, and nothing was published. `problems` has the first 100 of `total` problems.
 
-    `clash` is the table and the id of the first record whose key exists already, None if there is none. `joint` means
-    that the problems depend on the content of the graph; earlier stages check only the records.
+    `clash` is the table and id of the first record whose key already exists, None if there is none. `joint` means that
+    the problems depend on the graph's content; earlier stages check only the records.
     """
 
     def __init__(self, problems: Diagnostics, total: int, clash: tuple[str, str] | None = None) -> None:
@@ -95,7 +96,7 @@ _RECORD = 'write one record a line, with its properties in "data": {"type": "Per
 class RecordProblems:
     """Problems found in records: keeps the first 100, counts all, and stops reading at 10,000.
 
-    They are reported in the order of the records, not of discovery.
+    Problems are reported in record order, not in order of discovery.
     """
 
     def __init__(self) -> None:
@@ -104,7 +105,7 @@ class RecordProblems:
         self.total = 0
 
     def blank_line(self, records: int) -> None:
-        """Count a blank line after this many records, so that records can be located by line."""
+        """Record a blank line after this many records, so that records can be located by line."""
         self._blanks.append(records)
 
     def add(
@@ -116,24 +117,24 @@ class RecordProblems:
         *,
         fix: str | None = None,
     ) -> None:
-        """Add a problem of a record, counted from 1; 0 stands for the whole load. `clash` as in `LoadError`.
+        """Add a problem with a record, counted from 1; 0 means the whole load. For `clash` see `LoadError`.
 
         Raises LoadError at the 10,000th.
         """
         self.total += 1
-        # Problems of one record are found in an order of their own; those of the load come as its keys are hashed.
+        # One record's problems have a fixed order; the load's problems are found in hash order.
         insort(self._found, (record, "" if record else message, code, message, fix, clash), key=itemgetter(0, 1))
         del self._found[MAX_REPORTED:]
         if self.total >= MAX_PROBLEMS:
             self.settle()
 
     def place(self, record: int) -> tuple[str, str, SourceRef | None]:
-        """Return where a record is: for programs, for people, and in the stream."""
+        """Return a record's location: for programs, for people, and in the stream."""
         line = record + bisect_right(self._blanks, record - 1)
         return f"records[{record}]", f"record {record}", SourceRef("records", line)
 
     def settle(self) -> None:
-        """End a stage. Raises LoadError when there is any problem."""
+        """End a stage. Raises LoadError if there is any problem."""
         if not self.total:
             return
         reported = Diagnostics()
@@ -148,9 +149,10 @@ class RecordProblems:
 
 
 class IncomingRow(NamedTuple):
-    """A record as a row: `key` is the key of its table, `given` its data, and `bytes` the length of its line.
+    """A record as a row: `key` is the table key, `given` the record's data, and `bytes` the line length.
 
-    A node of a type without key, or an edge, whose record has no `id` is `new`: no other row can have its id.
+    `new` means that the id was generated, because the record is an edge or a node without key and has no `id`; no other
+    row can have this id.
     """
 
     key: str
@@ -163,7 +165,7 @@ class IncomingRow(NamedTuple):
 
 @dataclass(slots=True)
 class RecordReader:
-    """Reads a stream once, record by record; a record with a problem produces no row.
+    """Reads a stream of records once. A record with a problem produces no row.
 
     `ids` generates the ids of edges and of nodes without key. With `embeds`, a required vector may be missing if its
     source text exists. `records` and `bytes_read` count the input so far.
@@ -177,10 +179,11 @@ class RecordReader:
     bytes_read: int = 0
 
     def read(self, stream: BinaryIO) -> Iterator[IncomingRow | ColumnRows]:
-        """Yield the rows of the stream; those of one table are in the order of the stream.
+        """Yield the rows of the stream; the rows of one table are in stream order.
 
-        Of a piece that is odd, a smaller one is tried. If that is still odd, some lines are read one by one, more each
-        time until a piece is not odd. Raises LoadError for a line that is too long to continue after.
+        If a part cannot be read by columns, a smaller part is tried. If that also fails, some lines are read one by
+        one, and more each time until a part can be read by columns. Raises LoadError if a line is so long that reading
+        cannot continue.
         """
         size, span = _PIECE_BYTES, _LEAST_BYTES
         for block in _blocks(stream):
@@ -203,7 +206,10 @@ class RecordReader:
                 at = end
 
     def _columns(self, piece: bytes) -> Iterator[IncomingRow | ColumnRows]:
-        """Yield the rows of a piece: by columns, and line by line of types that have none. Raises OddError before any."""
+        """Yield the rows of a part, by columns or, for types that are not columnar, line by line.
+
+        Raises OddError before the first row.
+        """
         starts = line_starts(piece)
         before, count = self.records, starts.size - 1
         found: list[ColumnRows] = []
@@ -228,7 +234,7 @@ class RecordReader:
         yield from found
 
     def _rows(self, lines: BinaryIO) -> Iterator[IncomingRow]:
-        """Yield the rows of lines, in their order."""
+        """Yield the rows of lines, in line order."""
         for size, form in self._objects(lines):
             before, data = self.problems.total, form.get("data", {})
             declared = self._declared(form, data)
@@ -249,7 +255,7 @@ class RecordReader:
                 yield IncomingRow(key, self.records, row, data, size, own is None)
 
     def _declared(self, form: dict[str, Any], data: object) -> NodeType | EdgeType | None:
-        """Return the type of the record, if the record has the members of one."""
+        """Return the record's type if its members are valid; otherwise None."""
         is_node = "type" in form
         if is_node == ("edge" in form):
             self._fault("expected either 'type', for a node, or 'edge'", _RECORD)
@@ -298,7 +304,7 @@ class RecordReader:
         if self.problems.total == before:
             pending = _NONE
             if self.embeds and isinstance(declared, NodeType):
-                # The vectors that are still to be made.
+                # The vectors that must still be computed.
                 pending = frozenset(
                     target
                     for target, source in declared.embeds.items()
@@ -321,7 +327,7 @@ class RecordReader:
         self.problems.add(self.records, message, fix=fix)
 
     def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the object of each line that is not blank, with the length of the line."""
+        """Yield the object and length of each non-blank line."""
         while line := stream.readline(MAX_LINE_BYTES + 2):
             self.bytes_read += len(line)
             if len(line) > MAX_LINE_BYTES and len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
@@ -347,7 +353,7 @@ class RecordReader:
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the stream in blocks of whole lines. A line that is too long need not be whole."""
+    """Yield the stream in blocks of complete lines. A line that is too long can be incomplete."""
     rest = b""
     while data := stream.read(min(max(_PIECE_BYTES - len(rest), _LEAST_BYTES), MAX_LINE_BYTES + 2)):
         end = data.rfind(b"\n") + 1
@@ -361,7 +367,7 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _lines_end(block: bytes, at: int, size: int) -> int:
-    """Return the end of the lines from `at` on that are within `size` bytes, of one line at least."""
+    """Return the end of the complete lines within `size` bytes from `at`, or of one line if it is longer."""
     if at + size >= len(block):
         return len(block)
     return block.rfind(b"\n", at, at + size) + 1 or block.find(b"\n", at) + 1 or len(block)
@@ -395,21 +401,21 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_n
 
 
 GROUP_BYTES = 8 * 1024 * 1024
-"""So many bytes of lines wait as Python rows, over all tables."""
+"""Maximum bytes of lines that wait as Python rows, over all tables."""
 
 KEY_BYTES = 128 * 1024 * 1024
-"""So many bytes of keys wait in memory, over all tables."""
+"""Maximum bytes of keys in memory, over all tables."""
 
 FILE_BYTES = 64 * 1024 * 1024
-"""So many bytes wait as Arrow tables, over all tables."""
+"""Maximum bytes that wait as Arrow tables, over all tables."""
 
 
 @dataclass(slots=True)
 class TableIntake:
-    """The rows of one table, and the keys that are checked together with others.
+    """One table's rows, and the keys to check across records.
 
-    `ids` has record and ordinal of each row whose id may clash; `ends` the ends of edges by column, with record and 1;
-    `groups` the unique groups by their columns, with record.
+    `ids` has the record and ordinal of each row whose id can clash; `ends` has edge ends by column, with record and 1;
+    `groups` has unique groups by columns, with record.
     """
 
     key: str
@@ -424,19 +430,19 @@ class TableIntake:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes of the Arrow tables that are in no file yet."""
+        """The bytes of the Arrow tables that are not in a file yet."""
         return sum(table.nbytes for table in self.tables)
 
     def all_keys(self) -> list[Keys]:
-        """Return all keys of the table."""
+        """Return all key collections of the table."""
         return [self.ids, *self.ends.values(), *self.groups.values()]
 
 
 class LoadIntake:
-    """Accepts rows; a context manager that closes the files of keys."""
+    """Accepts the rows of a load. A context manager that closes the key files."""
 
     def __init__(self, snapshot: Snapshot, embedder: Embedder | None) -> None:
-        """Data files go to the tables of the snapshot, whose schema the rows must fit."""
+        """Create the intake. Data files are written to the snapshot's tables, and rows must match the snapshot's schema."""
         self.snapshot = snapshot
         self.catalog = snapshot.schema().catalog
         self.problems = RecordProblems()
@@ -467,12 +473,12 @@ class LoadIntake:
             self._convert_pending()
 
     def finish(self) -> None:
-        """Write the waiting rows. Raises as `add`."""
+        """Write the waiting rows. Raises the errors of `add`."""
         self._convert_pending()
         in_parallel(self._stage, self.tables.values(), tables_at_once(self.snapshot.folder))
 
     def discard(self) -> None:
-        """Remove the data files, which are not referred to; stops at the first failure."""
+        """Remove the unreferenced data files; stops at the first failure."""
         for table in self.tables.values():
             path = self.snapshot.manifest.tables[table.key].path
             for file in (file for fragment in table.staged for file in fragment.files):
@@ -491,9 +497,9 @@ class LoadIntake:
         return table
 
     def opened(self, key: str, entry: TableEntry) -> lance.LanceDataset:
-        """Return a table of the load at the entry's version, opened again only when the version has changed.
+        """Return the dataset of a table at the entry's version, reopening it only if the version has changed.
 
-        Raises as `open_table`.
+        Raises the errors of `open_table`.
         """
         held = self._opened.get(key)
         if held is None or (held[0].path, held[0].version) != (entry.path, entry.version):
@@ -501,7 +507,7 @@ class LoadIntake:
         return held[1]
 
     def _convert_pending(self) -> None:
-        """Turn the waiting rows into Arrow tables, and the largest of these into data files while there are too many."""
+        """Convert waiting rows to Arrow tables, and write the largest of these to data files while there are too many."""
         self._pending_bytes = 0
         for table in self.tables.values():
             pending, table.pending = table.pending, []
@@ -517,7 +523,7 @@ class LoadIntake:
             self._stage(max(self.tables.values(), key=lambda table: table.waiting_bytes))
 
     def _as_columns(self, declared: NodeType | EdgeType, pending: list[IncomingRow]) -> ColumnRows:
-        """Return rows as columns, none of a load with problems."""
+        """Convert rows to columns; None if the load already has problems."""
         rows, records = [each.row for each in pending], np.array([each.record for each in pending])
         columns: dict[str, list[Any]] = {name: [] for name in arrow_schema(declared).names}
         if not self.problems.total:
@@ -530,7 +536,7 @@ class LoadIntake:
         return ColumnRows(pending[0].key, arrow_table(declared, columns), records, given, 0)
 
     def record_keys(self, table: TableIntake, rows: pa.Table, records: Numbers, given: Numbers | None) -> None:
-        """Record the keys of the next rows of a table. An id can clash where it is `given`, by a mask; None if none is."""
+        """Record the keys of the next rows of a table. `given` is a mask of the ids that can clash, None if there are none."""
         ordinals = np.arange(table.rows, table.rows + rows.num_rows)
         table.rows += rows.num_rows
         if given is not None:

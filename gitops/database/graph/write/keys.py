@@ -1,12 +1,12 @@
-"""Keys of a load, compared by 64-bit hashes.
+"""The keys of a load, compared by 64-bit hashes.
 
 Ids, ends of edges and unique groups are texts. Millions of texts are compared column by column: their hashes are sorted
-and looked up as numbers, and every two texts whose hashes are equal are then compared themselves. So a collision of
-hashes costs time and changes no result. The hashes have a random seed for each process.
+and looked up as numbers, and texts with equal hashes are then compared directly. So hash collisions cost time but never
+change a result. Each process uses a random hash seed.
 
-`Keys` collects the keys of one column. Those beyond a bound of memory go to an unnamed file, so nothing is left behind if
-the process is killed. There they lie in 64 parts by hash, and possible clashes are checked part by part. This is the
-partitioning half of a grace hash join: equal keys of two collections lie in parts of the same number.
+`Keys` collects the keys of one column. Keys beyond a memory limit are written to an unnamed file, so nothing is left
+behind if the process is killed. The file has 64 parts by hash, and clashes are checked part by part. This is the
+partitioning phase of a grace hash join: equal keys of two collections are in parts with the same number.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Numbers = np.ndarray[Any, Any]
 
 
 def hash_texts(texts: pa.Array) -> Numbers:
-    """Return the hash of each text of a `large_string` column without nulls."""
+    """Return the hash of each text in a `large_string` column without nulls."""
     if len(texts) > _AT_ONCE:
-        # So that what is in work stays in the processor's cache.
+        # Small enough that the working data stays in the processor's cache.
         return np.concatenate([hash_texts(texts.slice(at, _AT_ONCE)) for at in range(0, len(texts), _AT_ONCE)])
     _, at, data = texts.buffers()
     offsets = np.frombuffer(at, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
-    # Every byte begins a word of eight, so the last texts need seven bytes behind them.
+    # Every byte is the start of an eight-byte word, so the last texts need seven bytes of padding.
     padded = np.zeros(last - first + 8, np.uint8)
     if last > first:
         padded[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
@@ -78,7 +78,7 @@ def _mixed(before: Numbers, words: Numbers) -> Numbers:
 
 
 class KeyBatch(NamedTuple):
-    """Keys with their hashes, and with two numbers each, whose meaning the caller defines."""
+    """Keys with their hashes and two numbers per key, whose meaning the caller defines."""
 
     hashes: Numbers
     texts: pa.Array
@@ -86,14 +86,14 @@ class KeyBatch(NamedTuple):
     others: Numbers
 
     def take(self, rows: Numbers) -> KeyBatch:
-        """Return these rows, by position or by mask."""
+        """Return some of the keys, selected by position or mask."""
         rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         return KeyBatch(self.hashes[rows], self.texts.take(pa.array(rows)), self.records[rows], self.others[rows])
 
     def grouped(self) -> tuple[Numbers, Numbers]:
-        """Return an order in which rows of equal texts are neighbours, each in their old order, and the first of each text.
+        """Return a stable order in which equal texts are adjacent, and a mask of the first of each text.
 
-        The second array is a mask on the first.
+        The mask applies to the order.
         """
         order = np.argsort(self.hashes, kind="stable")
         sorted_hashes = self.hashes[order]
@@ -109,7 +109,7 @@ class KeyBatch(NamedTuple):
 
 
 def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | int = 0) -> KeyBatch:
-    """Return keys as a batch without those that are null; one number as `others` stands for all of them."""
+    """Create a batch without null keys. A single number as `others` applies to all keys."""
     numbers = np.broadcast_to(others, records.shape).astype(np.int64, copy=False)
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
@@ -121,7 +121,7 @@ def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbe
 
 
 def joined(batches: Iterable[KeyBatch]) -> KeyBatch:
-    """Return the batches as one."""
+    """Concatenate batches."""
     found = list(batches)
     if len(found) == 1:
         return found[0]
@@ -132,12 +132,12 @@ def joined(batches: Iterable[KeyBatch]) -> KeyBatch:
 
 
 class KeyTable:
-    """Keys to look up others in."""
+    """A table for looking up keys."""
 
     def __init__(self, batch: KeyBatch) -> None:
-        """Sort the keys by hash: `keys` has them so."""
+        """Create the table; `keys` has the keys sorted by hash."""
         self.keys = batch.take(np.argsort(batch.hashes, kind="stable"))
-        # Hashes are spread evenly over the range of the part, so their upper bits say nearly where one is.
+        # Hashes are spread evenly over the part's range, so their upper bits give the approximate position.
         hashes, bits = self.keys.hashes, batch.hashes.size.bit_length()
         self._low = hashes[0] if hashes.size else np.uint64(0)
         width = int(hashes[-1] - self._low).bit_length() if hashes.size else 0
@@ -146,11 +146,11 @@ class KeyTable:
         self._ended = np.append(hashes, np.uint64(2**64 - 1))
 
     def find(self, batch: KeyBatch) -> Numbers:
-        """Return the position in `keys` of each key, -1 for a key that is not there."""
+        """Return the position of each key in `keys`, -1 for an absent key."""
         mine = self.keys
         if not mine.hashes.size:
             return np.full(batch.hashes.size, -1, np.int64)
-        # A hash below the lowest wraps around, and is not found either.
+        # A hash below the lowest wraps around and is not found.
         at: Numbers = self._begins[np.minimum((batch.hashes - self._low) >> self._shift, self._begins.size - 1)]
         before = np.flatnonzero(self._ended[at] < batch.hashes)
         while before.size:
@@ -169,7 +169,7 @@ class KeyTable:
 
 
 class Keys:
-    """Keys as they come, `nbytes` of them in memory, the others in an unnamed file."""
+    """A collection of keys, with `nbytes` bytes in memory and the rest in an unnamed file."""
 
     def __init__(self) -> None:
         self._batches: list[KeyBatch] = []
@@ -180,18 +180,18 @@ class Keys:
 
     @property
     def on_disk(self) -> bool:
-        """Whether keys are in a file: then the others must go there, too, before parts are read."""
+        """Whether keys are in a file; then the rest must also be written there before parts are read."""
         return self._file is not None
 
     def add(self, batch: KeyBatch) -> None:
-        """Add keys. Not after the first call of `part`."""
+        """Add keys. Must not be called after `part`."""
         if batch.hashes.size:
             self._batches.append(batch)
             self.rows += batch.hashes.size
             self.nbytes += batch.texts.nbytes + (24 if batch.others.strides[0] else 16) * batch.hashes.size
 
     def spill(self) -> None:
-        """Write the keys to the file, in parts by hash. Not after the first call of `part`, unless this was called before it."""
+        """Write the keys to the file, in parts by hash. Must not be called after `part`, unless it was also called before."""
         if self._reader is not None or (self.on_disk and not self._batches):
             return
         if self._writer is None:
@@ -207,10 +207,10 @@ class Keys:
             self._writer.write_batch(batch.slice(start, end - start))
 
     def part(self, number: int, parts: int) -> Iterator[KeyBatch]:
-        """Yield the keys of a part, in the order of their coming; `parts` is 1, or 64 after `spill`.
+        """Yield the keys of a part, in the order in which they were added; `parts` is 1, or 64 after `spill`.
 
-        They are read batch by batch: all edges of one node have one key, and so are in one part, however many there
-        are.
+        Keys are read in batches, because a part can be large: all edges of one node have the same key and are in the
+        same part.
         """
         if self._writer is not None and self._file is not None and self._reader is None:
             self._writer.close()
@@ -224,7 +224,7 @@ class Keys:
         yield from self._batches
 
     def texts(self) -> set[str]:
-        """Return all different keys."""
+        """Return the distinct keys."""
         return {text for batch in self.part(0, 1) for text in batch.texts.to_pylist()}
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ class Keys:
 
 
 def parts_of(*collections: Keys) -> Iterator[tuple[Iterator[KeyBatch], ...]]:
-    """Yield the keys of collections part by part; equal keys of all of them are in the same part."""
+    """Yield the keys of several collections part by part; equal keys are in the same part."""
     parts = PARTS if any(each.on_disk for each in collections) else 1
     if parts > 1:
         for each in collections:
@@ -246,13 +246,13 @@ def parts_of(*collections: Keys) -> Iterator[tuple[Iterator[KeyBatch], ...]]:
 
 
 class BitSet:
-    """A set of small numbers, one bit each."""
+    """A set of small numbers, with one bit per number."""
 
     def __init__(self) -> None:
         self._bits = np.zeros(0, np.uint8)
 
     def add(self, numbers: Numbers) -> None:
-        """Add numbers."""
+        """Add numbers to the set."""
         if not numbers.size:
             return
         at = numbers >> 3
@@ -264,7 +264,7 @@ class BitSet:
         np.bitwise_or.at(self._bits, at, np.uint8(1) << (numbers & 7).astype(np.uint8))
 
     def holds(self, numbers: Numbers) -> Numbers:
-        """Return which of the numbers are in the set."""
+        """Return a mask of the numbers that are in the set."""
         at = numbers >> 3
         found = at < self._bits.size
         found[found] = self._bits[at[found]] >> (numbers[found] & 7).astype(np.uint8) & 1
@@ -274,24 +274,24 @@ class BitSet:
         return int(np.bitwise_count(self._bits).sum())
 
     def sorted(self) -> Numbers:
-        """Return the numbers in order."""
+        """Return the numbers in ascending order."""
         return np.flatnonzero(np.unpackbits(self._bits, bitorder="little"))
 
 
 class AddressSet:
-    """A set of row addresses: the fragment in the upper 32 bits, the offset in it in the lower 32 bits."""
+    """A set of row addresses: fragment in the upper 32 bits, offset within the fragment in the lower 32 bits."""
 
     def __init__(self) -> None:
         self._fragments: dict[int, BitSet] = {}
 
     def add(self, addresses: Numbers) -> None:
-        """Add addresses."""
+        """Add addresses to the set."""
         for fragment in np.unique(addresses >> 32).tolist():
             held = self._fragments.setdefault(fragment, BitSet())
             held.add(addresses[addresses >> 32 == fragment] & 0xFFFFFFFF)
 
     def holds(self, addresses: Numbers) -> Numbers:
-        """Return which of the addresses are in the set."""
+        """Return a mask of the addresses that are in the set."""
         found = np.zeros(addresses.size, np.bool_)
         for fragment, held in self._fragments.items():
             rows = addresses >> 32 == fragment
@@ -302,22 +302,22 @@ class AddressSet:
         return sum(map(len, self._fragments.values()))
 
     def sorted(self) -> Numbers:
-        """Return the addresses in order."""
+        """Return the addresses in ascending order."""
         found = [fragment << 32 | offsets.sorted() for fragment, offsets in sorted(self._fragments.items())]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
 
 def group_key(cells: Sequence[Any]) -> str | None:
-    """Return a text that is equal for equal groups; None for a group with a null, which clashes with none."""
+    """Return a text that is equal for equal groups; None for a group with a null, which never clashes."""
     if None in cells:
         return None
     return compact_json([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
 
 
 def group_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return what `group_key` makes of each row, for columns of cells.
+    """Return the `group_key` text of each row, for columns of cells.
 
-    Texts without escapes, whole numbers, truths and times are written by columns; other rows one by one.
+    Texts without escapes, integers, booleans and times are formatted by column; other rows one by one.
     """
     texts, hard = [], None
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns]

@@ -1,16 +1,15 @@
-"""What a process remembers of the tables that it writes, so that a row is found without reading the table.
+"""In-memory indexes of the tables that a process writes, so that rows are found without reading the tables.
 
 Rules of this module:
 
-1. Nothing here decides anything. An index names places where a row may be; the caller reads each of them and compares
-   again. A process without an index filters the table. So an index may be dropped whole at any time.
-2. An index is of one column (by the number of its field) and covers data files, whose rows never change: every row of a
-   file that it covers, also rows that some version has removed. A file has a unique name, and its number in the table is
-   looked up in the version that is read. So one index serves all versions and all branches of a table, and a restored or
-   copied table.
-3. A version is searched only after all of its files are covered. The files that the writer itself makes are covered by the
-   rows that it wrote; others, such as those of a compaction or of another process, are read once.
-4. An index is made by the third search in a column: a process that changes one row and ends needs none.
+1. An index only proposes places where a row may be. The caller reads each place and compares again; without an index,
+   it filters the table. So an index can be dropped at any time.
+2. An index is for one column (by field id) and covers data files, whose rows never change: every row of a covered file,
+   including rows that some version has removed. A file has a unique name, and its number in the table is looked up in
+   the version that is read. So one index serves all versions and branches of a table, and restored or copied tables.
+3. A version is searched only after all of its files are covered. The writer covers its own files with the rows that it
+   wrote; other files, such as those from a compaction or another process, are read once.
+4. The third search in a column builds an index, because a process that changes only one row does not need one.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ _MAX_FILES = 4096
 _SEARCHES = 3
 
 Files = Mapping[str, Any]
-"""The fragments of a version, by the name of their first file."""
+"""A version's fragments, by the name of their first file."""
 
 
 class WriterMemory:
-    """The memory of all tables that a process writes: safe between threads, and bounded in bytes.
+    """Thread-safe memory of all tables that a process writes, bounded in bytes.
 
-    The table that was written least recently is forgotten first. `heads` remembers the newest versions and
-    schemas. The queues of
-    mutations are here, too, since they are of the process.
+    The table that was written least recently is dropped first. `heads` caches the newest versions and schemas. The
+    mutation queues of the process are also here.
     """
 
     def __init__(self, heads: Memory | None = None, max_bytes: int = _MAX_BYTES) -> None:
@@ -57,7 +55,7 @@ class WriterMemory:
         self._queues: WeakValueDictionary[tuple[str, str], MutationQueue] = WeakValueDictionary()
 
     def queue(self, location: str, branch: str) -> MutationQueue:
-        """Return the queue of a branch, which is forgotten after its last use."""
+        """Return a branch's mutation queue, which is dropped after its last use."""
         with self._lock:
             found = self._queues.get((location, branch))
             if found is None:
@@ -65,7 +63,7 @@ class WriterMemory:
             return found
 
     def table(self, location: str, path: str) -> TableMemory:
-        """Return the memory of a table of the graph at a location."""
+        """Return the memory of a table in the graph at a location."""
         with self._lock:
             found = self._tables.get((location, path))
             if found is None:
@@ -78,7 +76,7 @@ class WriterMemory:
 
 
 class TableMemory:
-    """The indexes of one table, by the number of their field."""
+    """The indexes of one table, by field id."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
@@ -88,15 +86,15 @@ class TableMemory:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory the indexes need."""
+        """Approximate memory usage of the indexes, in bytes."""
         return sum(index.nbytes for index in list(self._indexes.values()))
 
     def places(
         self, dataset: lance.LanceDataset, files: Files, field: int, column: str, cells: Collection[Any]
     ) -> list[int] | None:
-        """Return the addresses in a version at which the column may have one of the cells; None if they are not known.
+        """Return the addresses in a version where the column may have one of the cells; None without an index.
 
-        `files` are those of the version. Raises as the driver.
+        `files` are the version's files. Raises the driver's errors.
         """
         with self._lock:
             self._searches[field] += 1
@@ -113,7 +111,7 @@ class TableMemory:
             return index.find(cells, files)
 
     def wrote(self, file: str, fields: Mapping[str, int], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Cover a new data file with these rows, whether or not it will belong to a version."""
+        """Cover a new data file with its rows, even if it will not belong to a version."""
         names = {number: name for name, number in fields.items()}
         with self._lock:
             for field, index in self._indexes.items():
@@ -122,9 +120,9 @@ class TableMemory:
 
 
 class _ColumnIndex:
-    """Places of cells by their hashes: sorted arrays for most rows, and a dictionary for those that came since.
+    """Places of cells by hash: sorted arrays for most rows, and a dictionary for recent rows.
 
-    A place is the number of a covered file and the number of a row in it.
+    A place is a covered file's number and a row number in that file.
     """
 
     def __init__(self) -> None:
@@ -143,7 +141,7 @@ class _ColumnIndex:
         """Read the column of the files of a version that are not covered."""
         hashes, places, large = [self._hashes], [self._places], dict[str, int]()
         for name in files.keys() - self._files.keys():
-            # With its removed rows a file has its rows in their order.
+            # Include removed rows, so that row numbers match the file.
             scanner = dataset.scanner(
                 columns=[column], fragments=[files[name]], with_row_id=True, include_deleted_rows=True
             )
@@ -166,7 +164,7 @@ class _ColumnIndex:
             self._fold(hashes, places, files if many else self._files)
 
     def add(self, file: str, cells: Sequence[Any]) -> None:
-        """Cover a file with these cells."""
+        """Cover a file with its cells."""
         at = self._next << 32
         for row, cell in enumerate(cells):
             if cell is not None:
@@ -176,7 +174,7 @@ class _ColumnIndex:
         self._next += 1
 
     def find(self, cells: Collection[Any], files: Files) -> list[int]:
-        """Return the addresses of the rows of a version, whose files are covered, that may have one of the cells."""
+        """Return the addresses of a version's rows that may have one of the cells; the version's files must be covered."""
         wanted = _hashes(cells)
         starts, ends = (np.searchsorted(self._hashes, wanted, side) for side in ("left", "right"))
         found = [place for each in set(wanted.tolist()) for place in self._fresh.get(each, ())]
@@ -200,7 +198,7 @@ class _ColumnIndex:
 
 
 def _hash(cell: Any) -> int:
-    """Equal cells have equal hashes, also numbers of different types."""
+    """Hash a cell; equal cells have equal hashes, even numbers of different types."""
     return hash(tuple(cell) if isinstance(cell, list) else cell)
 
 

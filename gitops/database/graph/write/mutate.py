@@ -1,12 +1,12 @@
-"""Runs one mutation: all of its statements in one version, or none.
+"""Runs mutations; each publishes all of its statements in one version, or none of them.
 
-The statements run one after the other, on the rows of a snapshot and the changes of earlier ones (§4.3 to §4.6).
+Statements run in order, on the rows of a snapshot plus the changes of earlier statements (§4.3 to §4.6).
 
-The changes of a mutation so far are rows by id that replace the committed ones, and removed rows.
+A mutation's changes are written rows by id, which replace committed rows, and removed rows.
 
-The values of a statement are cells: constants, parameters and the instant of `now()`. A written value becomes the cell
-of its property. A compared number stays unchanged, because numbers of different types compare exactly (K12), except for
-32-bit floats; the text of a date or time becomes its cell.
+A statement's values are constants, parameters and the instant of `now()`. A written value is converted to a cell of its
+property. A compared number stays unchanged, because numbers of different types compare exactly (K12), except for 32-bit
+floats; the text of a date or time is converted to a cell.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class MutationOptions:
-    """`now` is the instant of `now()`; `actor` is named in the manifest.
+    """Options of a mutation: `now` is the instant of `now()`; `actor` is recorded in the manifest.
 
-    With `expected_head` the branch must be at that version, with `expected_commit` at that commit. With `begun`, a version that
-    the caller began from, nothing is overwritten that others changed since: see `_require_unmoved`. `embedder` makes vectors
-    that an insert leaves out (`@embed`); without one they are missing.
+    With `expected_head` the branch must be at that version, with `expected_commit` at that commit. With `begun`, the
+    version that the caller started from, later changes by others are never overwritten; see `_require_unmoved`.
+    `embedder` computes vectors that an insert leaves out (`@embed`); without it they are missing.
     """
 
     now: datetime
@@ -69,7 +69,7 @@ class MutationOptions:
 
 @dataclass(slots=True, eq=False)
 class QueuedMutation:
-    """A mutation, and its outcome once it is carried out."""
+    """A mutation with its outcome, which is set after it ran."""
 
     statements: tuple[typed.TypedStatement, ...]
     operands: Operands
@@ -77,7 +77,7 @@ class QueuedMutation:
     outcome: MutationResult | BaseException | None = None
 
     def fits(self, first: QueuedMutation) -> bool:
-        """Return whether it may be in the group that another one begins."""
+        """Return whether this mutation can join the group that `first` starts."""
         own, others = self.options, first.options
         guarded = any(
             (each.expected_head, each.expected_commit, each.begun) != (None, None, None) for each in (own, others)
@@ -86,7 +86,7 @@ class QueuedMutation:
         return self is first or (not guarded and own.actor == others.actor and deletes == delete)
 
     def named(self, catalog: Catalog) -> Iterator[tuple[str, str]]:
-        """Yield node types with ids that its statements name: keys of updated nodes, and ends of inserted edges."""
+        """Yield node types with the ids in the statements: keys of updated nodes, and ends of inserted edges."""
         for each in self.statements:
             if isinstance(each, typed.TypedUpdate):
                 declared, by = catalog.nodes.get(each.type_name), each.predicate
@@ -101,10 +101,10 @@ class QueuedMutation:
 
 
 class Mutator:
-    """Runs mutations; time and ids come from the arguments.
+    """Runs mutations with a given clock and id source.
 
-    Safe for several processes: writers take turns, and a writer that still loses a race starts again with the newest
-    version and evaluates and checks everything again.
+    Safe for several processes. Writers take turns, and a writer that still loses a race starts again with the newest
+    version.
     """
 
     def __init__(
@@ -115,9 +115,10 @@ class Mutator:
         pause: Callable[[int], None] = sleep_jittered,
         memory: WriterMemory | None = None,
     ) -> None:
-        """`ids` makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts.
+        """Create a mutator.
 
-        Mutations of one process share a `memory`, or each finds its rows by reading the tables.
+        `ids` generates ids for edges, nodes without key and the transaction; `pause` waits between attempts. Mutations
+        of one process can share a `memory`. Without it, each mutation finds its rows by reading the tables.
         """
         self._clock = clock
         self._ids = ids
@@ -126,20 +127,22 @@ class Mutator:
         self._memory = memory or WriterMemory()
 
     def run(self, uri: str, query: CheckedQuery, params: object, options: MutationOptions) -> MutationResult:
-        """Carry out a checked mutation; `params` is a JSON object or None.
+        """Run a checked mutation; `params` is a JSON object or None.
 
-        Before anything is read: GitopsError `mutation_mixed`, `query_params_invalid`, `mutation_invalid` for a query that
-        only reads. Then: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` when other writers were faster
-        32 times; as `open_snapshot`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
+        Raises before reading: GitopsError `mutation_mixed`, `query_params_invalid`, `mutation_invalid` for a read
+        query. Raises later: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` if other writers were
+        faster 32 times; the errors of `open_snapshot`, and RemoteError `storage_failed`. After an error, nothing was
+        published.
         """
         return self.enqueue(uri, query, params, options)()
 
     def enqueue(
         self, uri: str, query: CheckedQuery, params: object, options: MutationOptions
     ) -> Callable[[], MutationResult]:
-        """Let a mutation wait for its turn, and return what carries it out, with all that wait by then. Raises as `run`.
+        """Queue a mutation; return a function that runs it, together with the other waiting mutations.
 
-        The function is called once, in any thread. Another one that is called before it may carry out this mutation.
+        Raises the errors of `run`. The function must be called once, in any thread. An earlier call for another
+        mutation can already run this one.
         """
         if query.kind is not QueryEffect.MUTATION:
             detail = f"query {query.name} reads and changes nothing, so it is not a mutation"
@@ -161,7 +164,7 @@ class Mutator:
         return lambda: queue.finish(mutation, partial(self._run_group, uri))
 
     def _run_group(self, uri: str, group: Sequence[QueuedMutation]) -> None:
-        """Carry out mutations as one version, and set their outcomes."""
+        """Run a group of mutations as one version, and set their outcomes."""
         for mutation, outcome in retry_until_published(lambda: self._attempt(uri, group), self._pause):
             mutation.outcome = outcome
 
@@ -170,13 +173,13 @@ class Mutator:
     ) -> list[tuple[QueuedMutation, MutationResult | Exception]]:
         """Carry out mutations in order, up to one that is too large for the version of those before it.
 
-        One that is refused changes nothing. Raises ConflictError `graph_conflict` if another writer was faster, RemoteError
-        `storage_failed`, and as `open_snapshot`.
+        A mutation that fails changes nothing. Raises ConflictError `graph_conflict` if another writer was faster,
+        RemoteError `storage_failed`, and the errors of `open_snapshot`.
         """
         options = group[0].options
         with find_root(uri).lease():
             snapshot = open_snapshot(uri, ReadTarget(branch=options.branch), self._memory.heads)
-            # Compiling a schema takes a while.
+            # Compiling a schema is slow.
             key = ("catalog", snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables))
             catalog = self._memory.heads.value(key, lambda: snapshot.schema().catalog)
             changes = GraphChanges(snapshot, catalog, self._memory)
@@ -203,7 +206,7 @@ class Mutator:
         ]
 
     def _evaluate(self, mutation: QueuedMutation, changes: GraphChanges) -> MutationRun:
-        """Add the changes of a mutation, and check the graph that results."""
+        """Add a mutation's changes, and check the resulting graph."""
         statements, options = mutation.statements, mutation.options
         _require_head(changes.snapshot, options)
         _require_types(changes.catalog, statements)
@@ -215,13 +218,13 @@ class Mutator:
         return run
 
     def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> Manifest:
-        """Stage the changes of each table in one new version of it, and publish them together."""
+        """Stage each table's changes in one new table version, and publish them together."""
         self._faults.reach("engine.mutate.before_tables")
         base = snapshot.manifest
         tables = {}
         for key, table in changes.touched().items():
             replaced = table.find_replaced()
-            # Rows that replace others come first, and keep their row ids.
+            # Replacement rows come first and keep the row ids.
             rows = sorted(table.written.values(), key=lambda row: row["id"] not in replaced)
             kept = [replaced[row["id"]][1] for row in rows[: len(replaced)]]
             gone = [*table.gone.values(), *(address for address, _ in replaced.values())]
@@ -266,10 +269,11 @@ def _require_unmoved(
     statements: tuple[typed.TypedStatement, ...],
     changes: GraphChanges,
 ) -> None:
-    """Raise ConflictError `head_moved` where the mutation would overwrite what others changed since it was begun.
+    """Raise ConflictError `head_moved` if the mutation would overwrite changes that others made after it was started.
 
-    An update or delete has chosen its rows by what the whole branch was. An insert may be carried out on what is there now,
-    unless it takes the place of a row of a table that is another one since: that row may be theirs.
+    An update or delete chose its rows from the branch's earlier state, so any later version is a conflict. An insert
+    can still run on the current state, unless it replaces a row in a table that has changed, because that row may be
+    new.
     """
     begun, head = options.begun, snapshot.manifest
     if begun is None or begun.txn_id == head.txn_id:
@@ -282,7 +286,7 @@ def _require_unmoved(
 
 
 def _require_types(catalog: Catalog, statements: tuple[typed.TypedStatement, ...]) -> None:
-    """The statements must be checked against the schema that the graph has: it may have changed since."""
+    """Check that the statements match the current schema, which may have changed since the query was checked."""
     for each in statements:
         is_edge = not isinstance(each, typed.TypedUpdate) and each.kind is TypeKind.EDGE
         declared = (catalog.edges if is_edge else catalog.nodes).get(each.type_name)
@@ -298,10 +302,10 @@ def _require_types(catalog: Catalog, statements: tuple[typed.TypedStatement, ...
 
 
 def _check_final_image(run: MutationRun) -> None:
-    """Check the rules of a graph at the end of a mutation (§4.7): ends of edges, unique groups, cardinalities.
+    """Check the graph rules at the end of a mutation (§4.7): ends of edges, unique groups, cardinalities.
 
-    Only the affected rows are checked, in the resulting state, so a value that the query freed may be used again.
-    Raises GitopsError `mutation_invalid` for the first rule that is broken; as reading the tables.
+    Only affected rows are checked, in the resulting state, so a value that the query freed can be reused. Raises
+    GitopsError `mutation_invalid` for the first broken rule; the errors of reading the tables.
     """
     for owner in sorted(run.ends):
         wanted = run.ends[owner]
@@ -317,13 +321,13 @@ def _check_final_image(run: MutationRun) -> None:
 
 
 def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
-    """Check that no other row of the final table has the unique group of a written row; a null member exempts."""
+    """Check that no other row of the final table has a written row's unique group; rows with a null member are exempt."""
     owners: dict[tuple[Any, ...], str] = {}
     for row_id, row in table.written.items():
         cells = rules.hashable_cells(row[name] for name in group)
         if None not in cells and owners.setdefault(cells, row_id) != row_id:
             raise mutation_error(rules.unique_violation(table.declared, group, cells))
-    # Rows that other mutations of the version wrote were checked with these.
+    # Rows written by other mutations of this version were checked together with these.
     mine = [cells for cells, row_id in owners.items() if row_id in table.own]
     if not mine:
         return
@@ -336,7 +340,7 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
 
 
 def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
-    """Check the cardinality of every source whose edges changed, unless the source itself is gone."""
+    """Check the cardinality of every source whose edges changed, unless the source itself was removed."""
     low, high = edge.cardinality
     if (low, high) == (0, None):
         return
@@ -354,10 +358,10 @@ def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
 
 
 MAX_ENTITIES = 8192
-"""Most rows that one mutation writes to one table."""
+"""Maximum rows that one mutation can write to one table."""
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Most bytes of cells that one mutation writes to one table."""
+"""Maximum bytes of cells that one mutation can write to one table."""
 
 _FIXED_BYTES = 8
 
@@ -369,9 +373,10 @@ Row = dict[str, Any]
 class TableChanges:
     """The changes of one table.
 
-    `written` has whole rows by id. `gone` has the addresses of deleted rows by id. `replaced` has address and row id of the
-    committed rows that written ones are known to replace; an id of `new` is known to replace none. `changed` are the
-    columns of replaced rows that may have other values. `own` are the ids of the rows that the current mutation wrote.
+    `written` has complete rows by id. `gone` has the addresses of deleted rows by id. `replaced` has the address and
+    row id of committed rows that written rows are known to replace; ids in `new` are known to replace no row. `changed`
+    lists the columns of replaced rows that may have new values. `own` has the ids of rows that the current mutation
+    wrote.
     """
 
     declared: NodeType | EdgeType
@@ -386,17 +391,17 @@ class TableChanges:
 
     @property
     def touched(self) -> bool:
-        """Return whether there is any change."""
+        """Return whether there are any changes."""
         return bool(self.written or self.gone)
 
     def copy(self) -> TableChanges:
-        """Return the same changes for another mutation, which has written nothing yet."""
+        """Return a copy of the changes for another mutation, without its own writes."""
         written, gone, replaced = dict(self.written), dict(self.gone), dict(self.replaced)
         new, changed = set(self.new), set(self.changed)
         return TableChanges(self.declared, self.committed, written, gone, replaced, new, changed, bytes=self.bytes)
 
     def write(self, row_id: str, row: dict[str, Any]) -> None:
-        """Add a whole row. Raises GitopsError `resource_limit`."""
+        """Add a complete row. Raises GitopsError `resource_limit`."""
         self.bytes += sum(map(_size, row.values())) - sum(map(_size, self.written.get(row_id, {}).values()))
         self.written[row_id] = row
         self.own.add(row_id)
@@ -407,7 +412,7 @@ class TableChanges:
             raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_BYTES} bytes to {name}")
 
     def find_replaced(self) -> dict[str, tuple[int, int]]:
-        """Return address and row id of the committed rows that written ones replace."""
+        """Return the address and row id of the committed rows that written rows replace."""
         unknown = self.written.keys() - self.replaced.keys() - self.new
         self.replaced.update(self.committed.places(unknown))
         self.new.update(unknown - self.replaced.keys())
@@ -432,7 +437,7 @@ class GraphChanges:
         return self._table(f"edge:{name}", self.catalog.edges[name])
 
     def hold(self, named: Iterable[tuple[str, object]]) -> None:
-        """Read nodes ahead, by type and id, all of a type at once."""
+        """Prefetch nodes by type and id, with one read per type."""
         ids = defaultdict[str, set[str]](set)
         for name, node_id in named:
             if isinstance(node_id, str):
@@ -441,17 +446,17 @@ class GraphChanges:
             self.node(name).committed.hold(ids[name])
 
     def begin(self) -> dict[str, TableChanges]:
-        """Begin another mutation; return the changes of those before it, for `restore`."""
+        """Start another mutation; return the changes of the earlier ones, for `restore`."""
         before = self._tables
         self._tables = {key: table.copy() for key, table in before.items()}
         return before
 
     def restore(self, before: dict[str, TableChanges]) -> None:
-        """Take back what was changed since."""
+        """Undo all changes since the matching `begin`."""
         self._tables = before
 
     def touched(self) -> dict[str, TableChanges]:
-        """Return the tables with a change, by key, in key order."""
+        """Return the changed tables by key, in key order."""
         return {key: self._tables[key] for key in sorted(self._tables) if self._tables[key].touched}
 
     def _table(self, key: str, declared: NodeType | EdgeType) -> TableChanges:
@@ -464,7 +469,7 @@ class GraphChanges:
 
 
 def _size(cell: Any) -> int:
-    """Bytes that a column needs for the cell, near enough."""
+    """Return the approximate bytes that a cell needs in a column."""
     if isinstance(cell, str | bytes):
         return len(cell)
     return _FIXED_BYTES if not isinstance(cell, list) else sum(map(_size, cell))
@@ -472,10 +477,10 @@ def _size(cell: Any) -> int:
 
 @dataclass(slots=True)
 class MutationRun:
-    """One run of a mutation: `changes` and the counts grow with each statement.
+    """One run of a mutation; each statement adds to `changes` and the counts.
 
-    `ends` has the node ids that inserted edges need in the snapshot, by node type, each with the edge type and column
-    that needed it first. `sources` has the nodes whose number of edges changes, by edge type.
+    `ends` has, by node type, the node ids that inserted edges need in the snapshot, each with the first edge type and
+    column that needed it. `sources` has, by edge type, the nodes whose number of edges changes.
     """
 
     catalog: Catalog
@@ -489,12 +494,12 @@ class MutationRun:
     sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def result(self, n: int, published: Manifest | None) -> MutationResult:
-        """Return the result, which is in version `n`: the one that was published, if one was."""
+        """Return the result for version `n`; `published` is the published version, if any."""
         changed = bool(self.nodes or self.edges)
         return MutationResult(self.nodes, self.edges, n, changed, published if changed else None)
 
     def run(self, statement: typed.TypedStatement) -> None:
-        """Carry out one statement. Raises GitopsError `mutation_invalid`, `resource_limit`; as reading the tables."""
+        """Run one statement. Raises GitopsError `mutation_invalid`, `resource_limit`; the errors of reading the tables."""
         if isinstance(statement, typed.TypedUpdate):
             self._update(statement)
         elif isinstance(statement, typed.TypedDelete):
@@ -556,7 +561,7 @@ class MutationRun:
         self.nodes += len(found)
 
     def _committed_rows(self, table: TableChanges, predicate: typed.Predicate) -> dict[str, Row]:
-        """Return the complete committed rows that pass, without the ones that the query has written."""
+        """Return the complete committed rows that pass the predicate, without rows that the query has written."""
         kinds = table.declared.properties
         blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
         plain = ["id", ROW_ID, *(name for name in kinds if name not in blobs)]
@@ -602,7 +607,7 @@ class MutationRun:
         self.edges += len(rows)
 
     def _select(self, table: TableChanges, predicate: typed.Predicate, columns: Sequence[str]) -> Iterator[Row]:
-        """Yield the committed rows that pass, with these columns; only complete if the driver can filter them."""
+        """Yield the committed rows that pass the predicate, with at least these columns."""
         name, sign, operand = self._comparison(table.declared, predicate)
         by_id = _is_id(table.declared, predicate)
         if by_id and operand in table.committed.held:
@@ -629,7 +634,7 @@ class MutationRun:
     def _comparison(
         self, declared: NodeType | EdgeType, predicate: typed.Predicate
     ) -> tuple[str, ComparisonOperator, Any]:
-        """Return the column that a predicate tests, the operator, and the compared value."""
+        """Return a predicate's column, operator and compared value."""
         column = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
         place = f"{declared.name}.{predicate.name}"
         return column, predicate.operator, self.operands.compared(predicate.value, predicate.type, place)
@@ -643,7 +648,7 @@ class MutationRun:
 
 
 def _is_id(declared: NodeType | EdgeType, predicate: typed.Predicate) -> bool:
-    """Return whether a predicate names one node by its key: the id of a node is the text of its key."""
+    """Return whether a predicate selects one node by its key, so that the key's text is the node's id."""
     single = isinstance(declared, NodeType) and declared.key == (predicate.name,)
     return single and predicate.operator is ComparisonOperator.EQ and predicate.type.scalar is Scalar.STRING
 
@@ -667,14 +672,14 @@ def mutation_error(message: str) -> GitopsError:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The parameters of one run, and its instant in milliseconds since 1970."""
+    """The parameters of one run, and the instant of `now()` in milliseconds since 1970."""
 
     params: Mapping[str, Any]
     now: int
 
     @classmethod
     def of(cls, types: Mapping[str, PropType], params: object, now: datetime) -> Operands:
-        """Read the parameters. Raises GitopsError `query_params_invalid` for the first that is missing or does not fit."""
+        """Read the parameters. Raises GitopsError `query_params_invalid` for the first missing or invalid parameter."""
         try:
             values = coerce_params(types, params)
         except ParameterError as error:
@@ -682,7 +687,7 @@ class Operands:
         return cls(values, (now - _EPOCH) // timedelta(milliseconds=1))
 
     def written(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
-        """Return the cell that a property of this type gets, or None. Raises GitopsError `mutation_invalid`."""
+        """Convert a written value to a cell of this type, or None. Raises GitopsError `mutation_invalid`."""
         raw = self.raw(value)
         if raw is None or isinstance(value, typed.NowValue):
             return raw
@@ -694,7 +699,7 @@ class Operands:
             raise mutation_error(f"{place} {error}") from error
 
     def compared(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
-        """Return the value with which cells of this type are compared; None compares with nothing.
+        """Convert a value for comparison with cells of this type; comparisons with None are never true.
 
         Raises GitopsError `mutation_invalid`.
         """
@@ -709,7 +714,7 @@ class Operands:
             raise mutation_error(f"{place} {error}") from error
 
     def raw(self, value: typed.TypedExpr) -> Any:
-        """Return the value of an expression, before it becomes a cell."""
+        """Return the value of an expression, before conversion to a cell."""
         if isinstance(value, typed.NowValue):
             return self.now
         if not isinstance(value, typed.ParameterValue):
@@ -719,12 +724,15 @@ class Operands:
         raw = self.params[value.name]
         if raw is None or value.type.scalar is not Scalar.F32:
             return raw
-        # A parameter that is declared F32 holds an F32.
+        # A parameter declared as F32 has a 32-bit value.
         return [nearest_single(item) for item in raw] if isinstance(raw, list) else nearest_single(raw)
 
 
 def _number(value: Any, kind: PropType) -> Any:
-    """Convert a number: an integer becomes a float only if it is exact, a float an integer only if it is whole (K15)."""
+    """Convert a number.
+
+    An integer becomes a float only if that is exact, a float becomes an integer only if it is whole (K15).
+    """
     if kind.scalar in INTEGERS and isinstance(value, float) and value.is_integer():
         value = int(value)
     return json_to_cell(value, PropType(kind.scalar, nullable=kind.nullable))

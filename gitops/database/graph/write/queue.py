@@ -1,4 +1,4 @@
-"""Mutations of one branch that several threads of a process run at the same time, published in groups.
+"""Queues for concurrent mutations of a branch by several threads, which are published in groups.
 
 Rules of this module:
 
@@ -26,17 +26,17 @@ _LINGER_S = 0.004
 
 
 class Waiting(Protocol):
-    """A mutation that waits, and its outcome once it is carried out."""
+    """A waiting mutation with its outcome, which is set after it ran."""
 
     outcome: MutationResult | BaseException | None
 
     def fits(self, first: Any) -> bool:
-        """Return whether it may be in the group that another one begins."""
+        """Return whether this mutation can join the group that `first` starts."""
         ...
 
 
 class MutationQueue:
-    """The mutations that wait for one branch; safe between threads."""
+    """A thread-safe queue of mutations that wait for one branch."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -45,15 +45,15 @@ class MutationQueue:
         self._last = 1
 
     def add(self, mutation: Waiting) -> None:
-        """Let a mutation wait for its turn; `finish` is called for each."""
+        """Add a mutation to the queue. The caller must call `finish` for each."""
         with self._turn:
             self._waiting.append(mutation)
             self._turn.notify_all()
 
     def finish(self, mutation: Waiting, carry_out: Callable[[Sequence[Any]], None]) -> MutationResult:
-        """Return the result of a mutation that waits, or raise its error.
+        """Return the result of a queued mutation, or raise its error.
 
-        `carry_out` sets the outcomes of a group from its first member on; members without one stay in the queue.
+        `carry_out` sets the outcomes of a group in order; members without an outcome stay in the queue.
         """
         with self._turn:
             self._turn.wait_for(lambda: mutation.outcome is not None or not self._busy)
@@ -72,7 +72,7 @@ class MutationQueue:
         return mutation.outcome
 
     def _carry_out_group(self, carry_out: Callable[[Sequence[Any]], None]) -> None:
-        """Carry out the next group."""
+        """Run the next group."""
         with self._turn:
             if self._last > 1:
                 self._turn.wait_for(lambda: len(self._waiting) >= self._last, _LINGER_S)

@@ -1,4 +1,4 @@
-"""Row rules (§4.7): missing vectors (`@embed`), constraints, the id that a key determines, and messages."""
+"""Row rules (§4.7): missing vectors (`@embed`), constraints, ids from keys, and messages."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def embed_rows(
     given: Sequence[Mapping[str, Any]],
     embedder: Embedder | None,
 ) -> None:
-    """Fill in every vector that its record omits and whose source text exists.
+    """Compute every vector that a record omits if its source text exists.
 
-    `given` has the members of each written row; an explicit null is kept. Without an embedder nothing is filled in.
-    Raises GitopsError `embedding_failed` for vectors that do not match the property, and as the embedder.
+    `given` has the members of each written row; an explicit null is kept. Without an embedder, no vectors are computed.
+    Raises GitopsError `embedding_failed` for vectors that do not match the property; the embedder's errors.
     """
     if embedder is None or not isinstance(declared, NodeType):
         return
@@ -52,7 +52,7 @@ def embed_rows(
 def cell_faults(
     declared: NodeType | EdgeType, cells: Mapping[str, Any], pending: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """Return the problems of a row's cells, except patterns; the `pending` cells may be missing."""
+    """Return the problems with a row's cells, except patterns; `pending` cells can be missing."""
     for name, kind in declared.properties.items():
         cell = cells[name]
         if cell is None:
@@ -71,7 +71,7 @@ def cell_faults(
 
 
 def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Iterator[str]:
-    """Return the problems of a row's cells."""
+    """Return all problems with a row's cells."""
     yield from cell_faults(declared, cells)
     for check in declared.checks if isinstance(declared, NodeType) else ():
         for _ in find_mismatches(check, [cells[check.property_name]]):
@@ -86,11 +86,11 @@ def find_mismatches(check: PatternCheck, cells: list[str | None] | pa.Array) -> 
 
 @lru_cache(_PATTERNS)
 def _search(pattern: str) -> Callable[[str], bool]:
-    """Return whether a part of a text matches a pattern of the schema language.
+    """Return a function that tells whether any part of a text matches a schema pattern.
 
-    The engine is that of the reference compiler, the `regex` crate: linear in time, and its classes and word boundaries
-    are those of Unicode. Arrow's engine supports only ASCII there, and has no look-around with which Unicode's
-    boundaries could be expressed.
+    It uses the engine of the reference compiler, the `regex` crate, which runs in linear time and has Unicode classes
+    and word boundaries. Arrow's engine supports only ASCII classes and boundaries, and has no look-around to express
+    Unicode boundaries.
     """
     from pydantic_core import SchemaValidator
 
@@ -98,13 +98,13 @@ def _search(pattern: str) -> Callable[[str], bool]:
 
 
 def pattern_fault(declared: NodeType | EdgeType, check: PatternCheck) -> str:
-    """Return the message for a text that does not match."""
+    """Return the message for a text that does not match a pattern."""
     place = f"{declared.name}.{check.property_name}"
     return f"@check violation on {place}: the value does not match {check.pattern[:_SHOWN]!r}"
 
 
 def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
-    """Return the id that the key makes (§4.2), of key cells that are not null; None for a type without key."""
+    """Return the id made from a node's non-null key cells (§4.2); None for a type without key."""
     if declared.key is None:
         return None
     texts = [key_text(cells[name], declared.properties[name]) for name in declared.key]
@@ -119,11 +119,11 @@ def cardinality_violation(edge: EdgeType, source: str, count: int) -> str:
 
 
 def unique_violation(declared: NodeType | EdgeType, group: Sequence[str], cells: Sequence[Any]) -> str:
-    """Return the message for values of a unique group that two rows have."""
+    """Return the message for duplicate values of a unique group."""
     shown = str(cells[0]) if len(cells) == 1 else f"({', '.join(map(str, cells))})"
     return f"@unique violation on {declared.name}.{', '.join(group)}: value {shown[:_SHOWN]}"
 
 
 def hashable_cells(cells: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the cells of a group as a key: equal groups are equal keys."""
+    """Return a group's cells as a dictionary key, equal for equal groups."""
     return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)

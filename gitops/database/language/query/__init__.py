@@ -1,4 +1,4 @@
-"""The query language (`.gq`): text to trees, trees and a catalog to checked queries.
+"""The query language (`.gq`): parses text to trees, and checks trees against a catalog.
 
 `params` turns JSON into parameters; the checked form that an executor reads is in `typed`.
 """

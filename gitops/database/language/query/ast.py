@@ -19,7 +19,7 @@ ANONYMOUS = "_"
 
 
 class TextFunction(StrEnum):
-    """Functions over indexed text; `BM25` gives a rank, the others a Bool."""
+    """Functions over indexed text; `BM25` returns a rank, the others a Bool."""
 
     SEARCH = "search"
     FUZZY = "fuzzy"
@@ -68,7 +68,7 @@ class Now(Record):
 
 
 class Variable(Record):
-    """`$name`: a parameter or a binding, decided by the checker."""
+    """`$name`: a parameter or a binding; the checker decides which."""
 
     name: str
     span: Span
@@ -117,7 +117,7 @@ class Rrf(Record):
 
 
 class Aggregate(Record):
-    """`count(x)` and its like."""
+    """`count(x)` and similar functions."""
 
     function: AggregateFunction
     argument: Expr
@@ -182,7 +182,7 @@ class Not(Record):
 
 
 Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCall"
-"""A text call that stands alone as a clause is short for the call being true."""
+"""The clauses of a block. A text call as a clause means that the call is true."""
 
 
 class ReturnExpression(Record):
@@ -202,7 +202,7 @@ class OrderExpression(Record):
 
 
 class Read(Record):
-    """Body of a read query."""
+    """The body of a read query."""
 
     clauses: tuple[Clause, ...]
     items: tuple[ReturnExpression, ...]

@@ -1,8 +1,7 @@
-"""Checks a query against a catalog: the entry point, the sections of a read, and the published descriptor of a query.
+"""Checks a query against a catalog: the entry point, the sections of a read, and the published query descriptor.
 
-The first violated rule of a query is reported: its size (T25); then, in the order of the text, parameters, match
-clauses, return items and order items; then the rules of whole sections (T21, T17, T18, T9), and last the orders that
-cannot be executed.
+Only the first violated rule of a query is reported, in this order: size (T25); parameters, match clauses, return items
+and order items in text order; rules for whole sections (T21, T17, T18, T9); orders that cannot be executed.
 
 Clauses of a match block are checked top to bottom: rules T1 to T5, T7, T9 (not), T15 (hop), T22 and T23.
 
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
     from gitops.database.language.text import Name, Span
 
 RESERVED = "__nanograph_now"
-"""The parameter name in which engines of this language pass the instant of `now()`."""
+"""Reserved parameter name in which engines of this language pass the instant of `now()`."""
 
 MAX_DIMENSION = 2**31 - 1
 
 _GROUPED = (typed.AggregateValue, typed.PropertyValue, typed.NodeValue, typed.ParameterValue)
-"""What an aggregate query may return."""
+"""Items that an aggregate query can return."""
 
 _KINDS = {
     Scalar.STRING: "string",
@@ -73,7 +72,7 @@ _NAMES: dict[type, str] = {
 
 
 class QueryEffect(StrEnum):
-    """Effect of a query: it reads or writes."""
+    """Whether a query reads or writes."""
 
     READ = "read"
     MUTATION = "mutation"
@@ -177,11 +176,11 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
     for item in read.items:
         value, alias = check_output(scope, item.value), None if item.alias is None else item.alias.text
         items.append(typed.ReturnItem(value, alias, alias or _row_name(value)))
-    # An item without an alias goes by its column, if that is a name and not an alias of another.
+    # An item without an alias is known by its column, if that is a name and not the alias of another item.
     columns = {item.column: index for index, item in enumerate(items) if "." not in item.column}
     aliases = columns | {item.alias: index for index, item in enumerate(items) if item.alias is not None}
     order = [typed.SortKey(check_output(scope, sort.value, aliases), sort.descending) for sort in read.order]
-    # What an order item sorts by: the return item, if it names an alias.
+    # The expression that an order item sorts by: the return item if the item is an alias.
     sorted_by = [items[key.value.item].value if isinstance(key.value, typed.AliasValue) else key.value for key in order]
     aggregated = any(isinstance(item.value, typed.AggregateValue) for item in items)
     if read.limit is None:
@@ -201,7 +200,7 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
                 refuse("T9", message, item.span, "group by `$v.p` or `$v` only")
     if order:
         _check_sortable(read, items, order, sorted_by, aggregated=aggregated)
-        # The same rank again, perhaps by its alias, sorts nothing.
+        # Repeating the same rank, even by its alias, has no effect on the order.
         ranked = isinstance(sorted_by[0], typed.RANKS)
         order = [key for at, key in enumerate(order) if at == 0 or not ranked or sorted_by[at] != sorted_by[0]]
     return typed.TypedRead(
@@ -223,7 +222,7 @@ def _check_sortable(
     *,
     aggregated: bool,
 ) -> None:
-    """Refuse orders that cannot be executed (no rule code)."""
+    """Reject orders that cannot be executed (no rule code)."""
     projected = {item.value for item in items if isinstance(item.value, typed.PropertyValue)}
     for index, (sort, key) in enumerate(zip(read.order, order, strict=True)):
         value = key.value
@@ -250,10 +249,10 @@ def _result_column(item: typed.ReturnItem) -> ResultColumn:
 def _statement_access(
     catalog: Catalog, statements: tuple[typed.TypedStatement, ...]
 ) -> tuple[set[typed.Access], set[typed.Access]]:
-    """Return the types that writes read and write.
+    """Return the types that write statements read and write.
 
-    Every written type is read: an insert replaces a node of its key, and a predicate selects. An insert of an edge also
-    reads its endpoints; a node delete reads and writes every incident edge type.
+    Every written type is also read, because an insert replaces a node with the same key, and a predicate selects rows.
+    Inserting an edge also reads its endpoint types; deleting a node reads and writes every incident edge type.
     """
     reads: set[typed.Access] = set()
     writes: set[typed.Access] = set()
@@ -278,7 +277,7 @@ def _sorted(accesses: set[typed.Access]) -> tuple[typed.Access, ...]:
 
 
 def _row_name(value: typed.TypedExpr) -> str:
-    """Return the name of a return item without an alias in result rows."""
+    """Return the column name of a return item without an alias."""
     while isinstance(value, typed.AggregateValue):
         value = value.argument
     if isinstance(value, typed.PropertyValue):
@@ -292,7 +291,7 @@ def _row_name(value: typed.TypedExpr) -> str:
     return _NAMES[type(value)]
 
 
-# A global name is found much faster than a member of an enumeration.
+# A global name is looked up much faster than an enum member.
 _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 _OUT, _IN = typed.Direction.OUT, typed.Direction.IN
 _CONTAINS, _STARTS_WITH = ast.ComparisonOperator.CONTAINS, ast.ComparisonOperator.STARTS_WITH
@@ -417,7 +416,8 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
 def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, typed.Direction]:
     """Return left type, right type and direction.
 
-    They follow from the left variable if it is bound, otherwise from the right one; otherwise the direction is forward.
+    They follow from the left variable if it is bound, otherwise from the right variable if that is bound; otherwise the
+    direction is forward.
     """
     forward = (edge.source, edge.target, _OUT)
     for end, first, second in ((clause.left, edge.source, edge.target), (clause.right, edge.target, edge.source)):
@@ -433,7 +433,7 @@ def _orient(scope: Scope, clause: ast.Hop, edge: EdgeType) -> tuple[str, str, ty
 
 
 def _bind_end(scope: Scope, end: Name, type_name: str, edge: EdgeType) -> str | None:
-    """Bind an end of a hop; returns its name, None for an anonymous one."""
+    """Bind an end of a hop; return its name, None for an anonymous end."""
     if end.text == ast.ANONYMOUS:
         return None
     bound = scope.nodes.get(end.text)
@@ -446,7 +446,7 @@ def _bind_end(scope: Scope, end: Name, type_name: str, edge: EdgeType) -> str | 
 
 
 def _mentions_bound(scope: Scope, clause: ast.Clause) -> bool:
-    """Return whether the clause itself uses a bound variable; an inner `not` does not count (T9)."""
+    """Return whether a clause itself uses a bound variable; nested `not` blocks are ignored (T9)."""
     if isinstance(clause, ast.Hop):
         return scope.is_bound(clause.left.text) or scope.is_bound(clause.right.text)
     if isinstance(clause, ast.Bind):
@@ -501,7 +501,7 @@ def _condition(scope: Scope, clause: ast.Comparison) -> typed.Filter:
 
 
 def _check_contains(left: PropType, right: PropType, span: Span) -> None:
-    """Membership in a list, or, with String on both sides, substring."""
+    """Check `contains`: membership in a list or, with String on both sides, a substring."""
     forms = "contains requires a list property on the left (membership) or String on both sides (substring)"
     if left.scalar is Scalar.VECTOR:
         refuse("T7", f"vector membership filters are not supported: {forms}", span)
@@ -524,7 +524,7 @@ _ENDPOINTS = {"from": STRING, "to": STRING}
 def check_statement(scope: Scope, statement: ast.Statement) -> typed.TypedStatement:
     """Check one write. Type names are exact here, including edges.
 
-    As the rules require, two things are checked only at run time: a mix of deletes and other writes, and an update of a
+    By the language rules, two errors are found only at run time: a mix of deletes and other writes, and an update of a
     key.
     """
     name = statement.type_name
@@ -547,7 +547,7 @@ def check_statement(scope: Scope, statement: ast.Statement) -> typed.TypedStatem
 
 
 def _require_all(owner: NodeType | EdgeType, given: set[str], span: Span) -> None:
-    """Refuse an insert that leaves out an endpoint or a property that is never null."""
+    """Reject an insert that leaves out an endpoint or a non-null property."""
     for end in _ENDPOINTS if isinstance(owner, EdgeType) else ():
         if end not in given:
             message = f"insert of edge `{owner.name}` lacks required endpoint `{end}`"
@@ -562,7 +562,7 @@ def _require_all(owner: NodeType | EdgeType, given: set[str], span: Span) -> Non
 
 
 def _owner(catalog: Catalog, name: Name) -> NodeType | EdgeType:
-    """Return the type a write names; a node type comes before an edge type of the same name."""
+    """Return the type of a write; a node type takes precedence over an edge type with the same name."""
     owner = catalog.nodes.get(name.text) or catalog.edges.get(name.text)
     if owner is None:
         fix = suggest(name.text, (*catalog.nodes, *catalog.edges))
@@ -603,7 +603,7 @@ def _predicate(scope: Scope, owner: NodeType | EdgeType, test: ast.WhereConditio
 
 
 def _declared(scope: Scope, owner: NodeType | EdgeType, name: Name) -> PropType:
-    """Return the type of a property of the owner, or of an endpoint of an edge."""
+    """Return the type of an owner's property, or of an edge's endpoint."""
     if isinstance(owner, EdgeType) and name.text in _ENDPOINTS:
         return _ENDPOINTS[name.text]
     found = owner.properties.get(name.text)

@@ -1,8 +1,8 @@
-"""Expressions and values: names resolved, types inferred, and values against the property that they are compared with or go to.
+"""Checks expressions and values: resolves names, infers types, and checks values against their target property.
 
 Rules T3, T6 to T8, T14, T15 (nearest), T19 to T21 (arguments), T23, T24.
 
-`Scope` has the names of one query while it is checked: parameters, bindings, and the properties used so far.
+`Scope` has a query's names during checking: parameters, bindings, and the properties used so far.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def same_family(left: PropType, right: PropType) -> bool:
 
 
 def compatible(left: PropType, right: PropType) -> bool:
-    """Return whether values of the two types may be compared and assigned; nullability and enum sets do not count."""
+    """Return whether values of the two types can be compared and assigned; nullability and enum members are ignored."""
     return left.is_list == right.is_list and same_family(left, right)
 
 
 def member(of_list: PropType) -> PropType:
-    """Return the type of the items of a list."""
+    """Return the item type of a list."""
     return PropType(of_list.scalar)
 
 
 def is_scalar(kind: PropType, scalar: Scalar) -> bool:
-    """Return whether this is that scalar type and not a list of it."""
+    """Return whether a type is this scalar type, not a list of it."""
     return kind.scalar is scalar and not kind.is_list
 
 
 class TargetProperty(Record):
-    """The property that a value is written to or compared with."""
+    """A property that a value is written to or compared with."""
 
     owner: str
     name: str
@@ -75,8 +75,8 @@ class TargetProperty(Record):
 def constant(literal: ast.Literal) -> typed.Constant:
     """Return a literal with its type.
 
-    A list has its first element's type, and an empty one is `[String]`. Refuses nested lists, and elements that do not
-    share a compatible scalar type (no rule code).
+    A list has its first element's type, and an empty one is `[String]`. Rejects nested lists, and elements without a
+    common scalar type (no rule code).
     """
     if not isinstance(literal.value, tuple):
         return typed.Constant(literal.value, _LITERALS[literal.kind])
@@ -99,7 +99,7 @@ def constant(literal: ast.Literal) -> typed.Constant:
 
 
 def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
-    """Return the declared parameter that a value names; refuses any other variable (T14)."""
+    """Return the declared parameter for a variable; reject any other variable (T14)."""
     declared = scope.params.get(variable.name)
     if declared is None:
         fix = suggest(variable.name, scope.params, "$") or f"declare it: `${variable.name}: <type>`"
@@ -108,7 +108,7 @@ def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
 
 
 def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """Return a value that is written to the target, or compared with it as a whole."""
+    """Check a value that is written to the target property or compared with it for equality."""
     if isinstance(value, ast.Literal):
         return _literal(target, value)
     if isinstance(value, ast.Now):
@@ -125,14 +125,14 @@ def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> type
 
 
 def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
-    """Return a fix that gives a parameter the type of its property; other types have none."""
+    """Return a fix that changes a parameter's type to the property's type; None for other values."""
     if wanted.enum_values is not None or wanted.scalar is Scalar.BLOB:
         return "declare the parameter `String`"
     return f"declare the parameter `${found.name}: {PropType(wanted.scalar, False, wanted.is_list, None, wanted.dimension)}`"
 
 
 def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """Check a value of an inline pair: membership if the target is a list, otherwise as `assigned`."""
+    """Check a value of an inline pair: as a member if the target is a list, otherwise with `assigned`."""
     if not target.type.is_list or isinstance(value, ast.Now):
         return assigned(scope, target, value)
     is_literal = isinstance(value, ast.Literal)
@@ -194,8 +194,8 @@ def type_of(value: typed.TypedExpr) -> PropType | None:
 def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> typed.TypedExpr:
     """Resolve one expression.
 
-    `aliases` maps the aliases of the return items to their indexes; it is given in `order`, the only place that sees
-    them. An unknown alias is refused here (K7).
+    `aliases` maps aliases of return items to their indexes; it is given only in `order`, because other places cannot
+    use aliases. An unknown alias is rejected here (K7).
     """
     if isinstance(expr, ast.PropertyAccess):
         return scope.property(expr)
@@ -232,7 +232,7 @@ def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None =
 
 
 def check_output(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> typed.TypedExpr:
-    """Resolve an expression that is compared, returned, aggregated or ordered by; a Blob cannot be (T24)."""
+    """Resolve an expression that is compared, returned, aggregated or used for ordering. Blobs are rejected (T24)."""
     value = check_expr(scope, expr, aliases)
     kind = type_of(value)
     if kind is not None and kind.scalar is _BLOB:
@@ -347,7 +347,7 @@ def _refuse_edge_target(function: str, target: typed.PropertyValue, expr: ast.Ex
 
 
 def _shown(value: typed.TypedExpr) -> str:
-    """Return the value as shown in a rejection."""
+    """Return a value as shown in error messages."""
     if isinstance(value, typed.NodeValue):
         return f"node variable `${value.variable}`"
     if isinstance(value, typed.PropertyValue):
@@ -355,12 +355,12 @@ def _shown(value: typed.TypedExpr) -> str:
     return str(type_of(value))
 
 
-# A global name is found much faster than a member of an enumeration, and these are looked up for every property.
+# A global name is looked up much faster than an enum member, and these are needed for every property.
 _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 
 
 def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoReturn:
-    """Raise a `LanguageError` with one type problem; `rule` is empty for the rules without a code."""
+    """Raise a `LanguageError` with one type problem; `rule` is empty for rules without a code."""
     raise LanguageError(LanguageProblem(Stage.TYPE, rule, message, span, fix))
 
 
@@ -373,16 +373,16 @@ def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
 
 
 class Scope:
-    """Scope of the names in one query.
+    """The names that are visible in one query.
 
-    Bindings are kept in one dictionary per family with a trail of additions, so that leaving a `not` block costs only
-    as much as the block bound, regardless of the surrounding variables.
+    Bindings are in one dictionary per family, with a log of additions. So the cost of leaving a `not` block depends
+    only on its own bindings, not on the surrounding variables.
     """
 
     __slots__ = ("_trail", "catalog", "edges", "nodes", "params", "touched", "uses")
 
     def __init__(self, catalog: Catalog, params: Mapping[str, PropType]) -> None:
-        """Start with the parameters and nothing bound."""
+        """Start with the parameters and no bindings."""
         self.catalog = catalog
         self.params = params
         self.nodes: dict[str, NodeType] = {}
@@ -408,7 +408,7 @@ class Scope:
         return len(self._trail)
 
     def undo(self, mark: int) -> dict[str, str]:
-        """Remove the bindings since the mark; returns the node variables among them with their types."""
+        """Remove the bindings since the mark; return the removed node variables with their types."""
         dropped = self._trail[mark:]
         del self._trail[mark:]
         inner: dict[str, str] = {}
@@ -421,11 +421,11 @@ class Scope:
         return inner
 
     def is_bound(self, variable: str) -> bool:
-        """Return whether a clause above binds this variable to a node or an edge."""
+        """Return whether an earlier clause binds this variable to a node or an edge."""
         return variable in self.nodes or variable in self.edges
 
     def property(self, place: ast.PropertyAccess, rule: str = "T6") -> PropertyValue:
-        """Resolve `$v.p`; refuses an unbound variable and an unknown property under `rule`."""
+        """Resolve `$v.p`; reject an unbound variable or an unknown property with `rule`."""
         variable, name = place.variable.text, place.name.text
         node = self.nodes.get(variable)
         if node is not None:
@@ -449,7 +449,7 @@ class Scope:
 
 
 def check_limits(query: ast.Query) -> None:
-    """Refuse a query that is too large, at the first item too many. Raises `LanguageError` (T25)."""
+    """Reject a query that is too large, at the first excess item. Raises `LanguageError` (T25)."""
     bound("parameters", [each.span for each in query.params])
     if not isinstance(query.body, ast.Read):
         bound("statements", [each.span for each in query.body])

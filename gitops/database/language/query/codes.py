@@ -13,4 +13,4 @@ QUERY_CODES = {
     Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
     Stage.LIMIT: Code.QUERY_TOO_LARGE,
 }
-"""The code of a problem, by the stage at which it was found."""
+"""Problem codes by the stage that finds the problem."""

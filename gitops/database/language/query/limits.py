@@ -1,9 +1,9 @@
-"""Size limits of a query in one table: the checker reads it, the documentation shows it, and tests measure each row.
+"""Size limits of a query, in one table for the checker, the documentation and the tests.
 
-The work on a query grows at most linearly with each of these numbers, and a server runs queries from strangers. They
-are far above the size of handwritten queries.
+A server runs queries from untrusted users, and the work on a query grows at most linearly with each of these numbers.
+The limits are far above the size of handwritten queries.
 
-The parser bounds the rows of `Stage.PARSE` before there is a query. The others have the rule T25 and the code
+The parser enforces the rows with `Stage.PARSE`, before a query exists. The others have rule T25 and code
 `Code.QUERY_TOO_LARGE`, at the first item over the limit.
 """
 
@@ -54,18 +54,18 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "items": Limit(10_000, fix="use a parameter", shown="items in a list literal"),
     }
 )
-"""The limits of a query by what they are about, as messages say it."""
+"""The limits of a query, by the counted item as named in messages."""
 
 
 def bound(what: str, found: Sequence[Span]) -> None:
-    """Refuse more of something than a query may have, at the first one too many. Raises `LanguageError` (T25)."""
+    """Reject more items than a query can have, at the first excess item. Raises `LanguageError` (T25)."""
     limit = LIMITS[what]
     if len(found) > limit.most:
         _refuse(f"the query has {len(found)} {what}; at most {limit.most} are allowed", found[limit.most], limit.fix)
 
 
 def bound_list(items: Sequence[Literal]) -> None:
-    """Refuse a list literal that is too long. Raises `LanguageError` (T25)."""
+    """Reject a list literal that is too long. Raises `LanguageError` (T25)."""
     limit = LIMITS["items"]
     if len(items) > limit.most:
         message = f"a list literal has {len(items)} items; at most {limit.most} are allowed"

@@ -1,4 +1,4 @@
-"""Values of parameters out of a JSON object (standard mode)."""
+"""Reads parameter values from a JSON object (standard mode)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ParameterCode(StrEnum):
 
 
 class ParameterError(Exception):
-    """A parameter object was refused. `parameter` is the name concerned, None for the object as a whole."""
+    """An invalid parameter object. `parameter` is the name of the invalid parameter, None for the whole object."""
 
     def __init__(self, code: ParameterCode, parameter: str | None, message: str) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ def coerce_params(types: Mapping[str, PropType], values: object) -> dict[str, An
 
 
 class _Coercion:
-    """Conversions of one parameter; every rejection contains its name."""
+    """Converts one parameter; every error contains its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -145,7 +145,7 @@ class _Coercion:
         return [self._float(Scalar.F32, item) for item in value]
 
     def _wrong(self, expected: str, value: Any) -> ParameterError:
-        """Return a problem with the JSON type that was received, never the value, because it may be a secret."""
+        """Return an error with the received JSON type, but never the value, because it may be a secret."""
         shapes = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
         return self._error(ParameterCode.WRONG_TYPE, f"{expected}, got {shapes.get(type(value), 'null')}")
 

@@ -1,7 +1,7 @@
-"""Parses query text to trees, by recursive descent.
+"""Parses query text to syntax trees by recursive descent.
 
-`ClauseParser` is the lower layer: clauses, expressions and values. The upper one reads files, queries, parameters, read
-sections and writes.
+`ClauseParser` is the lower layer: clauses, expressions and values. The upper layer reads files, queries, parameters,
+read sections and writes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 MAX_DEPTH = LIMITS["levels"].most
-"""Deepest nesting of blocks, calls and lists together; deeper text is refused, so recursion is bounded."""
+"""Maximum nesting of blocks, calls and lists together; deeper text is rejected, so recursion is bounded."""
 
 MAX_NAME = LIMITS["characters"].most
-"""Longest name, in characters; messages repeat names, so they must not be of any size."""
+"""Maximum length of a name, in characters. Messages repeat names, so they must not be too long."""
 
 MAX_INT = 2**63 - 1
 MAX_BOUND = LIMITS["steps"].most
@@ -82,10 +82,10 @@ _OTHER_WORDS = {
     "and": ("there is no `and`", _CONDITIONS),
     "or": ("there is no `or`", "write two queries"),
 }
-"""Words of other languages in the place of a condition."""
+"""Hints for words of other query languages in place of a condition."""
 _WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
 
-# Looked up for nearly every token, and a member of an enumeration is found ten times slower than a global name.
+# Needed for nearly every token, and an enum member is looked up ten times slower than a global name.
 _NAME, _VAR, _COLON, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COLON, TokenKind.COMMA, TokenKind.DOT
 _LPAREN, _RPAREN, _LBRACE, _RBRACE, _LT = (
     TokenKind.LPAREN,
@@ -97,9 +97,9 @@ _LPAREN, _RPAREN, _LBRACE, _RBRACE, _LT = (
 
 
 class ClauseParser:
-    """Reads clauses and expressions at the cursor of a lexer. Every method may raise `LanguageError` with one parse problem.
+    """Reads clauses and expressions at a lexer's cursor. Every method can raise `LanguageError` with one parse problem.
 
-    Clauses that begin alike are tried in this order: not, bind, hop, condition, text call.
+    Clauses are tried in this order: not, bind, hop, condition, text call.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -126,7 +126,7 @@ class ClauseParser:
         return make(PropertyPair, (name, value, self.span_from(name.span.start)))
 
     def symbol(self) -> ComparisonOperator | None:
-        """Pass over a comparison sign, if the cursor is at one."""
+        """Skip a comparison sign at the cursor, if there is one."""
         operator = _SYMBOLS.get(self._lexer.kind)
         if operator is not None:
             self._lexer.step()
@@ -147,7 +147,7 @@ class ClauseParser:
         return self._condition(self.expression("a clause: a binding, a hop, a condition or `not`"))
 
     def _clause_from_variable(self) -> Clause:
-        """Read a bind, a hop or a condition: the token after the first variable decides."""
+        """Read a bind, a hop or a condition, depending on the token after the first variable."""
         lexer = self._lexer
         variable = self.variable()
         follows = lexer.kind
@@ -166,7 +166,7 @@ class ClauseParser:
             operator = _WORDS.get(word.text)
             if operator is None:
                 return self._hop(variable, None, self._edge(word), undirected=False)
-            # `$a contains $b` is a hop over an edge of that name: a bare variable is never compared.
+            # `$a contains $b` is a hop over an edge with that name, because a bare variable is never compared.
             if lexer.kind is _LBRACE or (lexer.kind is _VAR and lexer.peek().kind is not _DOT):
                 return self._hop(variable, None, Name(word.text, word.span), undirected=False)
             return self._compare(Variable(*variable), operator)
@@ -227,7 +227,7 @@ class ClauseParser:
             self._lexer.fail(message, left.span, fix)
         if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
             word = self._lexer.text
-            # The name of an edge as its schema spells it.
+            # The name of an edge as spelled in its schema.
             edge = word[:1].lower() + word[1:] if self._lexer.kind is TokenKind.TYPE_NAME else ""
             self._lexer.unexpected("a comparison operator", meant=edge)
         return left
@@ -242,19 +242,19 @@ class ClauseParser:
         return Comparison(left, operator, right, self.span_from(left.span.start))
 
     def expression(self, expected: str = "an expression") -> Expr:
-        """Read one expression; `expected` names it in a refusal."""
+        """Read one expression; `expected` describes it in error messages."""
         if self._lexer.kind is _VAR:
             return self.expression_of(self.variable(expected))
         return self.expression_from(self._start(expected))
 
     def expression_of(self, variable: Name) -> PropertyAccess | Variable:
-        """Read the expression whose variable has just been passed."""
+        """Read the rest of an expression that starts with this variable."""
         if self._lexer.skip(_DOT):
             return self._property_of(variable)
         return make(Variable, (variable.text, variable.span))
 
     def expression_from(self, first: Token) -> Expr:
-        """Read the expression whose first token, not a variable, has just been passed."""
+        """Read the rest of an expression that starts with this token, which is not a variable."""
         if first.kind is not _NAME:
             return self._literal_from(first)
         if first.text in _BOOLEANS:
@@ -283,7 +283,7 @@ class ClauseParser:
         return make(Name, (name.text[1:], name.span))
 
     def ident(self, kind: TokenKind, expected: str) -> Name:
-        """Read a name of one kind."""
+        """Read a name of this token kind."""
         lexer = self._lexer
         if lexer.kind is not kind:
             lexer.unexpected_kind(kind, expected)
@@ -431,7 +431,7 @@ class ClauseParser:
 
 
 def query_texts(content: bytes) -> Mapping[str, bytes]:
-    """Return the text of each query of a file by its name, the first of a name; nothing of a file that does not parse."""
+    """Return the query texts of a file by name (the first of each name); empty if the file does not parse."""
     try:
         parsed = parse_queries(content)
     except LanguageError:
@@ -442,7 +442,7 @@ def query_texts(content: bytes) -> Mapping[str, bytes]:
 MAX_LIMIT = LIMITS["rows"].most
 
 MAX_PROBLEMS = 100
-"""Most problems that one file reports."""
+"""Maximum number of problems reported for one file."""
 
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _WRITES = frozenset({"insert", "update", "delete"})
@@ -452,7 +452,7 @@ _VECTOR = Scalar.VECTOR.value
 
 
 def parse_queries(source: bytes) -> tuple[Query, ...]:
-    """Parse one `.gq` file: any number of queries, in file order; equal names are not refused here.
+    """Parse one `.gq` file with any number of queries, in file order. Duplicate names are not rejected here.
 
     Raises `LanguageError` with the first grammar problem of each query, at most `MAX_PROBLEMS`. Checks no name and no type.
     """
@@ -476,7 +476,7 @@ class _QueryParser(ClauseParser):
         return tuple(queries)
 
     def _skip_to_query(self) -> bool:
-        """Move to the next query or the end; False if the text cannot be read that far."""
+        """Move to the next query or the end; return False if the text cannot be read that far."""
         lexer, readable = self._lexer, True
         self._depth = 0
         while readable:
@@ -486,12 +486,12 @@ class _QueryParser(ClauseParser):
                     lexer.step()
                 break
             except LanguageError:
-                # Of one query, the first problem is enough.
+                # Report only the first problem of each query.
                 readable = lexer.resume()
         return readable
 
     def _at_query(self) -> bool:
-        """Return whether a complete `query name(` starts here; inside a query these words may also be names."""
+        """Return whether a complete `query name(` starts here; inside a query these words can also be names."""
         lexer = self._lexer
         if lexer.kind is not _NAME or lexer.text != "query" or lexer.peek().kind is not _NAME:
             return False

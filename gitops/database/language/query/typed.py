@@ -1,7 +1,7 @@
-"""The checked form of a query: names resolved, types known, no source positions.
+"""The checked form of a query, with resolved names, known types and no source positions.
 
 The executor, the descriptors and the impact analysis read this form. As in the syntax tree, nodes are named tuples and
-are distinguished by class. A `type` is always that of the value, with its nullability.
+are distinguished by class. A `type` is always the value's type, including nullability.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ParameterValue(Record):
 
 
 class Constant(Record):
-    """A literal; of `Date` and `DateTime` the text, of a list a tuple."""
+    """A literal: text for `Date` and `DateTime`, a tuple for a list."""
 
     value: ConstantValue
     type: PropType
@@ -143,7 +143,7 @@ class PairTest(Record):
 
 
 class Scan(Record):
-    """The variable holds nodes of the type that pass every test. A further scan of one variable adds tests."""
+    """The variable is bound to nodes of the type that pass every test. Another scan of the same variable adds tests."""
 
     variable: str
     type_name: str
@@ -183,7 +183,7 @@ class TextFilter(Record):
 
 
 class Absent(Record):
-    """No assignment of the inner clauses exists for the row; `variables` are the ones that the block binds itself."""
+    """A `not` block: the inner clauses have no match for the row. `variables` are the variables that the block binds."""
 
     clauses: tuple[TypedClause, ...]
     variables: Mapping[str, str]
@@ -210,8 +210,8 @@ class SortKey(Record):
 class TypedRead(Record):
     """A checked read. `variables` maps each outer node variable to its type, in order of first mention.
 
-    `edge_variables` does so for edge variables. `aggregated` says that rows are grouped by the items that are not
-    aggregates.
+    `edge_variables` does the same for edge variables. `aggregated` means that rows are grouped by the items that are
+    not aggregates.
     """
 
     clauses: tuple[TypedClause, ...]
@@ -241,7 +241,7 @@ class Predicate(Record):
 
 
 class TypedInsert(Record):
-    """Add one node (by key: replace it) or one edge."""
+    """Add one node, replacing a node with the same key, or one edge."""
 
     kind: TypeKind
     type_name: str
