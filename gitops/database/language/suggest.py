@@ -24,29 +24,29 @@ _OTHER_NAMES = {
     "Blob": "bytes binary",
 }
 _OTHER_TYPES = {name: known for known, names in _OTHER_NAMES.items() for name in names.split()}
-# What other query languages write, by the words of this one.
+# Words of other query languages, by the equivalent word of this one.
 _OTHER_WORDS = {"select": "match", "find": "match", "create": "insert", "merge": "insert", "remove": "delete"}
 _COMPARED = 4
 _LISTED = 20
 
 
 class Suggestion(str):
-    """The text of a fix that suggests `name` for `wrong`; a program may make the replacement itself."""
+    """The text of a fix that suggests `name` for `wrong`; programs can make the replacement themselves."""
 
     __slots__ = ("name", "wrong")
     wrong: str
     name: str
 
     def __new__(cls, wrong: str, name: str, mark: str = "") -> Self:
-        """Suggest `name`, which is written behind a `mark` such as `$`."""
+        """Suggest `name`, written after a `mark` such as `$`."""
         made = super().__new__(cls, f"did you mean `{mark}{name}`?")
         made.wrong, made.name = wrong, name
         return made
 
     def replacement(self, written: str) -> str | None:
-        """Return the text for `written` with the suggested name in it.
+        """Return `written` with the suggested name in place of the wrong one.
 
-        None if `written` is more than the wrong name and its quotes.
+        None if `written` contains more than the wrong name and its quotes.
         """
         for before, after in (("", ""), ("$", ""), ('"', '"')):
             if written == f"{before}{self.wrong}{after}":
@@ -57,8 +57,8 @@ class Suggestion(str):
 def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
     """Return a fix that suggests the candidate nearest to `name`, or None if none is near or `name` is a candidate.
 
-    Long names and long lists are not searched, and only the few names that share most pairs of letters are compared:
-    the comparison is quadratic, and a hostile file can cause very many.
+    Long names and long lists are not searched, and only the few names that share most letter pairs are compared. The
+    comparison is quadratic, and a hostile file could cause very many comparisons.
     """
     if len(name) > MAX_NAME or len(candidates) > MAX_CANDIDATES or name in candidates:
         return None
@@ -78,26 +78,26 @@ def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
 
 
 def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
-    """Suggest a type as `did_you_mean` does, including names that other languages and databases have for a type."""
+    """Return a fix that suggests the nearest type, also for type names of other languages and databases."""
     other = _OTHER_TYPES.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)
 
 
 def nearest_expected(name: str, expected: str) -> Suggestion | None:
-    """Return the word in backquotes in the text `expected` that is nearest to `name`, or that means the same."""
+    """Return the backquoted word in the text `expected` that is nearest to `name` or means the same."""
     known = re.findall("`([a-z]+)`", expected)
     other = _OTHER_WORDS.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)
 
 
 def choices(name: str, candidates: Collection[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest candidate, and the first of the existing ones."""
+    """Return the end of a message about an unknown name: the nearest candidate, and the first existing names."""
     near, known = did_you_mean(name, candidates), sorted(candidates)
     there = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
     return (f"; {near}" if near else ";") + f" known: {there or 'none'}"
 
 
 def _letter_pairs(name: str) -> set[str]:
-    """Neighbouring letters of a name, its ends included."""
+    """Return the pairs of adjacent letters in a name, including its start and end."""
     ended = f"^{name}$"
     return {ended[at : at + 2] for at in range(len(ended) - 1)}

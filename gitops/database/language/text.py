@@ -1,7 +1,7 @@
-"""Source text of both languages: spans in bytes, positions for people, and one problem type.
+"""Source text of both languages: byte spans, positions for messages, and a common problem type.
 
-Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions shown to people are 1-based lines and
-1-based columns counted in characters, as editors show them.
+Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions in messages have 1-based lines and
+columns, with columns counted in characters, like in editors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gitops.database.language.record import Record
 
 
 class Stage(StrEnum):
-    """Front-end stage at which a problem was found; also the prefix of its rendered message."""
+    """The stage that found a problem; also the prefix of the rendered message."""
 
     PARSE = "parse"
     CATALOG = "catalog"
@@ -29,7 +29,7 @@ class Span(Record):
 
 
 class Name(Record):
-    """A name at its place: of a type, property, edge or alias; of a variable without its `$`."""
+    """A name and its place: a type, property, edge, alias, or variable without `$`."""
 
     text: str
     span: Span
@@ -49,15 +49,15 @@ class LanguageProblem(Record):
     fix: str | None = None
 
     def rendered(self) -> str:
-        """Return the message with its stage in front; the label of its rule is for programs."""
+        """The message with its stage as prefix, without the rule label, which is for programs."""
         return f"{self.stage} error: {self.message}"
 
 
 class LanguageError(Exception):
-    """A source text was rejected. Contains every problem found, in source order, at least one."""
+    """Raised for a rejected source text. Contains every problem found, at least one, in source order."""
 
     def __init__(self, *problems: LanguageProblem) -> None:
-        """Store the problems; the exception's text is that of the first one."""
+        """Store the problems; the exception's text is the first problem's text."""
         super().__init__(problems[0].rendered())
         self.problems = problems
 
@@ -72,24 +72,24 @@ class SourceText:
     __slots__ = ("_blocks", "_starts", "data")
 
     def __init__(self, data: bytes) -> None:
-        """Store the bytes; lines are counted with the first position."""
+        """Store the bytes; lines are counted when the first position is requested."""
         self.data = data
         self._starts: list[int] | None = None
         self._blocks: list[int] | None = None
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of a byte offset, both from 1; the column counts characters.
+        """Return the line and column of a byte offset, both from 1; the column counts characters.
 
-        One pass over the text serves all offsets, in any order and however long a line is.
+        One pass over the text serves all offsets, in any order and for any line length.
         """
         starts = self._line_starts()
         line = bisect_right(starts, offset)
         return line, self._characters_before(offset) - self._characters_before(starts[line - 1]) + 1
 
     def line_span(self, line: int) -> Span:
-        """Return the bytes of a line, counted from 1, without its line feed.
+        """Return the byte span of a line (counted from 1), without its line feed.
 
-        Raises IndexError for a line that does not exist.
+        Raises IndexError if the line does not exist.
         """
         starts = self._line_starts()
         end = starts[line] - 1 if line < len(starts) else len(self.data)

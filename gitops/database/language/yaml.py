@@ -1,10 +1,10 @@
 """Strict YAML 1.2: a tree of nodes with positions, built from parser events without recursion.
 
-Differences from a usual loader, and the reasons:
+Differences from other loaders, with reasons:
 
-1. Scalars are resolved by the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero and dates are plain texts.
-2. Anchors, aliases and tags are refused: an alias can make a small file enormous, and a tag can refer to code.
-3. A mapping key given twice is a problem at its own line, in block and in flow style; no value wins silently.
+1. Scalars follow the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero and dates are plain texts.
+2. Anchors, aliases and tags are rejected, because an alias can make a small file enormous, and a tag can refer to code.
+3. A duplicate mapping key is reported at its own line, in block and flow style; no value is silently preferred.
 4. Only one document is allowed. Bytes, depth and nodes are limited during reading, not afterwards.
 """
 
@@ -76,7 +76,7 @@ _SYNTAX = "look for a missing colon, quote or bracket at this line or the line b
 
 
 class YamlFault(StrEnum):
-    """Kinds of problems of a document."""
+    """Kinds of problems in a document."""
 
     SYNTAX = "syntax"
     DUPLICATE_KEY = "duplicate key"
@@ -86,7 +86,7 @@ class YamlFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """One problem at its place.
+    """One problem and its place.
 
     `path` is the dotted path of a repeated key, otherwise empty; `fix` is the remedy, if known.
     """
@@ -103,10 +103,10 @@ class YamlProblem:
 
 
 class YamlError(Exception):
-    """A document was refused.
+    """Raised for a rejected document.
 
-    `problems` are in source order, at least one. `root` is the document when its only problems are repeated keys, so that
-    more can be said about it; it must not be used as if it were good.
+    `problems` are in source order, at least one. If the only problems are repeated keys, `root` is the document, so
+    that more problems can be reported; it must not be used as a valid document.
     """
 
     def __init__(self, problems: tuple[YamlProblem, ...], root: YamlNode | None) -> None:
@@ -117,19 +117,19 @@ class YamlError(Exception):
 
 
 def shown(text: str) -> str:
-    """Return `text` for a path or a message: one line, no invisible characters, not too long."""
+    """Return `text` in a form for paths and messages: one line, no invisible characters, not too long."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN_CHARACTERS])
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
 def parse_yaml(data: bytes) -> YamlNode:
-    """Read one document; an empty one is a null scalar. Raises YamlError, and nothing else, for any other input."""
+    """Parse one document; an empty document is a null scalar. Raises only YamlError, for any input."""
     return _Builder().read(data)
 
 
 def to_plain(node: YamlNode) -> Any:
-    """Return the document as JSON values. Keys are their text; an integer of more than 18 digits stays text."""
+    """Convert a document to JSON values. Keys become text; integers with more than 18 digits stay text."""
     if isinstance(node, YamlMap):
         return {key.text: to_plain(value) for key, value in node.entries}
     if isinstance(node, YamlList):
@@ -147,7 +147,7 @@ def to_plain(node: YamlNode) -> Any:
 
 
 def is_absent(node: YamlNode) -> bool:
-    """Return whether no value is written; an explicit null counts as a value."""
+    """Return whether the value is missing; an explicit null counts as a value."""
     return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
 
 
@@ -188,7 +188,7 @@ class _Builder:
         self._nodes = 0
 
     def read(self, data: bytes) -> YamlNode:
-        """Return the document. Raises YamlError."""
+        """Parse the document. Raises YamlError."""
         import yaml
 
         if len(data) > MAX_BYTES:
@@ -223,11 +223,11 @@ class _Builder:
             opened = _OPENED.get(getattr(error, "context", None) or "")
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             if opened is not None and mark is not None and not data.decode()[mark.index :].strip():
-                # What ends too late is found where the text ends: the person looks for where it begins.
+                # An unclosed item is detected at the end of the text, but the user needs its start.
                 mark = error.context_mark  # type: ignore[attr-defined]
             place = (mark.line + 1, mark.column + 1) if mark else _position(data, getattr(error, "position", None) or 0)
             if place[1] == 1 and mark and mark.index >= len(data.decode()) and not data.endswith((b"\n", b"\r")):
-                # The parser ends the last line where the text does not, and no line comes after it.
+                # The parser adds a missing line end to the last line, but there is no line after it.
                 place = (mark.line, 1)
             message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
             line = data.split(b"\n")[place[0] - 1 : place[0]]
@@ -285,7 +285,7 @@ class _Builder:
             frame.keys.setdefault(node.text, node.line)
 
     def _path(self) -> str:
-        """Return the dotted path of the key that was read last."""
+        """Return the dotted path of the last key that was read."""
         path = ""
         for frame in self._stack:
             if frame.keys is None:

@@ -1,1 +1,1 @@
-"""Files below one folder or objects below one prefix: create only if absent, compare and replace."""
+"""Stores of files in a folder or objects under a prefix, with create-if-absent and compare-and-replace."""

@@ -1,9 +1,9 @@
-"""Requests to one bucket of an S3-compatible service; the only module that uses the client library.
+"""Sends requests to one bucket of an S3-compatible service. Only this module uses the client library.
 
-Credentials come from the environment of the process. No text of the client library reaches a message: it quotes
+Credentials come from the process environment. Messages never contain text from the client library, because it quotes
 addresses and responses, which may contain secrets.
 
-`RetryLimit` is how long a repeatable request is retried while a service is busy or unavailable.
+`RetryLimit` limits how long a repeatable request is retried while a service is busy or unavailable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONNECT_TIMEOUT, _TIMEOUT = "5s", "30s"
 _LANCE_RETRIES = "20"
 _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
-# Where the client looks for credentials if the environment has none: what a machine, a container or a job is given.
+# Where the client looks for credentials that a machine, a container or a job provides, if the environment has none.
 _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::[0-9a-f]+\]|sts\.[a-z0-9.-]+)[:/]")
 _NO_BUCKET = "the bucket does not exist"
 _NO_CREDENTIALS = "no credentials are set, and this machine has no identity that gives some"
@@ -54,14 +54,14 @@ _CREATE = "create the bucket, or correct its name in storage; then run the same 
 
 _DENIED = (401, 403)
 _UNKNOWN_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
-# Of the answers that blame the request, those that another attempt may change: too slow, in conflict, too many.
+# Client error statuses for which a retry can succeed: timeout, conflict, too many requests.
 _PASSING = (408, 409, 429)
 
 T = TypeVar("T")
 
 
 class PutResult(Enum):
-    """Result of a conditional PUT: whether it wrote."""
+    """Whether a conditional PUT wrote the object."""
 
     WRITTEN = auto()
     REFUSED = auto()
@@ -70,7 +70,7 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PutAnswer:
-    """Result of one conditional PUT: the tag of the written object (empty if unknown), and the hiding failure, if any."""
+    """Response to a conditional PUT: result, tag of the written object (empty if unknown), and any hiding failure."""
 
     result: PutResult
     tag: str = ""
@@ -87,9 +87,9 @@ class StoredObject:
 
 
 class Bucket:
-    """The requests to one bucket, with full keys; every error of the client becomes a RemoteError.
+    """Sends requests to one bucket, with full keys. Every client error becomes a RemoteError.
 
-    What may be repeated is repeated while the service is busy or away, for as long as `retry` says.
+    Repeatable requests are retried while the service is busy or unavailable, within the limit `retry`.
     """
 
     def __init__(self, name: str, retry: RetryLimit | None = None) -> None:
@@ -104,7 +104,7 @@ class Bucket:
         self._is_there = False
 
     def get(self, path: str) -> StoredObject | None:
-        """Return the object, or None if there is none."""
+        """Read an object, or None if it does not exist."""
 
         def ask() -> StoredObject | None:
             answer = self._ask(path)
@@ -120,7 +120,7 @@ class Bucket:
         return self._repeated(path, ask)
 
     def owner(self, path: str) -> str | None:
-        """Return the token of the writer of the object, empty without a token; None if there is no object."""
+        """Return the token of the object's writer, empty without a token; None if the object does not exist."""
 
         def ask() -> str | None:
             answer = self._ask(path, head=True)
@@ -129,13 +129,13 @@ class Bucket:
         return self._repeated(path, ask)
 
     def _ask(self, path: str, *, head: bool = False) -> GetResult | None:
-        """Return the answer to a request for an object, or only for its head; None if there is no object."""
+        """Request an object, or only its metadata; None if the object does not exist."""
         import obstore
 
         try:
             answer = obstore.get(self._client, path, options={"head": True} if head else None)
         except FileNotFoundError as error:
-            # The client reports a missing bucket like a missing object. Where the answer does not say which one it is,
+            # The client reports a missing bucket like a missing object. If the response does not say which one it is,
             # the bucket is listed once, unless it is known to exist.
             if _reason(error) == "NoSuchKey":
                 self._is_there = True
@@ -146,14 +146,14 @@ class Bucket:
         return answer
 
     def put(self, path: str, data: bytes) -> None:
-        """Write, whatever is there."""
+        """Write an object unconditionally."""
         import obstore
 
         self._repeated(path, lambda: obstore.put(self._client, path, data, use_multipart=False))
         self._is_there = True
 
     def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutAnswer:
-        """Write in exactly one request if the object has the tag `matching`, or, for None, if there is no object.
+        """Send exactly one PUT, on the condition that the object has the tag `matching` or, for None, does not exist.
 
         Raises RemoteError if the request certainly had no effect.
         """
@@ -171,7 +171,7 @@ class Bucket:
                 except (AlreadyExistsError, PreconditionError):
                     return PutAnswer(PutResult.REFUSED)
                 except FileNotFoundError:
-                    # Services answer so where the object is gone, and where the bucket is missing.
+                    # Services respond like this if the object is gone or if the bucket is missing.
                     if matching is None:
                         raise
                     return PutAnswer(PutResult.REFUSED)
@@ -182,14 +182,14 @@ class Bucket:
         return PutAnswer(PutResult.WRITTEN, answer["e_tag"] or "")
 
     def delete(self, paths: list[str]) -> None:
-        """Remove objects, whether they are there or not."""
+        """Remove objects; absent objects are ignored."""
         import obstore
 
         def ask() -> None:
             try:
                 obstore.delete(self._client, paths)
             except FileNotFoundError as error:
-                # Most services answer in the same way whether there is an object or not; some do not.
+                # Most services respond in the same way if the object is absent, but some do not.
                 if _reason(error) == "NoSuchBucket":
                     raise
 
@@ -197,7 +197,7 @@ class Bucket:
             self._repeated(paths[0], ask)
 
     def inside(self, folder: str) -> list[str]:
-        """Keys of the objects directly inside a folder."""
+        """Return the keys of the objects directly inside a folder."""
         import obstore
 
         found = self._repeated(folder, lambda: obstore.list_with_delimiter(self._client, folder)["objects"])
@@ -205,7 +205,7 @@ class Bucket:
         return [entry["path"] for entry in found]
 
     def details(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
-        """Key, bytes and time of the last write of the objects below a folder, page by page."""
+        """Yield the key, size in bytes and last write time of all objects below a folder, page by page."""
         import obstore
 
         last: str | None = None
@@ -213,7 +213,7 @@ class Bucket:
         for _ in self.retry.attempts(self._place(folder)):
             try:
                 with self._guard(folder):
-                    # A listing that broke off goes on behind the last key that was seen.
+                    # After an interruption, a listing continues after the last key that was received.
                     for page in obstore.list(self._client, folder, offset=last, chunk_size=_PAGE):
                         for entry in page:
                             yield entry["path"], entry["size"], entry["last_modified"]
@@ -227,7 +227,7 @@ class Bucket:
         raise failure or self._failed(folder, "the service does not respond")
 
     def _repeated(self, path: str, ask: Callable[[], T]) -> T:
-        """Return the answer to a request that may be repeated."""
+        """Send a repeatable request, with retries, and return the response."""
         failure: RemoteError | None = None
         for _ in self.retry.attempts(self._place(path)):
             try:
@@ -280,9 +280,9 @@ class Bucket:
 
 
 def lance_options() -> dict[str, str]:
-    """Return options of the same service for the Lance driver, which finds credentials like this module.
+    """Return options for the Lance driver to use the same service. The driver finds credentials in the same way as this module.
 
-    No option contains any.
+    The options contain no credentials.
 
     Raises GitopsError `storage_root_invalid`.
     """
@@ -303,11 +303,11 @@ def lance_options() -> dict[str, str]:
 
 
 def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
-    """Return the endpoint of the service, empty for the vendor's own, and whether plain HTTP is allowed.
+    """Return the service endpoint (empty for the vendor's default), and whether plain HTTP is allowed.
 
     Raises GitopsError `storage_root_invalid`.
     """
-    # The client library ends the process for a value that cannot be part of a request, such as a secret with a line end.
+    # The client library ends the process if a value cannot be part of a request, such as a secret with a line end.
     unfit = sorted(name for name, value in environ.items() if name.startswith("AWS_") and not value.isprintable())
     if unfit:
         raise _invalid(f"the variable {unfit[0]} contains a line end or another control character")
@@ -315,7 +315,7 @@ def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
     allow_http = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
     if not endpoint:
         return "", allow_http
-    # It also does so for an address that it cannot parse, and it quotes addresses that hold a password.
+    # It also ends the process for an address that it cannot parse, and it quotes addresses with passwords.
     try:
         parts = urlsplit(endpoint)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -342,14 +342,14 @@ def _client(bucket: str, endpoint: str, *, allow_http: bool) -> Client:
         raise _invalid("the client cannot be built; check the variables AWS_* of the environment") from None
 
 
-# A command opens several stores in one bucket. They share the connections of one client, as long as its settings are the same.
+# A command opens several stores in one bucket. They share one client's connections if their settings are equal.
 @cache
 def _shared_client(bucket: str, endpoint: str, allow_http: bool, settings: frozenset[tuple[str, str]]) -> Client:  # noqa: ARG001
     from obstore.store import S3Store as Client
 
-    # Repeating is for this program to decide and to announce: see `Bucket` and `S3Store`.
+    # This program, not the client, does and reports retries; see `Bucket` and `S3Store`.
     retry: RetryConfig = {"max_retries": 0}
-    # Bulk deletion is not offered by every service.
+    # Not every service supports bulk deletion.
     config: S3Config = {"conditional_put": "etag", "disable_bulk_delete": True}
     if endpoint:
         config["endpoint"] = endpoint
@@ -366,19 +366,19 @@ def _invalid(detail: str) -> GitopsError:
 
 
 def _status(error: Exception) -> int | None:
-    """Return the status of an answer; None without one."""
+    """Return the HTTP status in an error, or None."""
     found = _STATUS.search(str(error))
     return None if found is None else int(found[1])
 
 
 def _reason(error: Exception) -> str:
-    """Return the name that the service gives to the error; empty without one."""
+    """Return the service's error name, or an empty text."""
     found = _REASON.search(str(error))
     return "" if found is None else found[1]
 
 
 def _answered(error: Exception) -> str:
-    """Return the part of an answer that can be shown: the status, and the name of the error."""
+    """Return the parts of an error response that are safe to show: status and error name."""
     status, reason = _status(error), _reason(error)
     shown = " ".join(str(part) for part in (status, reason) if part)
     return f"the service answers {shown}" if shown else "the service does not respond"
@@ -399,9 +399,10 @@ def _say(text: str) -> None:
 
 @dataclass(slots=True)
 class RetryLimit:
-    """Attempts with growing pauses, until `seconds` have passed since the first.
+    """A limit on retries: attempts with growing pauses, until `seconds` have passed since the first.
 
-    Before the first long pause, a line reports the reason. Time, pauses and the line use the arguments.
+    Before the first long pause, a line reports the reason. The other fields provide the clock, the pauses and the
+    output of the line.
     """
 
     seconds: float = _DEFAULT_S
@@ -412,7 +413,7 @@ class RetryLimit:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> RetryLimit:
-        """Return the limit from GITOPS_STORAGE_RETRY, in seconds. Raises GitopsError `storage_root_invalid`."""
+        """Read the limit from GITOPS_STORAGE_RETRY (seconds). Raises GitopsError `storage_root_invalid`."""
         text = environ.get(_VARIABLE, "")
         try:
             seconds = float(text) if text else _DEFAULT_S
@@ -424,9 +425,9 @@ class RetryLimit:
         return cls(seconds)
 
     def attempts(self, place: str) -> Iterator[int]:
-        """Yield the numbers of the attempts that may be made, from 0; the caller leaves the loop when one succeeds.
+        """Yield attempt numbers from 0 within the limit, with pauses; the caller leaves the loop after a success.
 
-        The last attempt is made when the time is up.
+        The last attempt starts when the time is up.
         """
         end, pause = self.now() + self.seconds, _FIRST_PAUSE_S
         for attempt in count():

@@ -1,7 +1,7 @@
-"""Tests whether a service decides between racing writers, by sending the same conditional PUT several times at once.
+"""Tests whether a service lets only one of several racing writers win, by sending concurrent conditional PUTs.
 
-A service that ignores conditions accepts all writers; one that checks first and writes later accepts several
-occasionally. So one race detects the first kind, and many races detect the second kind with growing probability.
+A service that ignores conditions accepts all writers. A service with a gap between check and write occasionally accepts
+several. So one race detects the first kind, and many races detect the second kind with growing probability.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gitops.database.storage.port import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Numbers of `writers` that created one object and that replaced one content; exactly one of each is correct.
+    """Result of a race: how many of the `writers` created an object, and how many replaced it. Both must be one.
 
-    After a creation with several winners there is no replacement.
+    If several writers created the object, replacement is not tested.
     """
 
     writers: int
@@ -30,7 +30,7 @@ class Race:
 
     @property
     def fault(self) -> str:
-        """Describe the service's wrong behaviour; empty if it decided correctly."""
+        """Describe the service's incorrect behaviour; empty if it is correct."""
         if self.created > 1:
             return f"create the same object (If-None-Match: *): {self.created} of {self.writers} got the answer that they did"
         if self.replaced > 1:
@@ -41,10 +41,10 @@ class Race:
 
 
 class RacingStore(ObjectStore, Protocol):
-    """A store over a service that has to decide between writers."""
+    """A store on a service that must let only one of several racing writers win."""
 
     def race(self, writers: int, rounds: int) -> list[Race]:
-        """Test how the service decides, this many times, with objects that are removed again.
+        """Run this many races with temporary objects.
 
         Raises RemoteError `storage_failed`.
         """
@@ -52,10 +52,10 @@ class RacingStore(ObjectStore, Protocol):
 
 
 def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
-    """Have this many writers create an object, and then replace it.
+    """Let several writers race to create an object, and then to replace it.
 
-    A race without a certain winner is repeated at a new object. The objects begin with `path` and are added to `used`,
-    for the caller to remove. Raises RemoteError `storage_failed`.
+    A race without a certain winner is repeated with a new object. Object keys start with `path` and are added to
+    `used`; the caller must remove them. Raises RemoteError `storage_failed`.
     """
     place = f"s3://{bucket.name}/{path}"
     reason, fix = f"it rejected all {writers} writers", None
@@ -67,7 +67,7 @@ def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
         if len(created) == 1 and created[0]:
             answers = _start(bucket, used[-1], created[0], writers)
             replaced = sum(each.result is PutResult.WRITTEN for each in answers)
-        # Where several created it, the tag of one of them may be gone already.
+        # If several writers created the object, some of their tags may already be outdated.
         if len(created) > 1 or replaced:
             return Race(writers, len(created), replaced)
         for each in answers:
@@ -78,12 +78,12 @@ def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
 
 
 def _start(bucket: Bucket, path: str, matching: str | None, writers: int) -> list[PutAnswer]:
-    """Run writes of one object that start together, and return their results."""
+    """Start several writes of one object at the same time; return their results."""
     gate = Barrier(writers)
 
     def write(number: int) -> PutAnswer:
         gate.wait()
-        # No content is written twice: tags are often digests, and then the old tag would be right again.
+        # Never write the same content twice. Tags are often digests, so the old tag would match again.
         content = f"writer {number} of {matching}\n".encode()
         return bucket.put_if(path, content, f"probe-{number}", matching=matching)
 

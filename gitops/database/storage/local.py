@@ -1,9 +1,10 @@
-"""Files below one folder of the local disk.
+"""Stores files below a local folder.
 
 Rules of this module:
 
-1. New content is written to a hidden temporary file and synced before it gets its name; the folder is synced after it.
-2. `create` sets the name by a hard link, which fails if the name exists: exactly one of several racing callers wins.
+1. New content is written to a hidden temporary file and synced before it gets its name; then the folder is synced.
+2. `create` sets the name with a hard link, which fails if the name exists, so exactly one of several racing callers
+   wins.
 3. `replace`, `write` and `delete` hold an advisory lock on the folder, so compare-and-rename is one step between processes.
 4. Every path is resolved with folder descriptors that refuse symbolic links, so no key leaves the root.
 5. A process that crashes leaves at most a temporary file, which no listing shows and no later call reads.
@@ -35,7 +36,7 @@ class LocalStore:
     """An ObjectStore below `root`, which may be absent until the first write; safe for threads and processes."""
 
     parallel = 1
-    """A disk does not keep its callers waiting."""
+    """Local disks are fast enough without concurrency."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - must not resolve the operator's symbolic links
@@ -50,13 +51,13 @@ class LocalStore:
         return str(self._root.joinpath(*split_key(key)))
 
     def read(self, key: str) -> bytes | None:
-        """Return the content, or None only when the file or a folder above it does not exist."""
+        """Read a file; None only if the file or a folder above it does not exist."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             return None if folder is None else _read(folder, name)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write only if absent; exactly one of racing callers gets True."""
+        """Write a file only if it is absent; exactly one of several racing callers gets True."""
         *folders, name = split_key(key)
         with self._guard(key), self._made_folder(folders) as folder, _temporary(folder, data) as temp:
             try:
@@ -67,7 +68,7 @@ class LocalStore:
             return True
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the current content equals `expected`."""
+        """Write a file only if its current content equals `expected`."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             if folder is None:
@@ -79,13 +80,13 @@ class LocalStore:
             return True
 
     def write(self, key: str, data: bytes) -> None:
-        """Write unconditionally."""
+        """Write a file unconditionally."""
         *folders, name = split_key(key)
         with self._guard(key), self._made_folder(folders) as folder, _locked(folder):
             _rename_in(folder, name, data)
 
     def delete(self, key: str) -> None:
-        """Remove, whether it is there or not."""
+        """Remove a file; an absent file is ignored."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             if folder is None:
@@ -98,7 +99,7 @@ class LocalStore:
                 os.fsync(folder)
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Names of the files directly inside `prefix`, in code point order; temporary files are not listed."""
+        """Return the names of files directly inside `prefix`, in code point order; temporary files are not listed."""
         with self._guard(prefix), self._folder(split_prefix(prefix)) as folder:
             if folder is None:
                 return ()
@@ -118,7 +119,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _folder(self, parts: list[str] | tuple[str, ...]) -> Iterator[int | None]:
-        """A descriptor of the folder, or None when it does not exist."""
+        """Open a descriptor of the folder; None if it does not exist."""
         try:
             descriptor = os.open(self._root, _FOLDER)
         except FileNotFoundError:
@@ -141,7 +142,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _made_folder(self, parts: list[str]) -> Iterator[int]:
-        """A descriptor of the folder, which is made if needed."""
+        """Open a descriptor of the folder, which is created if needed."""
         _make_root(self._root)
         descriptor = os.open(self._root, _FOLDER)
         try:
@@ -156,17 +157,17 @@ class LocalStore:
 
 
 def delete_tree(root: Path) -> None:
-    """Remove everything at `root`; succeeds when there is nothing, and follows no symbolic link.
+    """Remove everything at `root`; succeeds if it is absent, and never follows symbolic links.
 
-    The root vanishes in one rename, so that a reader sees the whole tree or none of it; a deletion that a crash cut short
-    is finished by the next call. Raises RemoteError `storage_failed`.
+    The root disappears in one rename, so a reader sees either the complete tree or nothing. If a crash interrupts the
+    deletion, the next call finishes it. Raises RemoteError `storage_failed`.
     """
     set_aside(root)
     remove_set_aside(root)
 
 
 def set_aside(root: Path) -> None:
-    """Rename the content of `root` to a hidden name beside it, which `remove_set_aside` recognises.
+    """Rename `root` to a hidden name in the same folder, which `remove_set_aside` recognises.
 
     Raises the errors of `delete_tree`.
     """
@@ -179,7 +180,7 @@ def set_aside(root: Path) -> None:
 
 
 def remove_set_aside(root: Path) -> None:
-    """Remove content that was set aside at `root`, by this process or by a crashed one. Raises the errors of `delete_tree`."""
+    """Remove content that this process or a crashed one set aside at `root`. Raises the errors of `delete_tree`."""
     import shutil
 
     try:
@@ -196,9 +197,9 @@ def remove_set_aside(root: Path) -> None:
 def lock_folder(path: Path) -> Iterator[None]:
     """Lock an existing folder against other holders on this host while the block runs.
 
-    Processes that do not lock are not stopped.
+    Processes that do not take the lock are not blocked.
 
-    Raises OSError: ETIMEDOUT if another process holds it for too long.
+    Raises OSError, with ETIMEDOUT if another process holds the lock for too long.
     """
     descriptor = os.open(path, _FOLDER | os.O_NOFOLLOW)
     try:
@@ -226,7 +227,7 @@ def _renamed_away(root: Path) -> list[Path]:
 
 
 def _unless_gone(_function: object, _path: str, failure: tuple[type[BaseException], BaseException, object]) -> None:
-    """Ignore the error for a file that a concurrent deletion of the same tree removed first; raise anything else."""
+    """Ignore an error because a concurrent deletion already removed the file; raise all other errors."""
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]
 
@@ -241,7 +242,7 @@ def _make_root(root: Path) -> None:
 
 
 def _step(folder: int, part: str) -> int:
-    """Open one folder below, never through a symbolic link; the given descriptor is closed on success."""
+    """Open a subfolder, never through a symbolic link; the given descriptor is closed on success."""
     below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     os.close(folder)
     return below
@@ -263,7 +264,7 @@ def _read(folder: int, name: str) -> bytes | None:
 
 @contextlib.contextmanager
 def _temporary(folder: int, data: bytes) -> Iterator[str]:
-    """The name of a synced file with this content, removed at the end if it still has that name."""
+    """Yield the name of a temporary, synced file with this content, which is removed at the end unless renamed."""
     name = f"{TEMP_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
     descriptor = os.open(
         name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder
@@ -287,7 +288,7 @@ def _rename_in(folder: int, name: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: int) -> Iterator[None]:
-    """Exclusive between all holders of other descriptors of this folder; freed by the kernel when the process dies."""
+    """Hold an exclusive lock on a folder, which the kernel frees if the process dies."""
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Several requests on their way at the same time."""
+"""Runs several calls concurrently."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ R = TypeVar("R")
 def in_parallel(call: Callable[[T], R], items: Iterable[T], limit: int) -> list[R]:
     """Return the result of `call` for each item, in order, with at most `limit` concurrent calls.
 
-    A limit of 1 calls sequentially in this thread. After a failure no further call begins; running calls are waited
-    for, and the failure of the first failed item is raised.
+    With a limit of 1, calls run sequentially in this thread. After a failure, no further calls start; running calls are
+    awaited, and the error of the first failed item is raised.
     """
     waiting = list(items)
     if limit <= 1 or len(waiting) <= 1:
         return [call(item) for item in waiting]
-    # Imported late: reading a folder runs nothing in parallel.
+    # Imported late, because reading a folder needs no threads.
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
     pool = ThreadPoolExecutor(min(limit, len(waiting)), "parallel")

@@ -1,9 +1,9 @@
-"""Files under one root: the primitives of the ledger folder and the graph roots.
+"""The port for files under one root, which ledger folders and graph roots use.
 
-Keys are relative POSIX paths of visible, ordinary names (`__cluster/state.json`), with one rule for every store. Every
-write is atomic: a reader sees the complete old or new content. A write is durable when the call returns.
+Keys are relative POSIX paths with visible, ordinary names (`__cluster/state.json`). All stores have the same rules for
+keys. Every write is atomic: a reader sees the complete old or new content. A write is durable when the call returns.
 
-`StorageRoot` is where the ledger, the catalog and the graphs are stored, as `storage:` declares it.
+`StorageRoot` is the location of the ledger, the catalog and the graphs, declared in `storage:`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError
 
 TEMP_PREFIX = ".tmp-"
-"""How the names begin that belong to the store itself."""
+"""Prefix of the store's own file names."""
 
 _MAX_KEY = 1024
 _MAX_PART = 255
 
 
 def split_key(key: str) -> tuple[str, ...]:
-    """Return the parts of `key`.
+    """Split a key into its parts.
 
-    Raises RemoteError `storage_failed` for a key that could leave the root or hide in it.
+    Raises RemoteError `storage_failed` for a key that could leave the root or has a hidden name.
     """
     parts = tuple(key.split("/"))
     plain = all(
@@ -43,59 +43,59 @@ def split_key(key: str) -> tuple[str, ...]:
 
 
 def split_prefix(prefix: str) -> tuple[str, ...]:
-    """Split a prefix as `split_key` does; the empty text is the root, and one final slash is allowed."""
+    """Split a prefix by the rules of `split_key`. An empty prefix is the root, and one final slash is allowed."""
     return split_key(prefix.removesuffix("/")) if prefix else ()
 
 
 class ObjectStore(Protocol):
-    """Read, create, replace, delete and list objects.
+    """A store that can read, create, replace, delete and list objects.
 
-    Every undocumented failure is a RemoteError `storage_failed`; no OSError leaks. After one, a write may have taken
-    effect. A store that cannot keep these promises refuses to write with a UsageError.
+    Every undocumented failure is a RemoteError `storage_failed`, never an OSError. After such a failure, a write may
+    have taken effect. If a store cannot guarantee this behaviour, it raises UsageError instead of writing.
     """
 
     @property
     def location(self) -> str:
-        """Location of the root for people: an absolute path or a URI."""
+        """The location of the root for messages: an absolute path or a URI."""
         ...
 
     @property
     def parallel(self) -> int:
-        """Useful number of concurrent calls; 1 if concurrency gains nothing."""
+        """Useful number of concurrent calls; 1 if concurrency does not help."""
         ...
 
     def display(self, key: str) -> str:
-        """Return the place of `key`, for people."""
+        """Return the location of `key`, for messages."""
         ...
 
     def read(self, key: str) -> bytes | None:
-        """Return the content, or None only when the object definitely does not exist."""
+        """Read an object; None only if it definitely does not exist."""
         ...
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write only if absent; False when an object was there already. Exactly one of racing callers gets True."""
+        """Write only if absent; return False if the object exists. Exactly one of several racing callers gets True."""
         ...
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the current content equals `expected`; False when it does not, or vanished."""
+        """Write only if the current content equals `expected`; return False if it differs or the object is gone."""
         ...
 
     def write(self, key: str, data: bytes) -> None:
-        """Write unconditionally."""
+        """Write an object unconditionally."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove, whether it is there or not."""
+        """Remove an object; an absent object is ignored."""
         ...
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Names of the objects directly inside `prefix` (no deeper keys), in code point order; empty when absent."""
+        """Return the names of objects directly inside `prefix`, without deeper keys, in code point order; empty if absent."""
         ...
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# What every client takes literally: of other characters one client means the code, and the next one the character.
+# Characters that every client uses literally. Clients disagree on whether others are percent-encoded.
 _PREFIX_PART = re.compile(r"[A-Za-z0-9._=@+-]+")
 
 
@@ -107,15 +107,15 @@ class StorageKind(StrEnum):
 
 
 class StorageRootError(ValueError):
-    """A storage root that cannot be used; the text is the reason. Reported as `invalid_storage_root`."""
+    """An unusable storage root; the text is the reason. Reported as `invalid_storage_root`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageRoot:
     """A parsed storage root.
 
-    `text` is the value as declared, without outer spaces and closing slashes. A LOCAL root has `path`, absolute or relative
-    to the cluster folder; an S3 root has `bucket` and `prefix` (no slash at either end, may be empty).
+    `text` is the declared value without surrounding spaces and trailing slashes. A LOCAL root has `path`, absolute or
+    relative to the cluster folder; an S3 root has `bucket` and `prefix` (no slash at either end, may be empty).
     """
 
     kind: StorageKind
@@ -132,7 +132,7 @@ class StorageRoot:
 def parse_storage(value: str) -> StorageRoot:
     """Read `storage:`: a path, `file:///path`, or `s3://bucket[/prefix]`.
 
-    Raises StorageRootError for a blank value, a missing bucket, an unknown scheme, and characters or path parts that
+    Raises StorageRootError for a blank value, a missing bucket, an unknown scheme, or characters or path parts that
     stores treat differently.
     """
     given = value.strip()
@@ -140,7 +140,7 @@ def parse_storage(value: str) -> StorageRoot:
         raise StorageRootError("the storage root is blank")
     if not given.isprintable():
         raise StorageRootError("the storage root contains control or invisible characters")
-    # The scheme is read before slashes are trimmed, or `s3://` would be a folder called `s3:`.
+    # Read the scheme before trimming slashes, otherwise `s3://` would be a folder called `s3:`.
     scheme = _SCHEME.match(given)
     text = given.rstrip("/") or "/"
     if scheme is None:

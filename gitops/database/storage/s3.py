@@ -1,4 +1,4 @@
-"""Objects below one prefix of an S3-compatible service.
+"""Stores objects under one prefix of an S3-compatible service.
 
 Rules of this module:
 
@@ -6,12 +6,12 @@ Rules of this module:
 2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the compared bytes, or of the bytes
    that this store read or wrote last if they are equal, so the service decides between racing callers. Before the first
    write of a process, a race tests whether the service does so.
-3. The client library never repeats a conditional PUT by itself: repeating a PUT that had succeeded would be refused
-   because of the object it had written. This module repeats it, and every conditional PUT carries a fresh token in the
-   metadata of the object, so that the object shows which writer created it, even for equal bytes.
-4. A busy service is retried for as long as the bucket's limit allows; so is one that refuses both of two writers.
-5. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise
-   a RemoteError: the result of a lost response is never assumed.
+3. The client library never retries a conditional PUT, because after a success the retry would be refused on account of
+   the object that was just written. This module retries it instead. Every conditional PUT stores a fresh token in the
+   object's metadata, so that the object shows which writer created it, even for equal bytes.
+4. Requests are retried, within the bucket's limit, if the service is busy or if it refuses both of two writers.
+5. So a conditional call returns True if one of its attempts succeeded, and False only if none can have succeeded.
+   Otherwise it raises RemoteError, because the result of a lost response is never assumed.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _PROBE = "__cluster/.probe-"
 _WRITERS = 4
 _AT_ONCE = 64
 _TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
-"""Of how many objects the tags are remembered at most, and how large these may be."""
+"""Maximum number of objects whose tags are cached, and maximum size of these objects."""
 
 
 class S3Store:
     """An ObjectStore below `s3://bucket[/prefix]`; safe for threads.
 
-    There are no folders: a key may be below another one.
+    There are no folders, so a key can be a prefix of another one.
 
     The environment provides the address of the service and the credentials: `AWS_ENDPOINT_URL_S3` or
     `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
@@ -61,10 +61,10 @@ class S3Store:
     """Requests mostly wait, so many are sent at once."""
 
     def __init__(self, location: str, *, probe_at: str | None = None) -> None:
-        """Make the client; nothing is asked yet.
+        """Create the client without sending a request.
 
-        The test of the service (rule 2) uses an object at `__cluster/.probe-<id>` below `probe_at`, an address in the same
-        bucket; default is the location. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`.
+        The service test (rule 2) uses an object at `__cluster/.probe-<id>` below `probe_at`, an address in the same
+        bucket; the default is the location. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`.
         """
         bucket, self._prefix = _place(location)
         self._probe_prefix = self._prefix if probe_at is None else _place(probe_at)[1]
@@ -79,7 +79,7 @@ class S3Store:
         return f"{self.location}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Return the content, or None only if the service reports that the bucket exists and the object does not."""
+        """Read an object; None only if the service reports that the bucket exists and the object does not."""
         path = self._path(key)
         found = self._bucket.get(path)
         if found is None:
@@ -88,9 +88,9 @@ class S3Store:
         return found.data
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write only if absent; False when an object was there already, and no attempt of this call made it.
+        """Write only if absent; return False if the object exists and no attempt of this call created it.
 
-        Raises RemoteError `storage_failed`, after which the object may be there; UsageError
+        Raises RemoteError `storage_failed`, after which the object may exist; UsageError
         `storage_conditional_put_ignored`.
         """
         path, token, sure = self._path(key), secrets.token_hex(16), True
@@ -101,14 +101,14 @@ class S3Store:
                     self._remember(path, data, answer.tag)
                     return True
                 sure = sure and answer.result is PutResult.REFUSED
-                # A refusal alone does not say that an object is there: two writers at once may both be refused.
+                # A refusal does not prove that the object exists, because two concurrent writers can both be refused.
                 owner = self._bucket.owner(path)
                 if owner is not None:
                     return _settled(self.display(key), ours=owner == token, sure=sure)
         raise _unknown_result(self.display(key))
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the current content equals `expected`; False when it does not, and no attempt of this call succeeded.
+        """Write only if the content equals `expected`; return False if it differs and no attempt of this call succeeded.
 
         Raises the errors of `create`; after a RemoteError the content may be the new one.
         """
@@ -132,35 +132,35 @@ class S3Store:
         raise _unknown_result(self.display(key))
 
     def write(self, key: str, data: bytes) -> None:
-        """Write unconditionally."""
+        """Write an object unconditionally."""
         path = self._path(key)
         with self._writing():
             self._bucket.put(path, data)
 
     def delete(self, key: str) -> None:
-        """Remove, whether it is there or not."""
+        """Remove an object; an absent object is ignored."""
         self._bucket.delete([self._path(key)])
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Names of the objects directly inside `prefix`, in code point order."""
+        """Return the names of objects directly inside `prefix`, in code point order."""
         folder = self._folder(prefix)
         start = f"{folder}/" if folder else ""
-        # The marker of a folder, which some programs make, is listed with the name of the folder itself.
+        # Folder markers, which some programs create, are listed under the folder's own name.
         names = (path.removeprefix(start) for path in self._bucket.inside(folder) if path.startswith(start))
         return tuple(sorted(name for name in names if not name.startswith(TEMP_PREFIX)))
 
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        """Yield the keys of all objects below `prefix`, at any depth, page by page. Raises RemoteError during iteration."""
         return (key for key, _, _ in self.details(prefix))
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
-        """Return the keys as `keys` does, with the bytes and the time of the last write of each object."""
+        """Yield the objects of `keys` with their size in bytes and last write time."""
         start = f"{self._prefix}/" if self._prefix else ""
         found = self._bucket.details(self._folder(prefix))
         return ((path.removeprefix(start), size, written) for path, size, written in found)
 
     def delete_keys(self, keys: Iterable[str]) -> None:
-        """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
+        """Remove objects in no particular order; absent objects are ignored. After a failure, some may remain."""
         self._bucket.delete([self._path(key) for key in keys])
 
     def _remember(self, path: str, data: bytes, tag: str) -> None:
@@ -176,7 +176,7 @@ class S3Store:
         return _join(self._prefix, *split_prefix(prefix))
 
     def race(self, writers: int, rounds: int) -> list[Race]:
-        """Test how the service decides between writers, this many times, with temporary objects.
+        """Test with this many races that the service lets only one writer win; uses temporary objects.
 
         Raises RemoteError `storage_failed`.
         """
@@ -213,14 +213,14 @@ class S3Store:
 
 
 class _SelfTest:
-    """Tests whether a service obeys the conditions of a PUT, once per process; only a positive answer is kept."""
+    """Tests once per process whether a service obeys PUT conditions; only a success is cached."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._passed = False
 
     def require(self, bucket: Bucket, path: str) -> list[str]:
-        """Try it, unless that was done; returns the objects to remove then.
+        """Run the test unless it has already passed; return the objects to remove afterwards.
 
         Raises UsageError `storage_conditional_put_ignored`.
         """
@@ -245,14 +245,14 @@ class _SelfTest:
             return used
 
 
-# A fact about a service, found out once however many stores a process opens on it; the arguments are its name.
+# One test per service, even if a process opens several stores on it; the arguments identify the service.
 @cache
 def _self_test(bucket: str, endpoint: str) -> _SelfTest:  # noqa: ARG001
     return _SelfTest()
 
 
 def _place(location: str) -> tuple[str, str]:
-    """Bucket and prefix of an address. Raises GitopsError `storage_root_invalid`."""
+    """Return the bucket and prefix of an address. Raises GitopsError `storage_root_invalid`."""
     try:
         root = parse_storage(location)
     except StorageRootError as error:
@@ -269,7 +269,7 @@ def _join(*parts: str) -> str:
 
 
 def _settled(place: str, *, ours: bool, sure: bool) -> bool:
-    """Apply rule 5 once the owner of the object is known."""
+    """Apply rule 5, given whether the object is ours and whether that is certain."""
     if not ours and not sure:
         raise _unknown_result(place)
     return ours

@@ -1,4 +1,4 @@
-"""Tree of a schema text in written order, every part with its byte span.
+"""The syntax tree of a schema text, in text order, with byte spans.
 
 Uses named tuples, because a large schema creates very many nodes, and they are several times faster than data classes.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """Spelling of an argument's value."""
+    """How an argument's value is spelled."""
 
     STRING = "string"
     NUMBER = "number"
@@ -25,7 +25,7 @@ class ValueKind(Enum):
 
 
 class ArgumentValue(Record):
-    """An argument of an annotation or a constraint; `text` is decoded for strings, otherwise as written."""
+    """An argument in an annotation or constraint; `text` is decoded for strings, otherwise as written."""
 
     kind: ValueKind
     text: str
@@ -33,7 +33,7 @@ class ArgumentValue(Record):
 
 
 class Interval(Record):
-    """`low..high`, both ends inclusive, at least one end present. Integral decimals are held as integers."""
+    """`low..high`, both ends inclusive, at least one end present. Integral decimals are stored as integers."""
 
     low: int | float | None
     high: int | float | None
@@ -50,7 +50,7 @@ class SchemaAnnotation(Record):
 
 
 class Constraint(Record):
-    """A body constraint with its arguments as written, at least one."""
+    """A body constraint with its arguments as written (at least one)."""
 
     kind: ConstraintKind
     arguments: tuple[ArgumentValue | Interval, ...]
@@ -58,7 +58,7 @@ class Constraint(Record):
 
 
 class PropertyDeclaration(Record):
-    """A property. `type` is None if its spelling was refused with a problem."""
+    """A property. `type` is None if the spelling of its type was rejected."""
 
     name: Name
     type: PropType | None
@@ -75,7 +75,7 @@ class InterfaceDeclaration(Record):
 
 
 class NodeDeclaration(Record):
-    """A node type; after the check stage `properties` also contains those of its interfaces."""
+    """A node type; after the check stage, `properties` includes the properties of its interfaces."""
 
     name: Name
     annotations: tuple[SchemaAnnotation, ...]

@@ -1,10 +1,10 @@
 """Compiles schema text, or a stored canonical form, to a checked schema.
 
-Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the whole (S-38 to S-42, S-49, K3, K5); 4
-canonical form; 5 catalog. All problems of steps 1 to 3 are reported in one run; after a grammar failure, only those
-that missing parts cannot cause.
+Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the complete schema (S-38 to S-42, S-49, K3,
+K5); 4 canonical form; 5 catalog. All problems from steps 1 to 3 are reported in one run; after a grammar failure, only
+problems that cannot be caused by missing parts.
 
-The rules for single declarations (S-03 to S-48, except those of the parser and the catalog).
+This module also checks the rules for single declarations (S-03 to S-48, except rules of the parser and the catalog).
 
 Steps: 1 expand interfaces into their nodes; 2 per node and edge, check the annotations of the head (S-14 to S-18,
 S-44), the properties with their annotations (S-14 to S-28, S-43), and the constraints of the body (S-07 to S-09, S-29
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from gitops.database.language.schema.types import PropType
 
 MAX_IR_BYTES = 64 * 1024 * 1024
-"""Largest stored canonical form that is read, in bytes."""
+"""Maximum size of a stored canonical form, in bytes."""
 
 _MAX_PRINTED_BYTES = 8 * MAX_SOURCE_BYTES
-# Who reads or writes a graph asks for its stored schema each time; few graphs are in work at a time, and a schema may be large.
+# Every read or write of a graph needs its stored schema. Few graphs are used at a time, and a schema can be large.
 _KEPT_SCHEMAS = 4
 _PHYSICAL = {
     TypeKind.INTERFACE: frozenset[str](),
@@ -75,7 +75,7 @@ _DUPLICATE = {
 class Schema(Record):
     """A compiled schema.
 
-    `source` is the exact text it was compiled from. `warnings` are annotations that have no meaning.
+    `source` is the exact text that was compiled. `warnings` are annotations without meaning.
     """
 
     source: bytes
@@ -85,10 +85,10 @@ class Schema(Record):
 
     @property
     def ir_digest(self) -> str:
-        """SHA-256 of the canonical form's bytes as 64 hex digits.
+        """SHA-256 of the canonical form's bytes, as 64 hex digits.
 
-        This is not the digest of the source, which every edit changes. It is computed on demand, because a load of many
-        schemas needs none.
+        This is not the digest of the source, which changes with every edit. It is computed on demand, because loading
+        many schemas does not need it.
         """
         return digest(self.ir.to_bytes())
 
@@ -96,7 +96,7 @@ class Schema(Record):
 def compile_schema(source: bytes) -> Schema:
     """Compile schema text of at most 4 MiB.
 
-    Raises `LanguageError` with every problem found, in source order, at most 100; nothing else for any input.
+    Raises `LanguageError` with the problems found, in source order, at most 100, and no other error for any input.
     """
     return _compile(source, MAX_SOURCE_BYTES)
 
@@ -105,9 +105,9 @@ def compile_schema(source: bytes) -> Schema:
 def schema_from_ir(form: bytes) -> Schema:
     """Compile the bytes of a canonical form (`SchemaIR.to_bytes`); `source` is then the text printed from it.
 
-    The text is compiled like any other and must produce exactly `form` again, so a form that was edited, is not
-    canonical or breaks a rule raises `LanguageError`, with a meaningless span. The newest few schemas are cached, so
-    that a graph that is opened again is not compiled again.
+    The text is compiled like any other and must produce exactly `form` again. So a form that was edited, is not
+    canonical or breaks a rule raises `LanguageError`, with a meaningless span. The latest few schemas are cached, so
+    that reopening a graph does not compile its schema again.
     """
     import json
 
@@ -143,7 +143,7 @@ def _refused(reason: str) -> LanguageError:
 
 
 def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector, source: bytes) -> None:
-    """Check the whole document with expanded interfaces; problems go to `problems`."""
+    """Check the complete document with expanded interfaces, adding to `problems`."""
     add = partial(problems.add, stage=Stage.CATALOG)
     groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
         (TypeKind.INTERFACE, document.interfaces),
@@ -192,7 +192,7 @@ def _check_patterns(nodes: Iterable[ast.NodeDeclaration], add: Callable[..., Non
             if rule.kind is not ConstraintKind.CHECK or not isinstance(pattern, ArgumentValue):
                 continue
             if pattern.kind is ValueKind.STRING:
-                # Few schemas have patterns, and the module that reads them is large.
+                # Few schemas have patterns, and importing the pattern parser is slow.
                 from gitops.database.language.schema.pattern import PatternError, check_pattern
 
                 try:
@@ -219,7 +219,7 @@ def _check_edges(document: ast.SchemaDocument, add: Callable[..., None]) -> None
 
 
 def _build_catalog(ir: SchemaIR) -> Catalog:
-    """Return the catalog of a checked schema, built from its canonical form: all properties and groups in name order."""
+    """Build the catalog of a checked schema from its canonical form, with properties and groups in name order."""
     return Catalog(
         nodes=MappingProxyType({each.name: _node_type(each) for each in ir.nodes}),
         edges=MappingProxyType(
@@ -286,12 +286,12 @@ ROW_COLUMNS = frozenset({"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_ve
 """Property names that the storage format reserves."""
 
 _ENDPOINTS = ("src", "dst")
-"""The names that unique and index groups of an edge may have besides its properties."""
+"""Names that unique and index groups of an edge can contain in addition to properties."""
 
 _STRUCTURAL = frozenset({"key", "unique", "index", "embed"})
 _DOCUMENTING = frozenset({"description", "instruction"})
 _REPEATED = dict.fromkeys(_STRUCTURAL, "S-24") | dict.fromkeys(_DOCUMENTING, "S-14") | {"rename_from": "S-44"}
-"""The annotations that stand once, with the rule that says so."""
+"""Annotations that can occur only once, with the rule that forbids repetition."""
 
 _NODE_ONLY = {ConstraintKind.KEY: "S-29", ConstraintKind.RANGE: "S-36", ConstraintKind.CHECK: "S-37"}
 _UNKNOWN = {
@@ -304,9 +304,9 @@ _UNKNOWN = {
 
 
 def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> ast.SchemaDocument:
-    """Check every declaration of `document`; returns it with the properties of interfaces added to their nodes.
+    """Check every declaration; return the document with interface properties added to the nodes.
 
-    Problems go to `problems`. The compiler checks the schema as a whole.
+    Adds to `problems`. The compiler checks the complete schema later.
     """
     interfaces: dict[str, ast.InterfaceDeclaration] = {}
     for interface in document.interfaces:
@@ -338,7 +338,7 @@ def _check_names(properties: Iterable[ast.PropertyDeclaration], problems: Proble
 
 
 def _warn_unknown(item: str, annotations: Iterable[ast.SchemaAnnotation], problems: ProblemCollector) -> None:
-    """Warn about unknown annotations. They are kept, because later releases may define them, but most are misspelt."""
+    """Warn about unknown annotations. They are kept because later releases may define them, but most are misspelt."""
     for each in annotations:
         if each.name not in ANNOTATIONS:
             name = f"@{each.name}"
@@ -349,7 +349,7 @@ def _warn_unknown(item: str, annotations: Iterable[ast.SchemaAnnotation], proble
 def _fields_of(
     owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
 ) -> Mapping[str, ast.PropertyDeclaration]:
-    """Return the properties of a declaration by name, the first of each name."""
+    """Return a declaration's properties by name, the first of each name."""
     fields: dict[str, ast.PropertyDeclaration] = {}
     for each in owner.properties:
         fields.setdefault(each.name.text, each)
@@ -359,7 +359,7 @@ def _fields_of(
 def _expand(
     node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration], problems: ProblemCollector
 ) -> ast.NodeDeclaration:
-    """Add the properties of its interfaces to a node that does not declare them itself."""
+    """Add interface properties that a node does not declare itself."""
     if not node.implements:
         return node
     own = _fields_of(node)
@@ -386,7 +386,7 @@ def _expand(
             elif field not in added:
                 added[field] = declared
             elif _agree(added[field], declared):
-                # Of two, only one may have the hint of a rename.
+                # If two interfaces declare the property, only one can have a rename hint.
                 added[field] = declared if _hints(declared) else added[field]
             else:
                 message = (
@@ -399,7 +399,7 @@ def _expand(
 
 
 def _agree(first: ast.PropertyDeclaration, second: ast.PropertyDeclaration) -> bool:
-    """Return whether two interfaces declare one property alike; one of them may lack a rename hint."""
+    """Return whether two interfaces declare a property equally, except that one can lack a rename hint."""
     hints, others = _hints(first), _hints(second)
     alike = _semantics(first) == _semantics(second)
     return alike and (not hints or not others or hints == others)
@@ -461,7 +461,7 @@ class _TypeChecker:
             self._check_one_key()
 
     def _check_property(self, declared: ast.PropertyDeclaration) -> None:
-        """Check the annotations of one property, each with the first rule it breaks."""
+        """Check one property's annotations; report only the first broken rule of each."""
         if not declared.annotations:
             return
         item = f"property `{self._name}.{declared.name.text}`"
@@ -485,7 +485,7 @@ class _TypeChecker:
             seen.add(each.name)
 
     def _check_plain(self, item: str, note: ast.SchemaAnnotation) -> None:
-        """The rules of annotations that do not change the shape of the type."""
+        """Check annotations that do not change the shape of the type."""
         blank = note.value is None or not note.value.text.strip()
         if note.name in _DOCUMENTING and blank:
             message = f"`@{note.name}` of {item} requires a non-empty value"
@@ -495,7 +495,7 @@ class _TypeChecker:
             self._add("S-44", message, note.span, 'write `@rename_from("OldName")`')
 
     def _refuse_misplaced(self, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> bool:
-        """Add the problem of a structural annotation that this property cannot have; returns whether there is one."""
+        """Report a structural annotation that this property cannot have; return whether there was a problem."""
         kind, name = declared.type, declared.name.text
         rule = of = ""
         fix: str | None = None
@@ -547,7 +547,7 @@ class _TypeChecker:
             self._add("S-28", message, value.span)
 
     def _check_one_key(self) -> None:
-        # Repeats on one property are S-24: of each property only the first shorthand counts.
+        # Repeats on one property are S-24, so only the first shorthand of each property counts.
         firsts = [[n.span for n in each.annotations if n.name == "key"][:1] for each in self._fields.values()]
         spans = [span for first in firsts for span in first]
         spans += [each.span for each in self._declared.constraints if each.kind is ConstraintKind.KEY]
@@ -617,9 +617,9 @@ class _TypeChecker:
         return None
 
     def _type_of(self, rule: ast.Constraint, name: ast.ArgumentValue) -> PropType | None:
-        """Return the type of a named property.
+        """Return a property's type.
 
-        None if its type was rejected or, with a problem, if there is no such property.
+        None if the type was rejected. If there is no such property, report a problem and return None.
         """
         found = self._fields.get(name.text)
         if found is not None:

@@ -1,10 +1,10 @@
-"""Canonical form of a schema (`ir_version` 1): every order normalised, no source positions.
+"""The canonical form of a schema (`ir_version` 1), with normalised order and without source positions.
 
 Declarations, properties, annotations, constraints, enum members, the columns of a group and the interfaces of a node
-are sorted and deduplicated, so that an edit of order, layout or comments produces the same form. All annotations are
-kept, including hints and shorthands. Types and properties have an id, FNV-1a-32 of their full name.
+are sorted and deduplicated, so edits of order, layout or comments do not change the form. All annotations are kept,
+including hints and shorthands. Types and properties have an id, the FNV-1a-32 hash of their full name.
 
-`print_schema` writes the form as schema text, so that the compiler also reads stored forms.
+`print_schema` writes the form as schema text, so that the compiler can read stored forms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 IR_VERSION = 1
 
 SHORTHANDS = {kind.value: kind for kind in (ConstraintKind.KEY, ConstraintKind.UNIQUE, ConstraintKind.INDEX)}
-"""The annotations of a property that are short for a body constraint over that property."""
+"""Property annotations that are shorthand for a body constraint on that property."""
 
 _FNV_OFFSET = 2166136261
 _FNV_PRIME = 16777619
@@ -33,7 +33,7 @@ _MASK = 0xFFFFFFFF
 
 
 class IrAnnotation(Record):
-    """An annotation; `value` and the keyword values are text, however they were spelled."""
+    """An annotation; `value` and the keyword values are always text, regardless of spelling."""
 
     name: str
     value: str | None
@@ -55,7 +55,7 @@ class IrConstraint(Record):
 
     @property
     def text(self) -> str:
-        """The text that identifies the constraint: `key:a,b`, `range:p:lo:hi`, `check:p:regex`."""
+        """A text that identifies the constraint: `key:a,b`, `range:p:lo:hi`, `check:p:regex`."""
         text = f"{self.kind}:{','.join(self.columns)}"
         if self.kind is ConstraintKind.RANGE:
             low, high = ("" if end is None else str(end) for end in (self.low, self.high))
@@ -131,17 +131,17 @@ class SchemaIR(Record):
 
 
 def type_id(kind: TypeKind, name: str) -> int:
-    """Stable id of a type, 1 to 2^32-1."""
+    """Return the stable id of a type, from 1 to 2^32-1."""
     return fnv1a_32(f"{kind}:{name}")
 
 
 def property_id(kind: TypeKind, owner: str, name: str) -> int:
-    """Stable id of a property, 1 to 2^32-1."""
+    """Return the stable id of a property, from 1 to 2^32-1."""
     return fnv1a_32(f"{kind}:{owner}:{name}")
 
 
 def fnv1a_32(text: str) -> int:
-    """FNV-1a, 32 bits, over the UTF-8 bytes; 0 becomes 1. Source: http://www.isthe.com/chongo/tech/comp/fnv/."""
+    """Return the 32-bit FNV-1a hash of the UTF-8 bytes; 0 becomes 1. Source: http://www.isthe.com/chongo/tech/comp/fnv/."""
     state = _FNV_OFFSET
     for byte in text.encode("utf-8"):
         state = ((state ^ byte) * _FNV_PRIME) & _MASK
@@ -149,7 +149,7 @@ def fnv1a_32(text: str) -> int:
 
 
 def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
-    """Return the canonical form of a document that passed every check and whose interfaces are expanded."""
+    """Return the canonical form of a valid document with expanded interfaces."""
     written = attrgetter("name.text")
     return SchemaIR(
         tuple(
@@ -170,7 +170,7 @@ def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
 def _common(
     declared: ast.NodeDeclaration | ast.EdgeDeclaration,
 ) -> tuple[str, tuple[IrProperty, ...], tuple[IrAnnotation, ...], tuple[IrConstraint, ...]]:
-    """Return the first four fields of a node and of an edge."""
+    """Return the four fields that nodes and edges have in common."""
     properties, annotations = _properties(declared.properties), _annotations(declared.annotations)
     return declared.name.text, properties, annotations, _constraints(declared.properties, declared.constraints)
 
@@ -194,7 +194,7 @@ def _annotations(declared: Iterable[ast.SchemaAnnotation]) -> tuple[IrAnnotation
 
 
 def sorted_annotations(notes: Iterable[IrAnnotation]) -> tuple[IrAnnotation, ...]:
-    """Annotations in the order of the form."""
+    """Return annotations in canonical order."""
     return tuple(sorted(notes, key=lambda each: (each.name, each.value or "", each.value is None, each.keywords)))
 
 
@@ -250,10 +250,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 
 
 def print_schema(form: Mapping[str, Any]) -> str:
-    """Return schema text whose canonical form is `form`.
+    """Print a canonical form as schema text.
 
-    This holds for forms from the compiler. For anything else, the text is arbitrary or a KeyError, TypeError,
-    ValueError or AttributeError is raised; the caller compiles the text and compares.
+    For forms from the compiler, compiling the text gives `form` again. For any other input, the text is arbitrary or
+    KeyError, TypeError, ValueError or AttributeError is raised, so the caller must compile the text and compare.
     """
     parts = [f"interface {each['name']} {_body(each)}" for each in form["interfaces"]]
     for node in form["nodes"]:
@@ -261,7 +261,7 @@ def print_schema(form: Mapping[str, Any]) -> str:
         parts.append(f"node {node['name']}{_annotation_texts(node)}{implements} {_body(node)}")
     for edge in form["edges"]:
         low, high = edge["cardinality"]
-        # A first annotation with the name `card` would be read as the cardinality.
+        # If the first annotation had the name `card`, it would be parsed as the cardinality.
         named = any(note["name"] == "card" for note in edge["annotations"])
         card = f" @card({low}..{'' if high is None else high})" if named or (low, high) != (0, None) else ""
         head = f"edge {edge['name']}: {edge['from']} -> {edge['to']}{card}{_annotation_texts(edge)}"
@@ -306,10 +306,10 @@ def _arguments(constraint: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Return a bound without an exponent, which the grammar does not have."""
+    """Format a bound without an exponent, because the grammar has no exponents."""
     if value is None:
         return ""
-    # Few schemas are printed, and fewer have bounds.
+    # Imported late, because few schemas are printed and fewer have bounds.
     from decimal import Decimal
 
     return format(Decimal(repr(value)), "f")

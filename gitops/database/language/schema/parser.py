@@ -1,9 +1,9 @@
-"""Parses schema text to a tree, by recursive descent over the shared lexer.
+"""Parses schema text to a tree by recursive descent, with the shared lexer.
 
-A grammar failure ends its member: parsing continues at the next member, the end of the body, or the next `interface`,
-`node` or `edge` followed by a type name, which no body can contain. A failure in a head removes the declaration from
-the tree, and its body is read for further failures. A type or a cardinality that matches the grammar but is not valid
-(rules S-05, S-06, S-10 to S-13) is a problem of a complete tree.
+After a grammar failure, parsing continues at the next member, the end of the body, or the next `interface`, `node` or
+`edge` followed by a type name, which cannot occur in a body. A failure in a head removes the declaration from the tree,
+and its body is read for further failures. A type or a cardinality that matches the grammar but is not valid (rules
+S-05, S-06, S-10 to S-13) is a problem of a complete tree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_VECTOR_DIMENSION = 2**31 - 1
 MAX_CARDINALITY = 2**32 - 1
-# What other languages call a declaration.
+# Keywords for declarations in other languages.
 _OTHER_WORDS = {
     **dict.fromkeys(("type", "class", "table", "entity", "vertex", "struct", "model", "label"), "node"),
     **dict.fromkeys(("relation", "relationship", "rel", "link", "arc"), "edge"),
@@ -50,7 +50,7 @@ _VALUE_KINDS = {
     TokenKind.NAME: ValueKind.NAME,
 }
 
-# A global name is found much faster than a member of an enumeration, and these are looked up for every token.
+# A global name is looked up much faster than an enum member, and these are needed for every token.
 _NAME, _TYPE_NAME, _AT = TokenKind.NAME, TokenKind.TYPE_NAME, TokenKind.AT
 _COLON, _COMMA, _QUESTION = TokenKind.COLON, TokenKind.COMMA, TokenKind.QUESTION
 _NUMBERS = (TokenKind.INT, TokenKind.FLOAT)
@@ -60,14 +60,14 @@ _LPAREN, _RPAREN, _LBRACE, _RBRACE = TokenKind.LPAREN, TokenKind.RPAREN, TokenKi
 def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SOURCE_BYTES) -> SchemaDocument:
     """Parse schema text of at most `limit` bytes.
 
-    Returns the tree. Problems go to `problems`; after a grammar problem (rules S-01, S-02, S-23) they are incomplete,
-    and the tree lacks the unreadable parts. Raises `LanguageError` for a text that cannot be read at all.
+    Returns the tree and adds to `problems`. After a grammar problem (rules S-01, S-02, S-23), the problems are
+    incomplete and the tree lacks the unreadable parts. Raises `LanguageError` for a text that cannot be read at all.
     """
     return _Parser(data, problems, limit).document()
 
 
 def _other_case(lexer: Lexer) -> str:
-    """Return a type name as the name of a property: with a small first letter."""
+    """Return the type name at the cursor as a property name, with a lower-case first letter."""
     return lexer.text[:1].lower() + lexer.text[1:] if lexer.kind is _TYPE_NAME else ""
 
 
@@ -98,7 +98,7 @@ class _Parser:
             except LanguageError as error:
                 self._report(error)
                 self._problems.lacks_types = True
-                # Where a brace surprised, what it opens is not a body.
+                # After an unexpected brace, the text inside is not a body.
                 has_body = has_body and lexer.kind is not _LBRACE
                 if self._skip_to(lambda: lexer.kind is _LBRACE, begun, inside=has_body):
                     self._body()
@@ -106,14 +106,14 @@ class _Parser:
         return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
     def _report(self, error: LanguageError) -> None:
-        """Keep grammar problems; parsing stops after the last reported one, or if the rest of the text cannot be read."""
+        """Record a grammar problem; stop parsing if the limit is reached or the rest of the text cannot be read."""
         for each in error.problems:
             self._problems.add_unparsed(each)
         self._failures += 1
         self._stopped = self._failures >= MAX_PROBLEMS or not self._lexer.resume()
 
     def _skip_to(self, reached: Callable[[], bool], begun: int, *, inside: bool = True) -> bool:
-        """Advance to a condition after `begun`; False if a declaration or the end comes first."""
+        """Advance past `begun` until a condition is true; return False if a declaration or the end comes first."""
         lexer, depth = self._lexer, 0
         while not self._stopped:
             try:
@@ -127,7 +127,7 @@ class _Parser:
                     lexer.step()
                 break
             except LanguageError:
-                # Of what is passed over, the first problem is enough.
+                # Report only the first problem in skipped text.
                 self._stopped = not lexer.resume()
         return False
 
@@ -222,7 +222,7 @@ class _Parser:
                 self._report(error)
                 if lexer.start == begun and lexer.text in _DECLARATIONS:
                     return
-                # Behind the closing brace there is no member.
+                # There are no members after the closing brace.
                 ended = lexer.start == begun and lexer.kind is _RBRACE
                 if not self._skip_to(self._at_member, begun, inside=not ended):
                     return
@@ -279,7 +279,7 @@ class _Parser:
         )
 
     def _no_property(self) -> NoReturn:
-        """Reject the token where a property should begin, with the probable intention."""
+        """Reject a token where a property should begin, suggesting the probable intention."""
         lexer, fix = self._lexer, None
         if lexer.kind is _COMMA:
             fix = "remove the `,`: nothing stands between two properties"
@@ -345,7 +345,7 @@ class _Parser:
         return scalar
 
     def _constraint_ahead(self) -> Token | None:
-        """Return the kind token when the cursor's `@` opens a body constraint: its kind is followed by `(`."""
+        """If the `@` at the cursor starts a body constraint (kind and `(`), return the token of the kind."""
         lexer = self._lexer
         word = lexer.peek()
         if lexer.kind is not _AT or word.text not in _CONSTRAINTS or word.kind is not _NAME:
@@ -417,7 +417,7 @@ class _Parser:
         if lexer.skip(_LPAREN):
             value = self._value("a literal or a name")
             if lexer.kind is not _COMMA and lexer.kind is not _RPAREN:
-                # A misspelt `@card` or `@range` is read as an annotation, up to its interval.
+                # A misspelt `@card` or `@range` is parsed as an annotation, up to its interval.
                 behind = "write it directly after the target of the edge"
                 lexer.unexpected("`)`", behind if name.text == "card" else nearest_annotation(name.text))
             while lexer.skip(_COMMA):

@@ -1,9 +1,9 @@
-r"""Regular expressions allowed in a `@check`: a subset of the syntax of the engine, which runs in linear time.
+r"""Checks the regular expressions in `@check`, which are a subset of the linear-time engine's syntax.
 
 The subset: literals, `.`, `^`, `$`, classes, groups (plain, `(?:..)`, `(?P<name>..)`, `(?<name>..)`), the flags i, m, s
 and u, alternation, the quantifiers `* + ? {n} {n,} {n,m}` and their lazy forms, the escapes of `_ESCAPES`, `\xHH`,
-`\uHHHH`, `\UHHHHHHHH`, each also as `\x{H..}`, `\pL` and `\p{Name}`, and in classes `[:alpha:]`. No look-around and no
-back-references. `\w`, `\d`, `\s` and `\b`, and their negations, are those of Unicode; the classes in `[: :]` are of
+`\uHHHH`, `\UHHHHHHHH`, each also as `\x{H..}`, `\pL` and `\p{Name}`, and in classes `[:alpha:]`. Look-around and
+back-references are not supported. `\w`, `\d`, `\s`, `\b` and their negations use Unicode; the classes in `[: :]` are
 ASCII. Source: https://docs.rs/regex/latest/regex/#syntax
 """
 
@@ -13,16 +13,16 @@ import re
 from typing import NoReturn
 
 MAX_PATTERN = 1000
-"""Longest pattern, in characters."""
+"""Maximum length of a pattern, in characters."""
 
 MAX_REPEAT = 1000
-"""Largest product of nested counted repeats, the limit of the engines."""
+"""Maximum product of nested counted repeats, the engines' limit."""
 
 MAX_GROUPS = 50
-"""Deepest nesting of groups."""
+"""Maximum nesting of groups."""
 
 MAX_SIZE = 5000
-"""Largest expanded size: one per literal, `_CLASS_SIZE` per Unicode class, counted repeats multiplied out."""
+"""Maximum expanded size: one per literal, `_CLASS_SIZE` per Unicode class, counted repeats multiplied out."""
 
 _CLASS_SIZE = 25
 _RANGE_SIZE = 5
@@ -51,18 +51,18 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class PatternError(ValueError):
-    """A pattern outside the subset; the text describes the problem and its character position, from 1."""
+    """A pattern outside the subset; the text has the problem and its character position, from 1."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse, with `PatternError`, a pattern that is malformed, too large or not in the portable subset."""
+    """Raise `PatternError` for a pattern that is malformed, too large or not in the portable subset."""
     if len(pattern) > MAX_PATTERN:
         raise PatternError(f"longer than {MAX_PATTERN} characters")
     _Pattern(pattern).alternatives()
 
 
 class _Pattern:
-    """Walks a pattern once; `_at` is the index of the next character."""
+    """Reads a pattern once; `_at` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -71,7 +71,7 @@ class _Pattern:
         self._names: set[str] = set()
 
     def alternatives(self) -> tuple[int, int]:
-        """Read up to the closing parenthesis or the end; returns size and the largest repeat inside."""
+        """Read up to the closing parenthesis or the end; return the size and the largest repeat inside."""
         size = repeat = 1
         while self._at < len(self._text):
             character = self._text[self._at]
@@ -126,7 +126,7 @@ class _Pattern:
         return self._escape(_ESCAPES)[0] if character == "\\" else 1, 1
 
     def _flags(self, end: str) -> bool:
-        """Pass `(?i)` or, with the end `:`, the head of `(?i:..)`; returns whether the cursor was at it."""
+        """Skip `(?i)` or, with the end `:`, the head of `(?i:..)`; return whether it was there."""
         found = _FLAGS.match(self._text, self._at)
         if found is None or found[2] != end:
             return False
@@ -160,7 +160,7 @@ class _Pattern:
         return inner
 
     def _class(self) -> int:
-        """Read `[...]`; brackets, `&&`, `--` and `~~` inside must be escaped, as engines read them differently."""
+        """Read `[...]`. Brackets, `&&`, `--` and `~~` inside must be escaped, because engines read them differently."""
         self._at += 2 if self._text.startswith("[^", self._at) else 1
         size = items = 0
         while not self._text.startswith("]", self._at):

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from gitops.database.language.text import Span
 
 MAX_PROBLEMS = 100
-"""Most problems that one run reports."""
+"""Maximum number of problems reported by one run."""
 
 ANNOTATIONS = frozenset({"key", "unique", "index", "embed", "description", "instruction", "rename_from"})
-"""The annotations that have a meaning."""
+"""The known annotations."""
 
 _MAX_KEPT = 10_000
 _UNKNOWN_TYPES = frozenset({"S-03", "S-39"})
 
 Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
-"""A remedy; or an unknown name with the known ones, of which the nearest is suggested."""
+"""A fix as text, or an unknown name with the known names, the nearest of which is suggested."""
 
 
 class ProblemCollector:
     """Collects problems.
 
-    One rule at one place is kept once, although an interface is checked for each node that implements it.
+    A rule is reported only once at each place, although an interface is checked for each node that implements it.
 
-    `incomplete` means that the tree lacks unparsed parts, `lacks_types` that these may include a whole type.
+    `incomplete` means that the tree lacks unparsed parts; `lacks_types` means that these can include complete types.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class ProblemCollector:
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
-        """Add a grammar problem, which is always reported, because it stands for the missing part of the tree.
+        """Add a grammar problem, which is always reported because a part of the tree is missing.
 
-        That part may declare unknown names, so they are no longer reported.
+        Unknown names are no longer reported, because that part may declare them.
         """
         self.incomplete = True
         self._keep(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
@@ -64,7 +64,7 @@ class ProblemCollector:
         return tuple(sorted(self._warned.values(), key=lambda each: each.span.start))
 
     def problems(self) -> tuple[LanguageProblem, ...]:
-        """Return the first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
+        """Return the first `MAX_PROBLEMS` problems in source order; nearest names are looked up only for these."""
         reported: list[LanguageProblem] = []
         for rule, stage, message, span, fix in sorted(self._found.values(), key=lambda each: (each[3].start, each[0])):
             if isinstance(fix, tuple):
@@ -72,7 +72,7 @@ class ProblemCollector:
                     continue
                 from gitops.database.language.suggest import did_you_mean
 
-                fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion takes the place of what it is made from
+                fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion replaces the names
             reported.append(LanguageProblem(stage, rule, message, span, fix))
             if len(reported) == MAX_PROBLEMS:
                 break

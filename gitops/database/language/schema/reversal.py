@@ -1,19 +1,20 @@
 """Computes the schema text that reverts a change while renamed items get their names back and keep their data.
 
-The author writes the rename hints for the forward migration. The accepted text has none for the reverse one, and
-planning towards it would drop and add items that a rename could keep. Both ways back, of a change before it is applied
-and of one that was applied, therefore write the inverse hints:
+The author writes rename hints for the forward migration. The accepted text has no hints for the reverse migration, so
+planning it would drop and add items that a rename could keep. Therefore reverting a change writes the inverse hints,
+both before and after the change is applied:
 
-1. An item (a type or a property) continues in the next schema under the same name, otherwise under the item whose hint
-   refers to it. Over several consecutive schemas, it continues as long as each has it.
+1. An item (a type or a property) continues in the next schema as the item with the same name, otherwise as the item
+   whose hint refers to it. It continues over several consecutive schemas as long as each has it.
 2. If an item of the target text has a different name in the schema in force, the target text gets a hint with that
-   name. Items that the target adds get none, and the hints of already applied changes are removed, because they would
+   name. Items that the target adds get no hints, and hints of already applied changes are removed, because they would
    now refer to something else.
-3. Hints are written into the text of the author, whose layout and comments stay. If there is no place for a hint,
+3. Hints are written into the author's text, which keeps its layout and comments. If there is no place for a hint,
    because an interface declares the property, the text is printed from its canonical form.
 
 Such a hint always works in the plan, because neither name of a rename is on both sides. Steps that cannot be reversed
-are unsupported changes there too. No step restores rows: a dropped type or property that is added again is empty.
+are unsupported changes in the reverse plan. Rows are not restored, so a dropped type or property that is added again is
+empty.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
 class Item(NamedTuple):
-    """A type, or with `name` one of its properties."""
+    """A type or, with `name`, one of its properties."""
 
     kind: TypeKind
     owner: str
@@ -58,22 +59,22 @@ class Item(NamedTuple):
 def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps back to `accepted` after the migration from `accepted` to `desired`.
 
-    The result is supported if all of the migration can be reversed; otherwise it still lists the steps that can.
+    The result is supported if the complete migration can be reversed; otherwise it still lists the reversible steps.
     """
     before, after = _canonical(accepted), _canonical(desired)
     return plan_migration(after, _hinted(before, _hints_back(before, (before, after))))
 
 
 def down_source(accepted: Schema, desired: Schema) -> bytes:
-    """Return the text of `accepted` with hints such that its plan against `desired` equals `plan_down`."""
+    """Return the text of `accepted` with hints, so that its plan from `desired` equals `plan_down`."""
     return reversing_source(accepted, (accepted, desired))
 
 
 def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping[Item, str] | None = None) -> bytes:
-    """Return the text of `target` with hints for a migration from the last `applied` schema that keeps renamed items.
+    """Return the text of `target` with hints, so that a migration from the last `applied` schema keeps renamed items.
 
-    The first of them is the target of the revert, the others follow in order. `pending` are hints of unapplied changes,
-    which are kept where nothing is reverted.
+    The first `applied` schema is the revert's target, and the others follow in order. `pending` are hints of unapplied
+    changes, which are kept for items that are not reverted.
     """
     back, known = _hints_back(target.ir, [each.ir for each in applied]), set(_items(target.ir))
     earlier = {Item(each.kind, name): each.owner for each, name in back.items() if not each.name}
@@ -102,7 +103,7 @@ def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
     return schema if isinstance(schema, SchemaIR) else schema.ir
 
 
-# -- which item is which -----------------------------------------------------------------------------------------------
+# -- matching items ----------------------------------------------------------------------------------------------------
 
 
 def _declared(form: SchemaIR) -> tuple[tuple[TypeKind, Sequence[IrInterface | IrNode | IrEdge]], ...]:
@@ -117,7 +118,7 @@ def _items(form: SchemaIR) -> Iterator[Item]:
 
 
 def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Item, Item]:
-    """Apply rule 1 to two schemas: map each item of the first to its name in the second, if it exists."""
+    """Apply rule 1 to two schemas: map each item of the first to its name in the second, if it continues."""
     found: dict[Item, Item] = {}
     for (kind, old), (_, new) in zip(_declared(before), _declared(after), strict=True):
         names = paired(old, new)
@@ -161,7 +162,7 @@ def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str
 
 
 def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
-    """Return the form with these hints, and no other."""
+    """Return the form with only these hints."""
 
     def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
         properties = tuple(
@@ -181,20 +182,20 @@ def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
 
 
 def _with_hint(notes: tuple[IrAnnotation, ...], name: str | None) -> tuple[IrAnnotation, ...]:
-    """Return the annotations with the hint that gives `name` in place of any other."""
+    """Return the annotations with `name` as the only rename hint."""
     hint = [] if name is None else [IrAnnotation(RENAME_HINT, name)]
     return sorted_annotations([*(each for each in notes if each.name != RENAME_HINT), *hint])
 
 
 def _write_hints(source: bytes, hints: Mapping[Item, str]) -> bytes | None:
-    """Return the text with these hints, and no other; None if one of them has no place in it."""
+    """Return the text with only these hints; None if there is no place for one of them."""
     edits: list[tuple[int, int, bytes]] = []
     placed: set[Item] = set()
     for item, at, note in _places(source):
         hint = f'@{RENAME_HINT}("{hints[item]}")'.encode() if item in hints else b""
         if note is not None:
             begin = note.span.start
-            # A hint that goes takes the blank before it along.
+            # Removing a hint also removes the space before it.
             begin -= 0 if hint else len(source[:begin]) - len(source[:begin].rstrip(b" \t"))
             edits.append((begin, note.span.end, hint))
         elif hint:
@@ -208,13 +209,13 @@ def _write_hints(source: bytes, hints: Mapping[Item, str]) -> bytes | None:
 
 
 def _is_given(item: Item, hints: Mapping[Item, str]) -> bool:
-    """Return whether an interface declares a property with the same hint."""
+    """Return whether an interface already declares a property with the same hint."""
     given = (name for other, name in hints.items() if other.kind is TypeKind.INTERFACE and other.name == item.name)
     return bool(item.name) and hints[item] in given
 
 
 def _places(source: bytes) -> Iterator[tuple[Item, int, ast.SchemaAnnotation | None]]:
-    """Yield each item declared in a text, the position for its hint, and its current hint.
+    """Yield each item declared in a text, with the position for its hint and its current hint.
 
     Raises LanguageError if the text does not parse.
     """

@@ -1,4 +1,4 @@
-"""The steps of a schema migration: frozen values with a JSON form tagged by `kind`."""
+"""The steps of a schema migration, as immutable values with a JSON form tagged by `kind`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from gitops.database.language.schema.types import PropType, TypeKind
 
 
 class DropMode(StrEnum):
-    """Soft: the current version no longer has the data, older versions keep it. Hard: older versions are purged too."""
+    """How data is dropped. Soft: only the current version loses the data. Hard: it is also purged from older versions."""
 
     SOFT = "soft"
     HARD = "hard"
 
 
 class Reversibility(StrEnum):
-    """Cost of reversing a step; `plan_down` plans the reverse migration.
+    """How far a step can be reversed; `plan_down` plans the reverse migration.
 
-    Reversible: a later plan restores the schema, and nothing is lost. Lossy: a later plan restores the name, but
-    without data, which older versions of the graph have as long as they are kept. Irreversible: no later plan can undo
-    it.
+    Reversible: a later plan restores the schema without loss. Lossy: a later plan restores the name without its data,
+    which only older graph versions have while they are kept. Irreversible: no later plan can undo the step.
     """
 
     REVERSIBLE = "reversible"
@@ -41,7 +40,7 @@ class MigrationCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnnotation:
-    """A description or an instruction as it is after the step."""
+    """A description or instruction annotation after the step."""
 
     name: str
     value: str
@@ -53,14 +52,14 @@ class _MigrationStep:
 
     @property
     def reversibility(self) -> Reversibility:
-        """Return the cost of reversing the step."""
+        """Return how far the step can be reversed."""
         found = reversibility_of(self.to_json())
         if found is None:
             raise BugError(f"the migration step {self.kind} has no class of reversibility")
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: `kind`, then the fields; `from_` is spelled `from`, an absent code is left out."""
+        """Return the JSON form: `kind`, then the fields. `from_` becomes `from`, and an absent code is left out."""
         form: dict[str, Any] = {"kind": self.kind}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -80,7 +79,7 @@ class AddType(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameType(_MigrationStep):
-    """A type gets a new name, which the later steps use."""
+    """A type gets a new name, which later steps use."""
 
     kind: ClassVar[str] = "rename_type"
     type_kind: TypeKind
@@ -112,7 +111,7 @@ class RenameProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class AddIndex(_MigrationStep):
-    """A new index group; the only constraint that may be added to a type that exists."""
+    """A new index group, the only constraint that can be added to an existing type."""
 
     kind: ClassVar[str] = "add_constraint"
     type_kind: TypeKind
@@ -152,7 +151,7 @@ class UpdatePropertyMetadata(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class ExtendEnum(_MigrationStep):
-    """An enum allows more members. Going back fails once data uses one of them."""
+    """An enum allows more members. Reversal fails after data uses a new member."""
 
     kind: ClassVar[str] = "extend_enum"
     type_kind: TypeKind
@@ -184,7 +183,7 @@ class DropProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(_MigrationStep):
-    """A change that no step can carry out; one of them makes the whole migration unsupported."""
+    """A change that no step can carry out; a single one makes the migration unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
     entity: str
@@ -193,7 +192,7 @@ class UnsupportedChange(_MigrationStep):
 
     @property
     def text(self) -> str:
-        """The text of a refusal: `[CODE] reason`, or the reason alone."""
+        """The error text: `[CODE] reason`, or only the reason."""
         return self.reason if self.code is None else f"[{self.code}] {self.reason}"
 
 
@@ -214,7 +213,7 @@ MigrationStep = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The steps from an accepted schema to a desired one, in the order in which they are carried out."""
+    """The steps from an accepted schema to a desired one, in order of execution."""
 
     steps: tuple[MigrationStep, ...]
 
@@ -225,18 +224,18 @@ class Migration:
 
     @property
     def reversibility(self) -> Reversibility:
-        """The class of the step that is hardest to reverse; reversible for no steps."""
+        """The reversibility of the step that is hardest to reverse; reversible if there are no steps."""
         found = {each.reversibility for each in self.steps}
         worst = (Reversibility.IRREVERSIBLE, Reversibility.LOSSY)
         return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
 
     @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
-        """The changes that cannot be carried out; a refusal reports the first one."""
+        """The changes that cannot be carried out; error messages report the first one."""
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
 
     def hardened(self) -> Migration:
-        """Return the same migration with every drop hard: the only effect of allowing data loss."""
+        """Return the same migration with hard drops only, which is the only effect of allowing data loss."""
         return Migration(
             tuple(
                 replace(each, mode=DropMode.HARD) if isinstance(each, DropType | DropProperty) else each
@@ -250,7 +249,7 @@ class Migration:
 
 
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
-    """Return the class of a step in its JSON form; None for an unknown kind or structure."""
+    """Return the reversibility of a step in JSON form; None for an unknown kind or structure."""
     match step:
         case {"kind": AddType.kind, "type_kind": TypeKind.INTERFACE}:
             return Reversibility.IRREVERSIBLE  # removing an interface is not supported

@@ -1,7 +1,7 @@
-"""Types of a checked schema: property types, node and edge types, the catalog.
+"""The types of a checked schema: property types, node and edge types, and the catalog.
 
-Everything here is immutable and has no source positions; the query checker, the migration planner and the engine read
-it. Property order is always name order, because the catalog is built from the canonical form of a schema.
+All values are immutable and have no source positions. The query checker, the migration planner and the engine use them.
+Properties are always in name order, because the catalog is built from a schema's canonical form.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ConstraintKind(StrEnum):
 
 
 class Scalar(StrEnum):
-    """The scalar base types, spelled as in source text. the dimension of a `VECTOR` is stored separately."""
+    """The scalar base types, spelled as in source text. The dimension of a `VECTOR` is stored separately."""
 
     STRING = "String"
     BLOB = "Blob"
@@ -59,10 +59,10 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class PropType(Record):
-    """Type of a property or a parameter.
+    """The type of a property or parameter.
 
-    `dimension` is set for vectors only (1 to 2147483647). `enum_values` is the sorted, distinct member list of an
-    enum (whose scalar is String), else None.
+    `dimension` is set only for vectors (1 to 2147483647). `enum_values` has the sorted, distinct members of an enum
+    (whose scalar is String), otherwise None.
     """
 
     scalar: Scalar
@@ -85,14 +85,14 @@ class PropType(Record):
         return base + ("?" if self.nullable else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form of plans and of the canonical IR."""
+        """Return the JSON form for plans and the canonical form."""
         scalar: Any = {"Vector": self.dimension} if self.scalar is Scalar.VECTOR else self.scalar.value
         values = None if self.enum_values is None else list(self.enum_values)
         return {"scalar": scalar, "nullable": self.nullable, "list": self.is_list, "enum_values": values}
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> PropType:
-        """Read the form that `to_json` writes."""
+        """Parse the output of `to_json`."""
         raw = form["scalar"]
         values = form["enum_values"]
         vector = isinstance(raw, dict)
@@ -106,7 +106,7 @@ class PropType(Record):
 
 
 class RangeBound(Record):
-    """`@range(p, lo..hi)`: both ends inclusive, either may be open (None)."""
+    """`@range(p, lo..hi)`: both ends inclusive, either can be open (None)."""
 
     property_name: str
     low: int | float | None
@@ -121,7 +121,7 @@ class PatternCheck(Record):
 
 
 class Docs(Record):
-    """The descriptions of a type and its properties; documentation only, never used for a decision."""
+    """Descriptions of a type and its properties, only for documentation."""
 
     description: str | None = None
     instruction: str | None = None
@@ -129,10 +129,10 @@ class Docs(Record):
 
 
 class NodeType(Record):
-    """One node type. `key` is the key columns in name order, or None; `properties` are in name order.
+    """A node type. `key` has the key columns in name order, or is None; `properties` are in name order.
 
-    `indexes` are the declared groups and the key; `embeds` maps a vector property to its source property, and
-    `embed_models` the same property to the model, where the schema names one.
+    `indexes` has the declared groups and the key; `embeds` maps each vector property to its source property, and
+    `embed_models` maps it to the model in the schema, if there is one.
     """
 
     name: str
@@ -149,9 +149,9 @@ class NodeType(Record):
 
 
 class EdgeType(Record):
-    """One edge type from `source` to `target`; `cardinality` is (min, max) with max None for unbounded.
+    """An edge type from `source` to `target`; `cardinality` is (min, max), with max None for unbounded.
 
-    The members of `unique` and `indexes` may name `src` and `dst` beside the properties.
+    Groups in `unique` and `indexes` can contain `src` and `dst` in addition to properties.
     """
 
     name: str
@@ -165,7 +165,7 @@ class EdgeType(Record):
 
 
 class Catalog(Record):
-    """A whole schema, checked. `folded_edges` maps the lower-cased edge name to its exact name."""
+    """A checked schema. `folded_edges` maps lower-cased edge names to exact names."""
 
     nodes: Mapping[str, NodeType]
     edges: Mapping[str, EdgeType]
@@ -173,5 +173,5 @@ class Catalog(Record):
     folded_edges: Mapping[str, str] = _NOTHING
 
     def edge(self, name: str) -> EdgeType | None:
-        """Return the edge for the name in a query: by exact name, otherwise by the lower-cased one."""
+        """Find an edge type by its name in a query: by exact name, otherwise ignoring case."""
         return self.edges.get(name) or self.edges.get(self.folded_edges.get(name.lower(), ""))
