@@ -241,9 +241,9 @@ class JointChecks:
         return self._look_up(key, "src", sources)
 
     def _committed_keys(self, key: str, columns: Columns, wanted: Keys) -> Keys:
-        """Yield key and address of committed rows that may have one of the wanted keys.
+        """Return the keys and addresses of committed rows that may have one of the wanted keys.
 
-        Yields nothing for a table that is overwritten.
+        There are none for a table that is overwritten.
         """
         overwritten = self.mode is LoadMode.OVERWRITE and key in self.intake.tables
         if overwritten or not self._table(key).entry.rows or not wanted.rows:

@@ -120,7 +120,7 @@ class LocalRoot:
 
     @property
     def location(self) -> str:
-        """The absolute path."""
+        """The absolute path of the root."""
         return str(self._path)
 
     def existence(self) -> Existence:

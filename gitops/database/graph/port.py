@@ -256,7 +256,7 @@ class GraphEngine(GraphReader, Protocol):
         incarnation: str | None = None,
         fence: int | None = None,
     ) -> int:
-        """Restore the rows of the types in the order from that version, as a new version, and return its number.
+        """Restore the rows of the ordered types from the ordered version, as a new version; return its number.
 
         Atomic. If the types already have these rows, nothing changes and the number of the newest version is returned.
         Raises the errors of `check_restore`, with `graph_restore_refused` also for a broken schema rule; ConflictError

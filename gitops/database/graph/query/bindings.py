@@ -170,7 +170,7 @@ class Groups:
 
     @classmethod
     def _of_codes(cls, codes: np.ndarray, size: int) -> Groups:
-        """Build groups from these group numbers, renumbered in order of first appearance."""
+        """Build groups from group numbers, which must be in order of first appearance."""
         firsts = np.empty(size, np.int64)
         firsts[codes[::-1]] = np.arange(len(codes))[::-1]
         return cls(firsts, codes)

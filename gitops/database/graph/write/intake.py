@@ -465,7 +465,7 @@ class LoadIntake:
         return sum(table.rows for table in self.tables.values())
 
     def add(self, incoming: IncomingRow | ColumnRows) -> None:
-        """Accept a row, or rows. Raises LoadError, RemoteError `storage_failed`, and as the embedder."""
+        """Accept a row, or rows. Raises LoadError, RemoteError `storage_failed`, and the embedder's errors."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
         table.pending.append(incoming)
         self._pending_bytes += incoming.bytes

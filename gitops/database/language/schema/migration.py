@@ -1,4 +1,4 @@
-"""Plans a migration: the steps from an accepted canonical form to a desired one, and the steps back.
+"""Plans a migration: the steps from an accepted canonical form to a desired one.
 
 Order of the steps, in name order of the desired side:
 1. Interfaces: property steps of those that exist, `add_type` for new ones; then removals.
@@ -6,25 +6,25 @@ Order of the steps, in name order of the desired side:
 3. Edges: per edge rename, endpoints and cardinality, type metadata, property steps, constraint steps; then drops.
 Property steps: per property rename, type, metadata, or an addition; then drops.
 
-An item is matched by its exact name, otherwise by its rename hint. So no target of a rename is an accepted name, and
-renames never depend on each other's order. A hint is an error if it refers to nothing or to an item already claimed. So
-is a hint of a property in a new type that refers to a property of a removed type, because no step moves values from
-type to type.
+An item is matched by its exact name, otherwise by its rename hint. So no item is renamed to an accepted name, and
+renames never depend on each other's order. A hint is an error if it refers to a missing item or to an item that is
+already matched. A hint in a new type that refers to a property of a removed type is also an error, because no step
+moves values between types.
 
 A constraint of one property has two forms: short, behind the property, or in the body; constraints from an interface
 count as body constraints. A remaining constraint keeps its form, because the reference compiler distinguishes the two,
 and so do the annotations of stored schemas. Only an index may become short, and is then added.
 
-The way back is planned towards a text with the inverse hints, which `reversal` writes.
+Reverse migrations are planned towards a text with the inverse hints, which `reversal` writes.
 
-A two-phase migration (`expanded_source`) first adds, and drops later. In between, the schema has everything of both
-sides, so readers of the accepted schema miss no type and no property.
+A two-phase migration (`expanded_source`) first adds, and drops later. In between, the schema has the types and
+properties of both sides, so readers of the accepted schema continue to work.
 
 1. The intermediate schema is the desired one plus every type and property that the plan drops, unchanged.
-2. It is printed and compiled like any text. If a dropped name is reused for something else, there is no intermediate
+2. It is printed and compiled like any text. If a dropped name is reused for a different item, there is no intermediate
    schema.
-3. Both phases are planned, and together have to equal the plan of the whole migration: no drop in the first phase, only
-   drops in the second. A migration whose phases differ from its single plan is not split.
+3. Both phases are planned, and together they must equal the plan of the complete migration, with no drops in the first
+   phase and only drops in the second. Otherwise the migration is not split.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _DOCUMENTING = frozenset({"description", "instruction"})
 RENAME_HINT = "rename_from"
-"""The annotation that says what a type or a property was called before."""
+"""The annotation with the former name of a type or property."""
 
 _PLANNED_ELSEWHERE = frozenset({RENAME_HINT, *SHORTHANDS, *_DOCUMENTING})
 _Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
@@ -64,9 +64,9 @@ _Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
 def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps from `accepted` to `desired`.
 
-    The result is unsupported if one change is, but still lists every step. Drops are soft; allowing data loss is
-    `Migration.hardened`. Canonical forms come from the compiler only, so the desired one has a valid catalog; an edge
-    to a dropped node type was rejected before (S-39).
+    The result is unsupported if any change is, but still lists every step. Drops are soft; `Migration.hardened` makes
+    them hard. Canonical forms come only from the compiler, so the desired form has a valid catalog; the compiler has
+    rejected edges to dropped node types (S-39).
     """
     before, after = _canonical(accepted), _canonical(desired)
     planner = _MigrationPlanner(before, after)
@@ -79,7 +79,7 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> s
 
 
 def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
-    """Return whether a migration drops every node type of the accepted schema, so that none of its data is left."""
+    """Return whether a migration drops every node type of the accepted schema, and so all of its data."""
     nodes = {each.name for each in _canonical(accepted).nodes}
     dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
     return bool(nodes) and nodes <= dropped
@@ -92,10 +92,10 @@ def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
 def _pair(
     accepted: Sequence[_Item], desired: Sequence[_Item], elsewhere: Mapping[str, str]
 ) -> tuple[dict[str, _Item], dict[str, str], dict[str, str]]:
-    """Match by name, otherwise by hint; `elsewhere` has the accepted items of the other kind.
+    """Match items by name, otherwise by hint; `elsewhere` has the accepted items of the other kind.
 
-    Returns the accepted item by desired name, the desired name by accepted name, and the problem with the hint of a
-    desired item that has no match.
+    Returns the accepted item by desired name, the desired name by accepted name, and, for unmatched desired items, the
+    problem with their hint.
     """
     known = {each.name: each for each in accepted}
     matches = {each.name: known[each.name] for each in desired if each.name in known}
@@ -118,12 +118,12 @@ def _pair(
 
 
 def paired(accepted: Sequence[_Item], desired: Sequence[_Item]) -> Mapping[str, str]:
-    """Return the desired name by accepted name of the items that stay."""
+    """Map the accepted names of remaining items to their desired names."""
     return _pair(accepted, desired, {})[1]
 
 
 class _MigrationPlanner:
-    """Appends the steps in their order."""
+    """Plans a migration by appending steps in order."""
 
     def __init__(self, accepted: SchemaIR, desired: SchemaIR) -> None:
         self.planned: list[steps.MigrationStep] = []
@@ -149,9 +149,9 @@ class _MigrationPlanner:
         elsewhere: Mapping[str, str],
         nodes: Mapping[str, str],
     ) -> Mapping[str, str]:
-        """Plan the node or the edge types; returns the desired name by accepted name of those that stay.
+        """Plan the node or edge types; return a map from accepted to desired names of the remaining types.
 
-        `nodes` is that result for the node types, when edge types are planned.
+        For edge types, `nodes` is the result for the node types.
         """
         matches, renames, bad_hints = _pair(accepted, desired, elsewhere)
         gone = {field.name: each.name for each in accepted if each.name not in renames for field in each.properties}
@@ -187,7 +187,7 @@ class _MigrationPlanner:
     def _plan_properties(
         self, kind: TypeKind, owner: str, accepted: Sequence[IrProperty], desired: Sequence[IrProperty]
     ) -> Mapping[str, str]:
-        """Plan the properties of a type; returns the desired name by accepted name of those that stay."""
+        """Plan a type's properties; return a map from accepted to desired names of the remaining properties."""
         matches, renames, bad_hints = _pair(accepted, desired, {})
         for new in desired:
             name = new.name
@@ -222,7 +222,7 @@ class _MigrationPlanner:
         self, entity: str, old: Iterable[IrAnnotation], new: Iterable[IrAnnotation], renames: Mapping[str, str]
     ) -> None:
         before = {each for each in old if each.name not in _PLANNED_ELSEWHERE}
-        # An `@embed` follows the rename of its source, as the rules make the author write the new name.
+        # An `@embed` follows the rename of its source, because the rules require the new name there.
         before = {
             each._replace(value=renames.get(each.value, each.value)) if each.name == "embed" and each.value else each
             for each in before
@@ -233,9 +233,9 @@ class _MigrationPlanner:
             self._refuse(entity, f"changing annotations of `{entity}` is not supported: {names}")
 
     def _refuse_imports(self, entity: str, new: IrNode | IrEdge, gone: Mapping[str, str]) -> None:
-        """Refuse hints of a new type that refer to a property of a removed type.
+        """Reject hints in a new type that refer to a property of a removed type.
 
-        `gone` maps properties to their former owners.
+        `gone` maps removed properties to their former owners.
         """
         for field in new.properties:
             hint = _hint(field)
@@ -280,7 +280,7 @@ class _MigrationPlanner:
 
 
 def _hint(item: _Item) -> str | None:
-    """Return the former name of the item from its author's hint; interfaces have no hint."""
+    """Return an item's former name from its hint; interfaces have no hints."""
     if isinstance(item, IrInterface):
         return None
     return next((note.value for note in item.annotations if note.name == RENAME_HINT), None)
@@ -291,7 +291,7 @@ def _renamed(rule: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:
 
 
 def _short_forms(declared: IrNode | IrEdge, interfaces: Mapping[str, IrInterface]) -> Iterable[IrConstraint]:
-    """Yield the constraints that stand in short form behind a property of the type itself."""
+    """Yield the constraints in short form on the type's own properties."""
     implemented = declared.implements if isinstance(declared, IrNode) else ()
     given = {
         (field.name, note.name)
@@ -317,8 +317,8 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 def expanded_source(accepted: Schema, desired: Schema, migration: Migration) -> bytes | None:
     """Return the text of the intermediate schema of a two-phase migration; None unless it adds and drops.
 
-    `migration` is the plan from `accepted` to `desired`. Equal forms produce equal bytes. Layout and comments of the
-    author are not kept.
+    `migration` is the plan from `accepted` to `desired`. Equal forms produce equal bytes. The author's layout and
+    comments are not kept.
     """
     drops = set(filter(_is_drop, migration.steps))
     if not drops or drops == set(migration.steps) or not migration.supported:
@@ -337,7 +337,7 @@ def _is_drop(step: MigrationStep) -> bool:
 
 
 def _with_dropped(accepted: SchemaIR, desired: SchemaIR, drops: Collection[MigrationStep]) -> SchemaIR:
-    """Return the desired form plus the parts that the steps drop."""
+    """Return the desired form, including the parts that the steps drop."""
     return SchemaIR(
         _merged(TypeKind.INTERFACE, accepted.interfaces, desired.interfaces, drops),
         _merged(TypeKind.NODE, accepted.nodes, desired.nodes, drops),
