@@ -6,7 +6,7 @@
    end node is an error, and nothing is restored.
 4. If the newest version already has these tables, nothing is done.
 
-The version before is kept for seven days, like the one before a drop, so a restore can be undone by a second restore.
+The previous version is kept for seven days, as before a drop, so a second restore can undo the first.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class GraphOutcome:
-    """Base of every verb's result: whether it succeeded, and a JSON form."""
+    """Base of every verb's result, with a success flag and a JSON form."""
 
     __slots__ = ()
 

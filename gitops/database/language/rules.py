@@ -1,4 +1,4 @@
-"""Registry of language rules: label, stage and what the rule rejects, one line each, never reused.
+"""Registry of language rules, one per line: label, stage and rejected text. Labels are never reused.
 
 A label is the value of `LanguageProblem.rule`, and test cases use it too. This table has no effect on checks; the
 documentation and the rules in a SARIF log are generated from it. Grammar failures in query text, and a few type errors

@@ -180,7 +180,7 @@ class WantedAdjacency:
     def of(cls, snapshot: Snapshot, tables: EndTables) -> WantedAdjacency:
         """Name the adjacency with digests of the graph and the three tables, with and without table versions.
 
-        A table's version in the digest is the one since which its rows and their ends are unchanged.
+        For each table, the digest contains the version since which its rows and their ends are unchanged.
         """
         identities = []
         for key in (tables.edges.key, tables.source.key, tables.target.key):
