@@ -156,7 +156,11 @@ class CountedCommits:
             return False
         trees = [self.reader.commit(parent).tree for parent in commit.parents]
         changed = [set(self.reader.changed_paths(tree, commit.tree)) for tree in trees]
-        return bool(changed) and self._reads(after, set.intersection(*changed), address)
+        paths = set.intersection(*changed) if changed else set[str]()
+        # The folder may have moved since.
+        prefixes = ["" if folder == "." else f"{folder}/" for folder in self._paths]
+        inner = {path.removeprefix(each) for each in prefixes for path in paths if path.startswith(each)}
+        return self._reads(after, paths | {each + path for each in prefixes for path in inner}, address)
 
     def _reads(self, tree: str, paths: Collection[str], address: Address) -> bool:
         """Return True if an address may read a file at one of these paths of a root tree.
