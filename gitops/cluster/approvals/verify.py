@@ -6,6 +6,7 @@ cannot be decided refuses.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields
 from datetime import datetime, timedelta
@@ -163,7 +164,9 @@ def remedy_of(code: Code, target: ClusterTarget) -> str | None:
     """Return the remedy of a refusal for this target branch; None for that of the code."""
     if code is not Code.APPROVAL_AUTHORS_UNKNOWN:
         return None
-    return (remedy(code, "") or "").replace("origin/main", f"origin/{target.ref.removeprefix('refs/heads/')}")
+    return (remedy(code, "") or "").replace(
+        "origin/main", f"origin/{shlex.quote(target.ref.removeprefix('refs/heads/'))}"
+    )
 
 
 def _form(case: _Case) -> _Refusal | None:

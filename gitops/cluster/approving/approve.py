@@ -262,8 +262,8 @@ def approve_in_session(
 def _check_rows(gated: GatedChange, rows: int | None) -> None:
     """Check the rows that the approver passes against those that are known: they sign what they saw.
 
-    Rows in the bot's plan have to be the same. Where the graph is at hand, or only the ledger has a number, there may have
-    been fewer. Raises GitopsError `approval_data_grew`, `approval_rows_differ`.
+    They must be the same, except that there can have been fewer if the graph is at hand.
+    Raises GitopsError `approval_data_grew`, `approval_rows_differ`.
     """
     change, seen = gated.change, gated.change.seen
     if rows is None or seen is None or rows == seen.rows:

@@ -7,7 +7,7 @@ These columns are indexed: `id`, `src` and `dst`; members of keys, unique groups
 get indexes of words and substrings. An index only finds candidates, so results never depend on it.
 
 Two kinds of index are kept as small as possible. Edge ids that increase, such as generated ids, get a zone map. Vector
-indexes store vectors as bytes if hardly any nearest neighbours are lost, and unchanged otherwise.
+indexes store vectors as bytes if a sample loses none of its nearest neighbours, and unchanged otherwise.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Only the differences are read. For fragments with the same files in both table versions, only the deletions are
 compared. The rows of all other fragments are new or removed.
 
-A rewritten node is removed and added with the same id. Its edges are kept under its new row id.
+A rewritten node is removed and added with the same id. Its edges are kept under the row id that it has now.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
 # Cost of sorting one cell, in the same unit.
 _SORT = 15
 _EAGER = 4
-_ROW_IDS = "_rowid"
+_ROW_ID = "_rowid"
 _SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
 
 
@@ -89,7 +89,7 @@ class ResidentColumns:
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
         """Return the ascending row ids and these columns, if all of the columns are cached."""
-        ids = self.get(_ROW_IDS)
+        ids = self.get(_ROW_ID)
         if ids is None:
             return None
         columns = {name: self.get(name) for name in names}
@@ -181,7 +181,7 @@ class ResidentColumns:
         self.measure(columns, len(ids))
         if ids.nbytes > self.most_bytes:
             return
-        self.put(_ROW_IDS, ids)
+        self.put(_ROW_ID, ids)
         for name, column in columns.items():
             if _plain(column.type) and column.nbytes <= self.most_bytes:
                 self.put(name, column)
@@ -191,7 +191,6 @@ def _plain(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind) and not pa.types.is_large_binary(kind) and not pa.types.is_binary(kind)
 
 
-_ROW_ID = "_rowid"
 _NO_ROWS = np.empty(0, np.int64)
 # Format of a file with few deletions: one column of offsets.
 _LIST = "array"
@@ -325,7 +324,7 @@ class ReadTable:
     ) -> None:
         """Open the table.
 
-        `key` is the manifest's (`node:T`, `edge:E`); `rows` is the manifest's count, only for estimates.
+        `key` is the manifest's (`node:T`, `edge:E`); `rows` is the manifest's count.
 
         `residents` caches frequently used columns; without it, no column is cached. If `previous`, another version, has
         columns in memory, they are used for the rows that both versions have.
