@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 # deleting the ledger. Rules that the token cannot read are reported as unknown.
 
 _ANY_CHECK = "*"
+_ANYONE = Account("1", "ghost")
+"""An account to ask about. No answer about it is used, only that there is one."""
 _MENUS = {
     "github": "Settings > Rules > Rulesets",
     "gitlab": "Settings > Repository > Protected branches",
@@ -130,6 +132,15 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
         return
     if found >= Permission.WRITE:
         yield good("forge.permission", f"the bot may {found.name.lower()}")
+        # Every token can ask about itself, but commands need the permissions of others.
+        try:
+            forge.permission(_ANYONE)
+        except GitopsError as problem:
+            report = unknown if isinstance(problem, RemoteError) and problem.retryable else error
+            detail = f"every command in a comment is refused: {problem.code}: {problem.detail}"
+            yield report("forge.commands", detail, problem.fix or "give the token more rights (docs/forges.md)")
+        else:
+            yield good("forge.commands", "the bot can look up who may give commands")
     elif me.bot:
         # No forge lists the permissions of an app or a job token with those of people.
         yield unknown("forge.permission", f"{me.login} is an app; its permissions depend on the token", fix)

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.errors import RemoteError, UsageError
 from gitops.forge import actions
 from gitops.forge.dialect import GONE, HEADS
 from gitops.forge.events import Delivery, Event, ReviewEvent
@@ -28,6 +28,7 @@ from gitops.forge.pulls_api import PullsDialect, segment
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object
 
 _OK = 200
+_FORBIDDEN = 403
 _NOT_FOUND = 404
 # An instance can return fewer entries than this (`MAX_RESPONSE_ITEMS`).
 _PAGE = 50
@@ -36,6 +37,8 @@ _HIDDEN = frozenset({403, 404})
 _MAX_LABEL = 50
 _GREY = "#6e7781"
 _LARGEST = 10**18
+_WILD = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+"""Parts of a protection rule's pattern, as regular expressions."""
 
 
 class GiteaDialect(PullsDialect):
@@ -53,6 +56,7 @@ class GiteaDialect(PullsDialect):
         Raises UsageError `usage_error`.
         """
         super().__init__(project, "" if base.endswith(_API) else _API)
+        self.owner = project.partition("/")[0].casefold()
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:  # noqa: ARG002
         """Build the request for the next page by number, until a page is empty or the forge's total has been read.
@@ -121,9 +125,16 @@ class GiteaDialect(PullsDialect):
         """Build the request for a branch with the part of its rules that every token can see."""
         return self._get(f"/branches/{segment(name)}", quiet=GONE)
 
-    def protection(self, rule: str) -> WebRequest:
-        """Build the request for one protection rule. Only tokens of repository administrators can read it."""
-        return self._get(f"/branch_protections/{segment(rule)}", quiet=_HIDDEN)
+    def list_protections(self) -> WebRequest:
+        """Build the request for all protection rules, in the order in which they are tried. They come on one page.
+
+        Only tokens of repository administrators can read them.
+        """
+        return self._get("/branch_protections", quiet=_HIDDEN)
+
+    def list_assignees(self) -> WebRequest:
+        """Build the request for the accounts that issues can be assigned to, which come on one page."""
+        return self._get("/assignees")
 
     def list_issues(self, author: Account) -> WebRequest:
         """Build the request for an author's open issues."""
@@ -163,38 +174,57 @@ class GiteaForge(HostedForge):
         self._api = GiteaDialect(project, sender.base)
         super().__init__(sender, self._api, clock)
 
+    def permission(self, account: Account) -> Permission:
+        """Return an account's current permission. A token without the rights of an administrator cannot tell WRITE from ADMIN.
+
+        It cannot read the permissions of others, but who can be assigned. In a repository of an account, these are the
+        accounts with write access, and the owner is one of them. In a repository of an organization, accounts that may
+        only read are among them, so RemoteError `forge_refused` is raised.
+        """
+        try:
+            return super().permission(account)
+        except RemoteError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            writers = [self._api.read_account(row) for row in self._list(self._api.list_assignees())]
+            if self._api.owner not in (writer.login.casefold() for writer in writers):
+                detail = "the token cannot read the permissions in a repository of an organization"
+                fix = "make the bot's account an administrator of the repository"
+                raise RemoteError(Code.FORGE_REFUSED, detail, fix=fix, status=error.status) from error
+            return Permission.WRITE if account.id in (writer.id for writer in writers) else Permission.NONE
+
     def branch_rules(self, branch: str) -> BranchRules:
-        """Return the rules for a branch (short name) that the token can see; unknown for a missing branch.
+        """Return the rules for a branch (short name), which does not have to exist, as far as the token can see them.
 
         https://docs.gitea.com/usage/access-control/protected-branches
         """
-        answer = self._sender.send(self._api.branch(branch))
-        if answer.status == _NOT_FOUND:
-            return BranchRules(notes=(f"branch {branch[:100]!r} does not exist",))
-        data = answer_object(answer.body, "the branch")
-        if not data.flag("protected"):
+        answer = self._sender.send(self._api.list_protections())
+        if answer.status != _OK:
+            return self._visible_rules(branch)
+        rows = [answer_object(row, "a rule") for row in answer.body or ()]
+        rule = next((row for row in rows if _matches(row.text("rule_name"), branch)), None)
+        if rule is None:
             return replace(UNPROTECTED, queue=False)
-        checks = data.values("status_check_contexts") if data.flag("enable_status_check") else []
-        # A protected branch is never deleted.
-        known = BranchRules(protected=True, deletion=False, required_checks=_sorted_texts(checks), queue=False)
-        # The name is empty if the token is not allowed to see it.
-        name = data.text_or("effective_branch_protection_name")
-        protection = self._sender.send(self._api.protection(name)) if name else None
-        if protection is None or protection.status != _OK:
-            note = "the rule of the branch cannot be read with this token: it has to administer the repository"
-            return replace(known, notes=(note,))
-        rule = answer_object(protection.body, "the rule")
         pushing, exempt = rule.flag("enable_push"), rule.text_or("unprotected_file_patterns")
         listed = pushing and rule.flag("enable_push_whitelist")
         names = [*rule.values("push_whitelist_usernames"), *rule.values("push_whitelist_teams")]
         keys = ["deploy keys"] if rule.flag("push_whitelist_deploy_keys") else []
         return replace(
-            known,
+            _protected(rule),
             request_needed=not pushing,
             force_push=rule.flag("enable_force_push"),
             pushers=_sorted_texts([*names, *keys]) if listed else None,
             notes=(f"files that are exempt: {exempt}",) if exempt else (),
         )
+
+    def _visible_rules(self, branch: str) -> BranchRules:
+        """Return the part of the rules that every token can see, which only an existing branch has."""
+        answer = self._sender.send(self._api.branch(branch))
+        note = "this token cannot read the rules of branches: it has to administer the repository"
+        if answer.status == _NOT_FOUND:
+            return BranchRules(notes=(note,))
+        data = answer_object(answer.body, "the branch")
+        return replace(_protected(data), notes=(note,)) if data.flag("protected") else replace(UNPROTECTED, queue=False)
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a change request and remove labels. Labels that the repository lacks are created.
@@ -226,6 +256,31 @@ class GiteaForge(HostedForge):
 
 def _numbers(labels: Iterator[JsonObject]) -> dict[str, int]:
     return {label.text("name"): label.number("id") for label in labels}
+
+
+def _protected(data: JsonObject) -> BranchRules:
+    """Return the rules that a branch and a protection rule both have. A protected branch is never deleted."""
+    checks = data.values("status_check_contexts") if data.flag("enable_status_check") else []
+    return BranchRules(protected=True, deletion=False, required_checks=_sorted_texts(checks), queue=False)
+
+
+def _matches(rule: str, branch: str) -> bool:
+    """Return whether a rule applies to a branch: by its name in any case, or by a pattern in which `*` stops at slashes."""
+    if not re.search(r"[*?\\\[\]{}]", rule):
+        return rule.casefold() == branch.casefold()
+    pattern, depth = "", 0
+    for word in re.findall(r"\*\*|\[[^]]*\]|\\.|.", rule, re.DOTALL):
+        depth += (word == "{") - (word == "}")
+        if word in _WILD:
+            pattern += _WILD[word]
+        elif word == "," and depth:
+            pattern += "|"
+        else:
+            pattern += word.replace("[!", "[^", 1) if len(word) > 1 else re.escape(word)
+    try:
+        return re.fullmatch(pattern, branch, re.DOTALL) is not None
+    except re.error:
+        return rule == branch
 
 
 def _sorted_texts(values: Sequence[object]) -> tuple[str, ...]:

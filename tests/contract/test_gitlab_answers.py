@@ -526,18 +526,52 @@ def test_statuses_of_a_commit_that_is_not_there(bot: GiteaForge) -> None:
 
 
 def test_a_login_that_is_somebody_elses_now(gitea_world: InProcess, bot: GiteaForge) -> None:
+    gitea_world.world.admin = True
     gitea_world.give("ada", Permission.ADMIN)
     assert bot.permission(gitea_world.account("ada")) is Permission.ADMIN
     assert bot.permission(Account("99999", "ada")) is Permission.NONE
     assert bot.permission(Account("99999", "nobody")) is Permission.NONE
 
 
-def test_a_token_that_may_not_ask_is_told_of(gitea_world: InProcess, bot: GiteaForge) -> None:
-    gitea_world.world.admin = False
+def test_who_may_write_is_seen_by_who_may_write(gitea_world: InProcess, bot: GiteaForge) -> None:
+    gitea_world.give("ada", Permission.READ)
+    assert bot.permission(gitea_world.account("ada")) is Permission.NONE
+    gitea_world.give("ada", Permission.ADMIN)
+    assert bot.permission(gitea_world.account("ada")) is Permission.WRITE
+    assert bot.permission(Account("99999", "ada")) is Permission.NONE
+
+
+def test_members_of_an_organization_who_only_read_give_no_commands(gitea_world: InProcess, bot: GiteaForge) -> None:
+    """They can be assigned, as those can who write: so a token that sees only this list is not enough."""
+    gitea_world.world.organization = True
+    gitea_world.give("ada", Permission.READ)
     assert code_of(lambda: bot.permission(gitea_world.account("ada"))) == "forge_refused"
 
 
+RULES = {
+    "main": {"main": True, "Main": True, "main2": False, "x/main": False},
+    "gitops/**": {"gitops/ledger/brain": True, "gitops": False},
+    "gitops/*": {"gitops/ledger": True, "gitops/ledger/brain": False},
+    "{release,hotfix}/?": {"release/1": True, "hotfix/2": True, "release/10": False, "feature/1": False},
+    "v[!0-9],x": {"va,x": True, "v1,x": False},
+    "a.c": {"abc": False},
+    "a[": {"a[": True, "ab": False},
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "branch", "applies"), [(r, b, yes) for r, found in RULES.items() for b, yes in found.items()]
+)
+def test_rules_apply_to_branches_that_are_not_there_yet(
+    gitea_world: InProcess, bot: GiteaForge, rule: str, branch: str, applies: bool
+) -> None:
+    world = gitea_world.world
+    world.admin, world.rules_of = True, {rule: world.rules_of["main"]}
+    assert bot.branch_rules(branch).protected is applies
+
+
 def test_rules_as_an_administrator_sees_them(gitea_world: InProcess, bot: GiteaForge) -> None:
+    gitea_world.world.admin = True
     rules = bot.branch_rules("main")
     assert (rules.request_needed, rules.queue) == (False, False)
     assert (rules.required_checks, rules.pushers) == (("gitops/plan/library",), ("ada",))
@@ -552,7 +586,6 @@ def test_rules_as_an_administrator_sees_them(gitea_world: InProcess, bot: GiteaF
 
 
 def test_rules_as_others_see_them(gitea_world: InProcess, bot: GiteaForge) -> None:
-    gitea_world.world.admin = False
     rules = bot.branch_rules("main")
     assert (rules.protected, rules.deletion, rules.force_push, rules.request_needed) == (True, False, None, None)
     assert rules.required_checks == ("gitops/plan/library",)

@@ -140,9 +140,7 @@ def test_an_outage_of_what_names_authors_keeps_only_gates_shut(site: Site) -> No
     for _ in range(2):
         waiting = site.run("sweep", site.timer)
         assert waiting.code == 1, waiting.text
-        assert re.search(
-            "who the authors are is not known for now, .*: forge_unavailable: .* with status 500", waiting.text
-        )
+        assert re.search("the authors are not known yet; .*: forge_unavailable: .* with status 500", waiting.text)
         assert loop.graph("legacy").exists()
     assert site.status(tip, "apply").endswith(": pushers_pending")
 
@@ -198,8 +196,8 @@ def test_a_request_that_gitea_cannot_show_keeps_only_gates_shut(gitea: GiteaSite
 
 
 def test_who_may_not_be_asked_about_gets_an_answer(gitea: GiteaSite) -> None:
-    """The token of an account that may only write cannot look up what a commenter may do."""
-    gitea.world.admin = False
+    """The token of an account that may only write cannot look up what a commenter may do in an organization."""
+    gitea.world.organization = True
     pull = gitea.propose("alice", "query", {"cluster/notes.gq": QUERY})
     refused = gitea.run("command", gitea.say_to("carol", pull.number, "/gitops plan"))
     assert (refused.code, "command refused: command_refused: forge_refused" in refused.text) == (1, True)

@@ -37,7 +37,10 @@ def contract() -> Contract:
 
 
 class Gitea(World):
-    """The instance. `admin`: whether the bot's token is that of an administrator; `rules` are protections by branch."""
+    """The instance. `rules_of` are protections by branch.
+
+    `admin`: whether the bot's token is that of an administrator. `organization`: whether one owns the repository.
+    """
 
     project = PROJECT
     base = "https://gitea.example.org/api/v1"
@@ -47,7 +50,8 @@ class Gitea(World):
 
     def __init__(self, git_dir: Path) -> None:
         self.page_size = 30
-        self.admin = True
+        self.admin = False
+        self.organization = False
         self.rules_of: dict[str, Form] = {}
         self.lists_deleted_forks = False
         """Whether requests can be listed once the fork of one is deleted: https://github.com/go-gitea/gitea/pull/34685."""
@@ -324,13 +328,25 @@ def _make_label(gitea: Gitea, _login: str, _at: dict[str, str], given: Form) -> 
     return 201, gitea._label(given["name"])
 
 
-def _permission(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answer:
-    if not gitea.admin:
+def _permission(gitea: Gitea, login: str, at: dict[str, str], _given: Form) -> Answer:
+    if not gitea.admin and login != at["collaborator"]:
         return 403, None
     account = gitea.accounts.get(at["collaborator"])
     if account is None:
         return 404, None
     return 200, {"permission": account.permission, "role_name": account.permission, "user": gitea.user(account.login)}
+
+
+def _assignees(gitea: Gitea, _login: str, _at: dict[str, str], _given: Form) -> Answer:
+    """Accounts with write access, and the owner. In an organization also those that may read requests, and no owner."""
+    least = ("read", "write", "admin") if gitea.organization else ("write", "admin")
+    found = [gitea.user(account.login) for account in gitea.accounts.values() if account.permission in least]
+    owner = {"id": 9_000, "login": PROJECT.partition("/")[0], "full_name": "", "is_admin": False}
+    return 200, found if gitea.organization else [*found, owner]
+
+
+def _rules(gitea: Gitea, _login: str, _at: dict[str, str], _given: Form) -> Answer:
+    return (200, [rule | {"rule_name": name} for name, rule in gitea.rules_of.items()]) if gitea.admin else (403, None)
 
 
 def _branch(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answer:
@@ -343,11 +359,6 @@ def _branch(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answ
         form["effective_branch_protection_name"] = name if gitea.admin else ""
         form |= {key: rule[key] for key in ("enable_status_check", "status_check_contexts")}
     return 200, form
-
-
-def _rule(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answer:
-    rule = gitea.rules_of.get(at["name"]) if gitea.admin else None
-    return (404, None) if rule is None else (200, rule)
 
 
 def _issues(gitea: Gitea, _login: str, _at: dict[str, str], given: Form) -> Answer:
@@ -395,5 +406,6 @@ HANDLERS: Mapping[str, Handler] = {
     "POST /labels": _make_label,
     "GET /collaborators/{collaborator}/permission": _permission,
     "GET /branches/{branch}": _branch,
-    "GET /branch_protections/{name}": _rule,
+    "GET /branch_protections": _rules,
+    "GET /assignees": _assignees,
 }

@@ -226,6 +226,8 @@ class Told:
     def permission(self, account: Account) -> Permission:
         if "permission" in self.refuses:
             raise GitopsError("forge_refused", "Must have admin rights")
+        if "others" in self.refuses and account != self.account:
+            raise RemoteError("forge_refused", "only of its own account", status=403)
         return self.level if account == self.account else Permission.NONE
 
     def branch_rules(self, branch: str) -> BranchRules:
@@ -255,6 +257,7 @@ FORGE_CASES: dict[str, tuple[Callable[[], Told], list[str]]] = {
         lambda: Told(level=Permission.NONE, account=replace(ME, bot=True)),
         ["unknown forge.permission"],
     ),
+    "the permissions of others are not told": (lambda: Told(refuses={"others"}), ["error forge.commands"]),
     "permissions are not told": (lambda: Told(refuses={"permission"}), ["unknown forge.permission"]),
     "a target that may be rewritten": (
         lambda: Told(replace(TARGET, force_push=True)),
