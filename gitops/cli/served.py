@@ -31,6 +31,7 @@ from gitops.repository.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, 
 from gitops.repository.wiring.local import LocalRepository
 from gitops.server.api import ApiToken, Caller, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
+from gitops.server.service import UnwrittenError
 
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
@@ -92,7 +93,11 @@ class ServedRepository:
         self.name = repository_key(self.kind, found.project)
 
     def handle(self, event: Event) -> Iterator[LogLine]:
-        """Handle an event. Raises RemoteError at the end if a call to the forge failed temporarily."""
+        """Handle an event.
+
+        Raises at the end RemoteError if a call to the forge failed temporarily, and UnwrittenError if the forge refused
+        to write something.
+        """
         local, found = self._open()
         forge, _ = open_forge(found, self._pause, local.clock)
         watched = WatchedForge(forge)
@@ -101,6 +106,8 @@ class ServedRepository:
         yield from handle_event(replace(bot, cancel=self._cancel), event)
         if watched.failure is not None:
             raise watched.failure
+        if watched.refusal is not None:
+            raise UnwrittenError(watched.refusal, partly=watched.written)
 
     def cluster(self, name: str) -> ServedCluster | None:
         """Return the current cluster with this name, or None.
@@ -246,8 +253,15 @@ class IssuerRules:
         return found
 
 
+_WRITES = frozenset(name for name in vars(Forge) if not name.startswith("_"))
+"""Methods that a forge adds to those of its reader."""
+
+
 class WatchedForge:
-    """A wrapper around a forge; `failure` is the first call that failed temporarily, or None.
+    """A wrapper around a forge that remembers what failed.
+
+    `failure` is the first call that failed temporarily, and `refusal` the first write that the forge refused; None if
+    there was none. `written` is whether another write succeeded.
 
     Handlers continue if only a comment failed, because no outcome depends on comments. In a job, the next event writes
     the comment. A server handles the same event again later, without writing anything twice.
@@ -256,6 +270,8 @@ class WatchedForge:
     def __init__(self, forge: Forge) -> None:
         self._forge = forge
         self.failure: RemoteError | None = None
+        self.refusal: RemoteError | None = None
+        self.written = False
 
     def __getattr__(self, name: str) -> Any:
         """Return a method or a property of the forge."""
@@ -265,10 +281,14 @@ class WatchedForge:
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
-                return attribute(*arguments, **named)
+                answer = attribute(*arguments, **named)
             except RemoteError as error:
-                if error.retryable and self.failure is None:
-                    self.failure = error
+                if error.retryable:
+                    self.failure = self.failure or error
+                elif name in _WRITES:
+                    self.refusal = self.refusal or error
                 raise
+            self.written |= name in _WRITES
+            return answer
 
         return call

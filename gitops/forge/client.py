@@ -244,7 +244,8 @@ class WebClient:
         except (ValueError, RecursionError):
             if quiet:
                 return WebAnswer(status, answered)
-            return _Failure(self._failed("answers with something that is not JSON", status=status))
+            # A proxy in front of the service answers with a page for people, sometimes with the status of success.
+            return _Failure(self._failed("answers with something that is not JSON", retryable=True, status=status))
 
     def _read(self, response: requests.Response) -> bytes | None:
         """Return the body, cut one byte above the limit; None if it did not arrive in time."""

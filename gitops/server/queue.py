@@ -362,11 +362,7 @@ class EventQueue(Database):
     def finish(self, event: QueuedEvent) -> None:
         """Remove a finished event, and an earlier event with the same subject that was given up."""
         with self.writing() as database:
-            database.execute(
-                "DELETE FROM event WHERE state = 'failed' AND (repository, subject) IN"
-                " (SELECT repository, subject FROM event WHERE number = ? AND state = 'running')",
-                (event.number,),
-            )
+            _remove_given_up(database, event)
             database.execute("DELETE FROM event WHERE number = ? AND state = 'running'", (event.number,))
 
     def postpone(self, event: QueuedEvent, by: timedelta, reason: str) -> None:
@@ -376,8 +372,12 @@ class EventQueue(Database):
                 _wait_again(database, event.number, self._now() + _milliseconds(by), reason)
 
     def give_up(self, event: QueuedEvent, reason: str) -> None:
-        """Mark a failed event as given up, so that a person decides what to do with it."""
+        """Mark a failed event as given up, so that a person decides what to do with it.
+
+        It replaces an earlier event with the same subject that was given up.
+        """
         with self.writing() as database:
+            _remove_given_up(database, event)
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE number = ? AND state = 'running'",
                 (reason[:_MAX_REASON], event.number),
@@ -437,6 +437,15 @@ class EventQueue(Database):
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
+
+
+def _remove_given_up(database: Connection, event: QueuedEvent) -> None:
+    """Remove an earlier event with the subject of a running one that was given up."""
+    database.execute(
+        "DELETE FROM event WHERE state = 'failed' AND (repository, subject) IN"
+        " (SELECT repository, subject FROM event WHERE number = ? AND state = 'running')",
+        (event.number,),
+    )
 
 
 def _state_of(database: Connection, number: int) -> EventState | None:

@@ -38,9 +38,22 @@ from gitops.server.shared import ServerContext
 #    limited number of times, with growing pauses. Any other failure is final. Failed events remain in the queue with
 #    their reason until a person decides about them.
 # 3. A problem that a handler reports is not a failure: a plan with errors is reported to the people of its change
-#    request.
+#    request. If the forge refuses to write the report, the event is given up, because people have not seen it.
 # 4. When the server stops, no more events are taken. A running event has some time to finish. If it takes longer, it is
 #    released and handled again at the next start, as after a crash. Handlers are idempotent.
+
+
+class UnwrittenError(GitopsError):
+    """The forge refused to write something about an event, for example because the token lacks a permission.
+
+    `outcome` is `partial` if something else about it was written, otherwise `refused`.
+    """
+
+    def __init__(self, refusal: GitopsError, *, partly: bool) -> None:
+        """Create the error from the first refusal."""
+        super().__init__(refusal.code, refusal.detail, path=refusal.path, fix=refusal.fix)
+        self.outcome = "partial" if partly else "refused"
+
 
 EventHandler = Callable[[str, Event], Iterator[LogLine]]
 """Handles an event of a repository, given by its name in the queue. Raises the error that ended the handling."""
@@ -144,7 +157,7 @@ class WorkerPool:
 
     def _run(self, queued: QueuedEvent) -> None:
         """Handle one event, and record its result in the queue."""
-        began, metrics = self._context.clock.now(), self._context.metrics
+        began, metrics, given_up = self._context.clock.now(), self._context.metrics, "failed"
         metrics.time("waits", queued.waited)
         try:
             with around(self._context.faults, "server.worker", "handle"):
@@ -161,6 +174,8 @@ class WorkerPool:
             if isinstance(error, GitopsError):
                 temporary = isinstance(error, ConflictError) or (isinstance(error, RemoteError) and error.retryable)
                 reason = f"{error.code}: {error.detail}"
+                if isinstance(error, UnwrittenError):
+                    given_up, reason = error.outcome, f"{error.outcome}: {reason}"
             else:
                 temporary, reason = True, f"internal_error: {type(error).__name__}: {error}"
         else:
@@ -179,7 +194,7 @@ class WorkerPool:
             self._record("retried", lambda: self._queue.postpone(queued, pause, self._context.safe(reason)))
             self._log(queued, f"will be retried in {pause}", logging.WARNING)
         else:
-            self._record("failed", lambda: self._queue.give_up(queued, self._context.safe(reason)))
+            self._record(given_up, lambda: self._queue.give_up(queued, self._context.safe(reason)))
             self._log(queued, f"given up after {count(queued.attempts, 'attempt')}", logging.ERROR)
 
     def _record(self, outcome: str, change: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.deliveries import DeliveryReceiver, HttpAnswer, repository_key
 from gitops.server.queue import EnqueueResult, EventQueue, EventState, read_event
-from gitops.server.service import RetryPolicy, WorkerPool
+from gitops.server.service import RetryPolicy, UnwrittenError, WorkerPool
 from gitops.server.shared import ServerContext
 from tests.support.clock import FixedClock
 from tests.support.effort import cases
@@ -700,6 +700,18 @@ def test_what_cannot_pass_is_given_up_at_once(tmp_path, error) -> None:
         shop.start()
         shop.log.until("given up after 1 attempt")
         assert shop.queue.listed()[0].reason == f"{error.code}: {error.detail}"
+
+
+@pytest.mark.parametrize(("partly", "outcome"), [(True, "partial"), (False, "refused")])
+def test_what_the_forge_does_not_let_be_written_is_counted_and_kept_once(tmp_path, partly, outcome) -> None:
+    error = UnwrittenError(RemoteError("forge_refused", "no permission", status=403), partly=partly)
+    with Shop(tmp_path, failing(error, error)) as shop:
+        shop.start()
+        for times in (1, 2):
+            shop.offer(ONE, "a")
+            shop.log.until("given up after 1 attempt", times)
+        assert [each.reason for each in shop.queue.listed()] == [f"{outcome}: forge_refused: no permission"]
+        assert f'gitops_events_total{{outcome="{outcome}"}} 2' in shop.context.metrics.text(shop.queue.counts())
 
 
 def test_a_lost_race_is_run_again_and_a_problem_is_told_already(tmp_path) -> None:

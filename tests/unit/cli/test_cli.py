@@ -23,6 +23,7 @@ from gitops.cli.served import WatchedForge
 from gitops.cli.shared import coloured
 from gitops.cluster.config.gitops_yaml import ForgeRule
 from gitops.core.errors import GitopsError, RemoteError, UsageError
+from gitops.forge.port import CheckState, CheckStatus
 from gitops.forge.registry import FORGES
 from gitops.git.port import Person
 from gitops.render.characters import visible
@@ -379,6 +380,9 @@ class Failing(MemoryForge):
     def comments(self, number):
         raise NEVER
 
+    def set_labels(self, number, *, add=(), remove=()):
+        raise NEVER
+
 
 @pytest.fixture
 def watched() -> WatchedForge:
@@ -400,4 +404,12 @@ def test_only_what_may_pass_is_remembered(watched) -> None:
     assert watched.failure is None
     with pytest.raises(RemoteError):
         watched.me()
-    assert watched.failure is LATER
+    assert (watched.failure, watched.refusal) == (LATER, None)
+
+
+def test_a_write_that_is_refused_is_remembered_and_whether_another_was_not(watched) -> None:
+    with pytest.raises(RemoteError):
+        watched.set_labels(7)
+    assert (watched.refusal, watched.written) == (NEVER, False)
+    watched.set_status(CheckStatus("0" * 40, "gitops/plan/brain", CheckState.SUCCESS, "1 change", "2026-03-01T00:00:00Z"))
+    assert (watched.refusal, watched.written) == (NEVER, True)
