@@ -206,7 +206,8 @@ def _apply_step(
             yield LogLine(f"apply of {rule.name}: no change request gets a report: {merged.pending}")
         earlier, requests = _requests_of_step(context, rule, position, step, merged.requests)
         reported = requests[-_MOST_REPORTED:]
-        subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
+        number, page = (reported[-1].number, reported[-1].url) if reported else (0, "")
+        subject = comment_subject(rule, number, commit, commit, page)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
         if missing:
             yield from _report_refused(context, subject, "apply", missing)

@@ -268,7 +268,8 @@ def _set_status(
     name = status_context(verb, subject.cluster)
     at = timestamp(context.repository.clock.now())
     try:
-        context.forge.set_status(CheckStatus(subject.head, name, state, cut(visible(text), _MAX_STATUS), at))
+        words, page = cut(visible(text), _MAX_STATUS), context.bot.run_url or subject.page
+        context.forge.set_status(CheckStatus(subject.head, name, state, words, at, page))
     except GitopsError as error:
         yield LogLine(f"the status {name} is not set: {error.code}: {error.detail}", RunResult.PROBLEMS)
 

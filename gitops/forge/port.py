@@ -216,13 +216,17 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class CheckStatus:
-    """The status of one commit in one context, such as `gitops/plan/<cluster>`."""
+    """The status of one commit in one context, such as `gitops/plan/<cluster>`.
+
+    `url` is a page with more about it, which forges without pages don't keep; empty if there is none.
+    """
 
     commit: str
     context: str
     state: CheckState
     description: str
     at: str
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ class PullsDialect(Dialect):
             "context": status.context,
             "description": cut(status.description, self.longest_description),
         }
+        if status.url:
+            form["target_url"] = status.url
         return self._send("POST", f"/statuses/{segment(status.commit)}", form, repeatable=True)
 
     def get_permission(self, account: port.Account) -> WebRequest:
@@ -184,7 +186,12 @@ class PullsDialect(Dialect):
         said = data.text("status" if data.has("status") else "state")
         state = port.CheckState(said) if said in set(port.CheckState) else port.CheckState.ERROR
         return port.CheckStatus(
-            commit, data.text("context"), state, data.line("description", 1024), data.moment("updated_at")
+            commit,
+            data.text("context"),
+            state,
+            data.line("description", 1024),
+            data.moment("updated_at"),
+            data.line("target_url", 1024),
         )
 
     def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:  # noqa: ARG002 - it has no end

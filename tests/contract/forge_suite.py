@@ -20,6 +20,7 @@ import pytest
 
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
+from gitops.forge.hosted import HostedForge
 from gitops.forge.port import (
     Account,
     Annotation,
@@ -47,6 +48,7 @@ from tests.support.forge_world import MAIN, ForgeWorld
 MARKER = "<!-- gitops:plan library -->"
 OTHER = "<!-- gitops:plan archive -->"
 AT = "2026-07-02T10:00:00Z"
+PAGE = "https://forge.example.org/team/library/actions/runs/7"
 NOBODY = 999
 LARGEST = 65_536
 
@@ -267,9 +269,11 @@ class ForgeContract:
     def test_a_status_replaces_the_one_before(self, world: ForgeWorld, bot: Forge) -> None:
         head = world.head(world.open_request())
         for state, text in ((CheckState.PENDING, ""), (CheckState.FAILURE, "no"), (CheckState.SUCCESS, "3 changes")):
-            bot.set_status(CheckStatus(head, "gitops/plan/library", state, text, AT))
+            bot.set_status(CheckStatus(head, "gitops/plan/library", state, text, AT, PAGE))
         bot.set_status(CheckStatus(head, "gitops/apply/library", CheckState.ERROR, "later", AT))
         found = world.bot().statuses(head)
+        # Forges without pages do not keep addresses.
+        assert [s.url for s in found] == ["", PAGE if isinstance(bot, HostedForge) else ""]
         assert [(s.commit, s.context, s.state, s.description) for s in found] == [
             (head, "gitops/apply/library", CheckState.ERROR, "later"),
             (head, "gitops/plan/library", CheckState.SUCCESS, "3 changes"),

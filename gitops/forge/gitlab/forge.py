@@ -228,6 +228,8 @@ class GitLabDialect(Dialect):
             "name": status.context[:_LONGEST_STATUS],
             "description": status.description[:_LONGEST_STATUS],
         }
+        if status.url:
+            form["target_url"] = status.url
         if ref is not None:
             form["ref"] = ref
         path, refused = f"/statuses/{full_id(status.commit)}", frozenset({400, 404})
@@ -356,7 +358,9 @@ class GitLabDialect(Dialect):
         """
         state = _READ_CHECKS.get(data.text("status"), CheckState.PENDING)
         at = next((data.moment(time) for time in ("finished_at", "started_at", "created_at") if data.has(time)), "")
-        return CheckStatus(commit, data.text("name"), state, data.text_or("description"), at)
+        return CheckStatus(
+            commit, data.text("name"), state, data.text_or("description"), at, data.line("target_url", 1024)
+        )
 
     def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
         """Return the permission of a member: https://docs.gitlab.com/api/project_members/.

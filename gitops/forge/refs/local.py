@@ -129,9 +129,12 @@ class DocumentReports(ABC):
         return {commit: _read_statuses(shards.get(_shard("statuses", commit), EMPTY), commit) for commit in commits}
 
     def set_status(self, status: port.CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the previous one. The commit does not have to be here."""
+        """Set the status of a commit in a context, without its page, replacing the previous one.
+
+        The commit does not have to be here.
+        """
         ref, what = _shard("statuses", status.commit), f"statuses: {status.commit[:12]}"
-        files = {f"{status.commit}/{_file_name(status.context)}.json": STATUS.write(status)}
+        files = {f"{status.commit}/{_file_name(status.context)}.json": STATUS.write(replace(status, url=""))}
         self._amend(ref, what, lambda folder: changed_files(folder, files))
 
     def checks(self, commit: str) -> tuple[port.CommitCheck, ...]:

@@ -139,9 +139,12 @@ def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Cal
 
 def run_address(environ: Mapping[str, str]) -> str:
     """Return the URL of the CI job's page, or an empty string."""
-    server, project, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    server, project = environ.get("GITHUB_SERVER_URL", ""), environ.get("GITHUB_REPOSITORY", "")
+    # Addresses on Forgejo and on Gitea before 1.26 contain the number of a run. Later ones contain its id, unless they say so.
+    numbered = bool(environ.keys() & set(FORGES["gitea"].job_marks))
+    run = environ.get("GITHUB_RUN_NUMBER" if numbered else "GITHUB_RUN_ID", "")
     if server and project and run:
-        return f"{server}/{project}/actions/runs/{run}"
+        return f"{server}/{project}/actions/runs/{run}{'?by_index=1' if numbered else ''}"
     return environ.get("CI_JOB_URL", "")
 
 

@@ -70,7 +70,7 @@ class Anvil(World):
         return {"id": comment.id, "author": author, "text": comment.body, "at": comment.created_at}
 
     def _status(self, status: Status) -> Row:
-        said = {"context": status.context, "state": status.state, "text": status.description}
+        said = {"context": status.context, "state": status.state, "text": status.description, "page": status.target_url}
         return {"id": status.id, "at": status.at, **said}
 
     def answer(self, request: WebRequest, login: str) -> WebAnswer:
@@ -104,7 +104,7 @@ class Anvil(World):
                 newest = {s.context: s for s in self.statuses if s.sha == commit}
                 return 200, [self._status(status) for status in newest.values()]
             case ("POST", "commits", commit, "statuses"):
-                said = (commit, body["context"], body["state"], body["text"], login, self.stamp())
+                said = (commit, body["context"], body["state"], body["text"], login, self.stamp(), body["page"])
                 self.statuses.append(Status(self.next_id(), *said))
                 return 201, self._status(self.statuses[-1])
         return _GONE

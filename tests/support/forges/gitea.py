@@ -132,7 +132,7 @@ class Gitea(World):
     def _status(self, status: Status) -> Form:
         times = {"created_at": status.at, "updated_at": status.at}
         said = {"status": status.state, "context": status.context, "description": status.description}
-        return {"id": status.id, **said, **times}
+        return {"id": status.id, "target_url": status.target_url or "", **said, **times}
 
     def _label(self, name: str) -> Form:
         return {"id": crc32(name.encode()), "name": name, "color": "00aabb"}
@@ -272,7 +272,7 @@ def _combined(gitea: Gitea, _login: str, at: dict[str, str], given: Form) -> Ans
 
 def _set_status(gitea: Gitea, login: str, at: dict[str, str], given: Form) -> Answer:
     said = (at["sha"], given["context"], given["state"], given["description"])
-    gitea.statuses.append(Status(gitea.next_id(), *said, login, gitea.stamp()))
+    gitea.statuses.append(Status(gitea.next_id(), *said, login, gitea.stamp(), given.get("target_url")))
     return 201, gitea._status(gitea.statuses[-1])
 
 

@@ -145,7 +145,8 @@ class GitLab(World):
     def _status_form(self, status: Status) -> Row:
         said = {"id": status.id, "sha": status.sha, "ref": status.ref, "status": status.state, "name": status.context}
         times = {"created_at": status.at, "started_at": None, "finished_at": status.ended_at}
-        return {**said, **times, "description": status.description, "author": self.user(status.creator)}
+        said |= {"target_url": status.target_url, "description": status.description}
+        return {**said, **times, "author": self.user(status.creator)}
 
     def _deployment_form(self, each: Deployment) -> Row:
         form = {"id": each.id, "iid": each.id, "user": self.user(each.creator), "sha": each.sha, "ref": each.ref}
@@ -311,10 +312,11 @@ class GitLab(World):
                 if given["state"] == "pending":
                     return 400, {"message": f"Cannot transition status via :enqueue from :{known.state}"}
                 known.state, known.description, known.ended_at = given["state"], given["description"], self.stamp()
+                known.target_url = given.get("target_url")
                 return 201, self._status_form(known)
         said = (sha, given["name"], given["state"], given["description"], login, self.stamp())
         ended = self.stamp() if given["state"] in _FINISHED else None
-        self.statuses.append(Status(self.next_id(), *said, ref=ref, ended_at=ended))
+        self.statuses.append(Status(self.next_id(), *said, given.get("target_url"), ref, ended))
         return 201, self._status_form(self.statuses[-1])
 
     def _deploy(self, method: str, rest: Sequence[str], login: str, given: Row) -> tuple[int, Any]:

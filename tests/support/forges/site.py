@@ -163,7 +163,8 @@ class GiteaSite(Site):
             "GITHUB_SERVER_URL": self.server.base,
             "GITHUB_REPOSITORY": self.world.project,
             "GITHUB_EVENT_PATH": str(place / "event.json"),
-            "GITHUB_RUN_ID": "7",
+            "GITHUB_RUN_ID": "9007",
+            "GITHUB_RUN_NUMBER": "7",
             "GITHUB_RUN_ATTEMPT": "1",
         }
 

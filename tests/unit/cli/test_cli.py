@@ -253,6 +253,8 @@ def test_the_repositories_of_the_public_github_are_not_on_its_service() -> None:
 
 def test_a_run_has_a_page() -> None:
     assert run_address(GITHUB) == "https://ghe.example/octo/brain/actions/runs/7"
+    gitea = GITHUB | {"FORGEJO_ACTIONS": "true", "GITHUB_RUN_NUMBER": "3"}
+    assert run_address(gitea) == "https://ghe.example/octo/brain/actions/runs/3?by_index=1"
     assert run_address(GITLAB) == "https://git.example/group/part/brain/-/jobs/5"
     assert run_address({}) == ""
 
@@ -411,5 +413,7 @@ def test_a_write_that_is_refused_is_remembered_and_whether_another_was_not(watch
     with pytest.raises(RemoteError):
         watched.set_labels(7)
     assert (watched.refusal, watched.written) == (NEVER, False)
-    watched.set_status(CheckStatus("0" * 40, "gitops/plan/brain", CheckState.SUCCESS, "1 change", "2026-03-01T00:00:00Z"))
+    watched.set_status(
+        CheckStatus("0" * 40, "gitops/plan/brain", CheckState.SUCCESS, "1 change", "2026-03-01T00:00:00Z")
+    )
     assert (watched.refusal, watched.written) == (NEVER, True)
