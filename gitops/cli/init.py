@@ -83,14 +83,16 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
-    """Upgrade the files that jobs install to the running version; with `--strategies`, add the tick jobs."""
+    """Upgrade the files that jobs install to the running version, and add jobs for `--forge` and `--strategies`."""
     templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
     # Hooks run the installed program.
-    has_jobs = strategies or any(read(path) is not None for path in (*JOBS.values(), REQUIREMENTS))
+    forge = None if options.forge in (None, ForgeKind.HOOKS) else ForgeKind(options.forge)
+    has_jobs = strategies or forge or any(read(path) is not None for path in (*JOBS.values(), REQUIREMENTS))
     wanted = dependencies_of_jobs(templates, read, strategies=strategies)
     install = install_files(_wheel(options), wanted) if has_jobs else {}
     present = list_files(checkout.root, INSTALL_FOLDER)
-    outcome = plan_upgrade(install, templates, read, present, strategies=strategies)
+    on_cloud = _is_on_cloud(checkout)
+    outcome = plan_upgrade(install, templates, read, present, strategies=strategies, forge=forge, cloud=on_cloud)
     changed = any(file.state is not FileState.SAME for file in outcome.files)
     added = [file.path for file in outcome.files if file.state is FileState.NEW]
     steps = upgrade_steps(gitops.__version__, added) if changed else ()
@@ -241,8 +243,6 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         except GitopsError:
             return []  # It exists as a file or a link; the code that reads it later reports why it can't.
 
-    # github.com or GitHub Enterprise Cloud. An ssh alias such as `work` doesn't contain a dot.
-    on_cloud = re.fullmatch(r"[^.]*|(ssh\.)?github\.com|.*\.ghe\.com", checkout.host or "", re.DOTALL) is not None
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(
         cluster=cluster,
@@ -258,8 +258,14 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         storage=options.storage,
         action=options.action,
         strategies=options.strategies,
-        enterprise=forge == ForgeKind.GITHUB and not on_cloud,
+        enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )
+
+
+def _is_on_cloud(checkout: Checkout) -> bool:
+    """Return False for a self-hosted GitHub."""
+    # github.com or GitHub Enterprise Cloud. An ssh alias such as `work` doesn't contain a dot.
+    return re.fullmatch(r"[^.]*|(ssh\.)?github\.com|.*\.ghe\.com", checkout.host or "", re.DOTALL) is not None
 
 
 def _passing_key() -> PublicKey:

@@ -113,7 +113,9 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
         yield unknown("jobs.present", f"jobs of {', '.join(unread)} were not checked")
     else:
         detail = f"no job runs gitops bot {', '.join(missing)}"
-        fix = f"gitops init --forge {kind} --bot-key FILE, with the public key of the bot; or for a new bot: --new-bot-key FILE"
+        fix = f"gitops init --upgrade --forge {kind}, and propose what it writes"
+        if found:
+            fix = f"compare the workflows with those of this release: gitops init --diff --forge {kind} --bot-key FILE"
         yield warning("jobs.present", detail, fix)
     for job in found if kind in _HOSTED else ():
         yield from _started(job)
@@ -514,16 +516,12 @@ def tick_findings(
             _CHECK, "a timer of the server is not visible from here", f"gitops bot tick --scheduled ({_SCHEDULES})"
         )
         return
-    jobs = [
-        job
-        for path, form in read_forms(files)
-        if isinstance(form, dict)
-        for job in bot_jobs(path, form)
-        if job.verb == "tick"
-    ]
+    every = [job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form)]
+    jobs = [job for job in every if job.verb == "tick"]
     if not jobs:
         detail = "clusters have strategies, but no job runs ticks"
-        yield warning(_CHECK, detail, "gitops init --upgrade --strategies, and propose what it writes")
+        chosen = "" if every else f" --forge {kind}"
+        yield warning(_CHECK, detail, f"gitops init --upgrade --strategies{chosen}, and propose what it writes")
     for job in jobs:
         if kind == "gitlab":
             detail = "GitLab keeps schedules outside of the repository"

@@ -324,7 +324,7 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
         # The bot comes first, then the approvers.
         DEFAULT_SIGNERS: "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode(),
     }
-    pipelines = {**_PIPELINES[request.forge], **(STRATEGIES_PIPELINES[request.forge] if request.strategies else {})}
+    pipelines = {**PIPELINES[request.forge], **(STRATEGIES_PIPELINES[request.forge] if request.strategies else {})}
     made |= schema_files()
     for path, name in {**_cluster_files(request), **pipelines}.items():
         made[path] = _fill(request, templates[name])
@@ -397,7 +397,7 @@ def _declare(request: InitRequest) -> str:
     return "\n".join(lines) + "\n"
 
 
-_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
+PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.GITHUB: {
         ".github/workflows/gitops-plan.yml": "github/gitops-plan.yml",
         ".github/workflows/gitops.yml": "github/gitops.yml",
@@ -409,6 +409,8 @@ _PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     },
     ForgeKind.HOOKS: {},
 }
+"""The jobs of the bot, by path, with the names of their templates."""
+
 STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.GITHUB: {".github/workflows/gitops-strategies.yml": "github/gitops-strategies.yml"},
     ForgeKind.GITEA: {".gitea/workflows/gitops-strategies.yml": "gitea/gitops-strategies.yml"},
@@ -554,11 +556,13 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
 
 def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
     """Return the steps that remain after jobs were upgraded to a version and the files `added` were created."""
+    new = [kind for kind, paths in PIPELINES.items() if not paths.keys().isdisjoint(added)]
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
     forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
     return (
         SetupStep("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
-        *(_join_strategies(kind) for kind in forges),
+        *(_join_strategies(kind) for kind in forges if kind not in new),
+        *(SetupStep(f"Give the jobs their secrets and permissions, as docs/forge-{kind}.md describes") for kind in new),
         SetupStep(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
         *(step for kind in forges for step in _strategies(kind, "SERVER")),
     )

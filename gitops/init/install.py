@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import tomllib
 import zipfile
@@ -27,6 +28,7 @@ from gitops.init.files import (
     INSTALL_FOLDER,
     LOCAL_ACTION,
     PAUSE_SWITCH,
+    PIPELINES,
     REQUIREMENTS,
     STRATEGIES_PIPELINES,
     FileState,
@@ -45,6 +47,7 @@ JOBS: Mapping[ForgeKind, str] = {
 }
 _PINNED_ACTION = re.compile(r"uses: ([A-Za-z0-9_./-]+/gitops@[0-9a-f]{40})$", re.MULTILINE)
 _DRIVER = re.compile(rb"^psycopg==", re.MULTILINE)
+_STORAGE = re.compile(rb"^storage:", re.MULTILINE)
 
 Read = Callable[[str], bytes | None]
 """Reads a file of the repository by its path; None if it does not exist."""
@@ -66,12 +69,15 @@ def upgrade(
     present: Iterable[str],
     *,
     strategies: bool = False,
+    forge: ForgeKind | None = None,
+    cloud: bool = True,
 ) -> InitOutcome:
     """Return upgraded files: `install`, the JSON Schemas, and the repository's copies of the action.
 
     `present` are the names in the installation folder, where a wheel of a different version is obsolete. `templates`
-    are the templates of `init`. With `strategies`, the tick jobs are also created, unless they exist. Raises UsageError
-    `usage_error` if there are no bot jobs to copy settings from.
+    are the templates of `init`. With `forge`, all jobs are also created if the repository has none for this forge; `cloud`
+    means that it is not a self-hosted GitHub. With `strategies`, the tick jobs are also created, unless they exist. Raises
+    UsageError `usage_error` if there are no rules, or no bot jobs to copy settings from.
     """
     actions = (f"{folder}/action.yml" for folder in ACTION_FOLDERS.values())
     copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
@@ -80,7 +86,9 @@ def upgrade(
         before = existing(path)
         changed = FileState.NEW if before is None else FileState.RENEWED
         files.append(InitFile(path, content, FileState.SAME if before == content else changed, before))
-    for path, content in _strategies_files(templates, existing).items() if strategies else ():
+    chosen = forge or next((kind for kind, path in JOBS.items() if existing(path) is not None), None)
+    added = _added_jobs(templates, existing, chosen, strategies=strategies, cloud=cloud) if strategies or forge else {}
+    for path, content in added.items():
         before = existing(path)
         state = FileState.NEW if before is None else FileState.SAME if before == content else FileState.DIFFERS
         files.append(InitFile(path, content, state, before))
@@ -89,25 +97,49 @@ def upgrade(
     return InitOutcome(tuple(files))
 
 
-def _strategies_files(templates: Mapping[str, str], existing: Read) -> dict[str, bytes]:
-    """Return the tick jobs, in the same form as the existing jobs."""
+def _added_jobs(
+    templates: Mapping[str, str], existing: Read, kind: ForgeKind | None, *, strategies: bool, cloud: bool
+) -> dict[str, bytes]:
+    """Return all jobs of a forge if there are none, by the rules of the repository; else tick jobs like the existing jobs."""
     content = existing(CONFIG_FILE)
-    found = next(((kind, jobs) for kind, path in JOBS.items() if (jobs := existing(path)) is not None), None)
-    if content is None or found is None:
-        detail = f"no jobs of the bot are here: {', '.join(JOBS.values())} or {CONFIG_FILE} is missing"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="gitops init --strategies")
-    config, (kind, jobs) = parse_bot_config(content), found
-    text, rule = jobs.decode("utf-8", "replace"), config.cluster(config.clusters[0].name if config.clusters else None)
-    pinned = _PINNED_ACTION.search(text)
+    if content is None:
+        fix = f"gitops init{' --strategies' if strategies else ''} --new-bot-key FILE"
+        raise UsageError(Code.USAGE_ERROR, f"{CONFIG_FILE} is missing", fix=fix)
+    if kind is None:
+        detail = f"no jobs of the bot are here: {', '.join(JOBS.values())} are missing"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="gitops init --upgrade --strategies --forge github|gitlab|gitea")
+    config, jobs = parse_bot_config(content), existing(JOBS[kind]) if kind in JOBS else b""
+    rule = config.cluster(config.clusters[0].name if config.clusters else None)
+    folders = [each.path for each in config.clusters]
+    if jobs is None:
+        declared = (existing(f"{folder}/cluster.yaml".removeprefix("./")) or b"" for folder in folders)
+        stored = any(map(_STORAGE.search, declared))
+        flags = {
+            "cloud": cloud,
+            "pause": True,
+            "secrets": strategies or stored,
+            "storage": stored,
+            "strategies": strategies,
+        }
+    else:
+        text = jobs.decode("utf-8", "replace")
+        flags = {"cloud": "deployment: false" in text, "storage": "AWS_ACCESS_KEY_ID: $" in text}
+    flags["paths"] = "." not in folders
+    pinned = _PINNED_ACTION.search((jobs or b"").decode("utf-8", "replace"))
+    watched = (*(f"{folder}/**" for folder in folders), CONFIG_FILE, ".gitops/**")
     values = {
         **values_of_bot(next(iter(config.ledger.signers), "gitops")),
         "ACTION": pinned[1] if pinned else LOCAL_ACTION.format(ACTION_FOLDERS.get(kind)),
         "BRANCH": rule.branch,
         "CLUSTER": rule.name,
+        "PATHS": ", ".join(map(json.dumps, watched)),
         "SWITCH": PAUSE_SWITCH,
     }
-    flags = {"cloud": "deployment: false" in text, "storage": "AWS_ACCESS_KEY_ID: $" in text}
-    return {path: fill(templates[name], values, flags) for path, name in STRATEGIES_PIPELINES[kind].items()}
+    names = {**(PIPELINES[kind] if jobs is None else {}), **(STRATEGIES_PIPELINES[kind] if strategies else {})}
+    made = {path: fill(templates[name], values, flags) for path, name in names.items()}
+    if jobs is None and kind in ACTION_FOLDERS:
+        made[f"{ACTION_FOLDERS[kind]}/action.yml"] = templates["action.yml"].encode()
+    return made
 
 
 # -- the wheel, packed from the running installation, so that jobs install exactly the reviewed files ------------------

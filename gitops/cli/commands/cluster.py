@@ -40,7 +40,8 @@ SETUP_COMMANDS = (
         Argument(
             "--forge",
             ("github", "gitlab", "gitea", "hooks"),
-            "forge that hosts the change requests; hooks means a bare repository (default: from the URL of origin)",
+            "forge that hosts the change requests; hooks means a bare repository (default: from the URL of origin); with"
+            " --upgrade, add its CI jobs if there are none",
         ),
         Argument("--cluster", "NAME", "name of the cluster (default: the name of the repository)"),
         Argument("--path", "PATH", "cluster folder (default: the existing one, or cluster)"),

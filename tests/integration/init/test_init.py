@@ -180,12 +180,31 @@ def test_jobs_of_ticks_that_somebody_changed_are_kept():
     assert [f.path for f in outcome.files if f.state is FileState.DIFFERS] == [TICKS["github"]]
 
 
-@pytest.mark.parametrize("without", ["gitops.yaml", ".github/workflows/gitops.yml"])
-def test_ticks_have_no_place_where_there_are_no_other_jobs(without):
+@pytest.mark.parametrize(
+    ("without", "fix"),
+    [
+        ("gitops.yaml", "gitops init --strategies --new-bot-key FILE"),
+        (".github/workflows/gitops.yml", "gitops init --upgrade --strategies --forge github|gitlab|gitea"),
+    ],
+)
+def test_ticks_have_no_place_where_there_are_no_other_jobs(without, fix):
     there = {path: content for path, content in made().items() if path != without}
     with pytest.raises(UsageError) as caught:
         upgrade(INSTALL, templates(), there.get, [], strategies=True)
-    assert caught.value.fix == "gitops init --strategies"
+    assert caught.value.fix == fix
+
+
+@pytest.mark.parametrize("forge", TICKS)
+@pytest.mark.parametrize("chosen", [{}, {"storage": "s3://bucket/brain", "path": "."}, {"strategies": True}])
+def test_rules_without_jobs_get_the_jobs_that_init_makes(forge, chosen):
+    whole, bare = made(forge, **chosen), made("hooks", **{**chosen, "strategies": False})
+    there = {**bare, "gitops.yaml": whole["gitops.yaml"]}
+    strategies = "strategies" in chosen
+    outcome = upgrade(INSTALL, templates(), there.get, [], strategies=strategies, forge=ForgeKind(forge))
+    added = {file.path: file.content for file in outcome.files if file.state is FileState.NEW}
+    assert added == {path: content for path, content in whole.items() if path not in there and path != CODEOWNERS[0]}
+    again = upgrade(INSTALL, templates(), {**there, **added}.get, [], strategies=strategies, forge=ForgeKind(forge))
+    assert {file.state for file in again.files} == {FileState.SAME}
 
 
 def test_jobs_get_the_driver_of_targets_with_strategies_only_and_keep_it():

@@ -668,8 +668,13 @@ def test_what_init_makes_ticks_often_enough(forge: str) -> None:
 
 @pytest.mark.parametrize("forge", [*FORGES, "gitlab"])
 def test_strategies_without_a_job_for_ticks_are_seen(forge: str) -> None:
-    (found,) = _seen_ticks(forge, made(forge), _rules())
-    assert found == (Health.WARNING, "clusters have strategies, but no job runs ticks")
+    for files, fix in (
+        (made(forge), "gitops init --upgrade --strategies, and propose what it writes"),
+        ({}, f"gitops init --upgrade --strategies --forge {forge}, and propose what it writes"),
+    ):
+        (found,) = tick_findings(forge, files, _rules())
+        assert (found.health, found.detail) == (Health.WARNING, "clusters have strategies, but no job runs ticks")
+        assert found.fix == fix
 
 
 def test_without_strategies_no_ticks_are_missed() -> None:
