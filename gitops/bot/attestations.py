@@ -67,7 +67,8 @@ def attest_command(
     if gate is None:
         gates = ", ".join(each.resource for each in made.approvals_required) or "none"
         detail = f"{command.address} needs no approval; gates: {gates}"
-        raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=command.address)
+        fix = f"list the changes that need approval: gitops plan --request {request.number}"
+        raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=command.address, fix=fix)
     if gate.satisfied:
         yield LogLine(f"approve of {rule.name}: {command.address} is already approved")
         return

@@ -29,7 +29,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import DecisionKind
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError, UsageError
@@ -338,6 +338,8 @@ def _for_others(problems: Iterable[Diagnostic], options: argparse.Namespace, clu
         elif options.break_glass and each.code == Code.APPROVAL_SIGNER_NOT_ALLOWED:
             fix = f"ask a person listed in approvals.break_glass to run: gitops approve {each.path}"
             more = f"{words} --break-glass --reason {shlex.quote(options.reason)}".strip()
+        elif options.request is not None and fix == remedy(Code.APPROVAL_NOT_REQUIRED, ""):
+            fix = f"list the changes that need approval: gitops plan {words}"
         return replace(each, fix=re.sub(r"(gitops approve [a-z]+\.[\w.-]+)(?! -)", rf"\1 {more}", fix) if more else fix)
 
     return Diagnostics(map(name, problems))

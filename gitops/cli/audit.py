@@ -398,11 +398,12 @@ def repair(options: argparse.Namespace) -> int:
     Raises UsageError `usage_error` and `actor_required`, GitopsError `ledger_repair_refused`, and the errors of the
     ledger.
     """
-    if (options.old is None) != (options.new is None):
-        fix = "to see the damage and the command that repairs it: gitops ledger repair"
-        raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
     local = shared.open_repository(options)
     rule = local.rule(options.cluster, options.config)
+    look = f"gitops ledger repair --cluster {rule.name}"
+    if (options.old is None) != (options.new is None):
+        fix = f"to see the damage and the command that repairs it: {look}"
+        raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
     ledger = local.repair_ledger(rule)
     if options.old is None:
         damage = ledger.damage()
@@ -414,14 +415,13 @@ def repair(options: argparse.Namespace) -> int:
     try:
         damage = ledger.damage()
         if damage is None:
-            detail, fix = (
-                "nothing to repair: every entry of the branch is good",
-                "nothing to do; to check it: gitops audit",
-            )
+            detail = "nothing to repair: every entry of the branch is good"
+            fix = f"nothing to do; to check it: gitops audit --cluster {rule.name}"
             raise GitopsError(Code.LEDGER_REPAIR_REFUSED, detail, fix=fix)
         if (options.old, options.new) != (damage.head or _GONE, damage.good.commit.id):
-            detail = f"the ids have changed; use --from {damage.head or _GONE} --to {damage.good.commit.id}"
-            raise GitopsError(Code.LEDGER_REPAIR_REFUSED, detail)
+            detail = f"the head is {damage.head or _GONE}, and the newest good entry is {damage.good.commit.id}"
+            fix = f"show the damage again: {look}; then run the command that it prints"
+            raise GitopsError(Code.LEDGER_REPAIR_REFUSED, detail, fix=fix)
         view = ledger.repair(damage, operation=ids.ulid(), at=now, actor=actor)
     finally:
         ledger.release(info.lock_id)

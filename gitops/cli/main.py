@@ -217,7 +217,7 @@ class _PartialParser(Parser):
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen.
+    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen; `words` are all words.
 
     Exits after a message for a command line that is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
     """
@@ -243,6 +243,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         problem = f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else extra
         sys.stderr.write(getattr(options, "usage", parser.format_usage()))
         parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
+    options.words = tuple(arguments)
     return options
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -28,6 +30,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError, system_reason
 from gitops.render.characters import visible
+from gitops.render.commands import completing
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
 
+_PRINTED = re.compile(r"gitops serve((?: --[a-z-]+(?: [^\s;-][^\s;]*)?)*)")
 _KEYS_EVERY_S, _KEYS_AGAIN_S = 15.0, 3.0
 _EXTRA = ("jwt", "uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
@@ -56,22 +60,36 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
     Raises GitopsError if it cannot start. Raises UsageError `serve_unavailable` if the packages of the `serve` extra
     are not installed.
     """
-    try:
-        _require_one_source(options)
-    except GitopsError as error:
-        show_error(error, options, as_json=options.json)
-        return USAGE
-    try:
-        return _serve(options, os.environ if environ is None else environ)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRA:
-            raise
-        message = f"the package {(error.name or '').partition('.')[0]} is not installed"
-        raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
+    with completing(partial(_with_typed, getattr(options, "words", ()))):
+        try:
+            _require_usable(options)
+        except GitopsError as error:
+            show_error(error, options, as_json=options.json)
+            return USAGE
+        try:
+            return _serve(options, os.environ if environ is None else environ)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in _EXTRA:
+                raise
+            message = f"the package {(error.name or '').partition('.')[0]} is not installed"
+            raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
 
 
-def _require_one_source(options: argparse.Namespace) -> None:
-    """Refuse a second source before any file is opened, because neither would have precedence."""
+def _with_typed(words: Sequence[str], text: str) -> str:
+    """Add the typed options to each `gitops serve` in a text. An option that it names replaces the typed one."""
+
+    def complete(found: re.Match[str]) -> str:
+        named, kept, option = set(re.findall(r"--[a-z-]+", found[0])), [], ""
+        for word in words[words.index("serve") + 1 :]:
+            option = word.partition("=")[0] if word.startswith("-") else option
+            kept += [] if option in named else [word]
+        return f"gitops serve {shlex.join(kept)}{found[1]}" if kept else found[0]
+
+    return _PRINTED.sub(complete, text) if "serve" in words else text
+
+
+def _require_usable(options: argparse.Namespace) -> None:
+    """Refuse a second source before any file is opened, because neither would have precedence, and a token without a check."""
     others = {"URI": options.uri, "--target": options.target, "--config": options.config}
     given = [name for name, value in others.items() if value is not None]
     if options.cluster is None:
@@ -79,7 +97,9 @@ def _require_one_source(options: argparse.Namespace) -> None:
         raise UsageError(Code.USAGE_ERROR, "the option --cluster is missing", fix=fix)
     if given:
         message = f"--cluster is the only source of a server; {', '.join(given)} cannot be combined with it"
-        raise GitopsError(Code.EXCLUSIVE_BOOT_SOURCE, message, path=given[0])
+        raise GitopsError(Code.EXCLUSIVE_BOOT_SOURCE, message, path=given[0], fix=f"leave out {' and '.join(given)}")
+    if options.token_file is not None and not options.check:
+        raise UsageError(Code.USAGE_ERROR, "--token-file requires --check", fix="gitops serve --check")
 
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -89,10 +109,6 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from gitops.serving.process import boot_process
 
     inputs = _inputs(options, environ)
-    if options.token_file is not None and not options.check:
-        raise UsageError(
-            Code.USAGE_ERROR, "--token-file requires --check", fix="gitops serve --check --token-file FILE"
-        )
     if options.check:
         token = None if options.token_file is None else read_token(options.token_file)
         return show(_checked(boot_process(inputs, compiled=Compiled(_processes())), token), options)

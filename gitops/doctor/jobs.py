@@ -512,9 +512,8 @@ def tick_findings(
     if not any(rules.values()):
         return
     if kind == "local":
-        yield unknown(
-            _CHECK, "a timer of the server is not visible from here", f"gitops bot tick --scheduled ({_SCHEDULES})"
-        )
+        fix = f"on the server, by a timer: gitops bot tick --scheduled ({_SCHEDULES})"
+        yield unknown(_CHECK, "a timer of the server is not visible from here", fix)
         return
     every = [job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form)]
     jobs = [job for job in every if job.verb == "tick"]

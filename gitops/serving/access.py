@@ -43,7 +43,7 @@ from gitops.cluster.model.address import graph_address
 from gitops.cluster.model.identity import GROUP, TokenIssuer
 from gitops.cluster.policy.bundle import SERVER_ACTIONS, PolicyAction
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide_all
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, system_reason
@@ -82,6 +82,8 @@ def classify(
             Code.AUTH_NOT_CONFIGURED,
             "bearer tokens",
             "neither a token nor a policy exists, and --unauthenticated is not given",
+            # On an address that others can reach, --unauthenticated alone would be refused.
+            fix=None if loopback else remedy(Code.OPEN_SERVER_EXPOSED, ""),
         )
         return None
     if not loopback:

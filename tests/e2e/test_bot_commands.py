@@ -130,7 +130,9 @@ def test_approve_is_refused_where_it_would_not_count(stage: Stage, account: str,
 
 def test_approve_names_something_that_needs_it(stage: Stage) -> None:
     digest = _planned(stage)
-    assert "approval_not_required" in said(stage.say(BOB, 1, f"/gitops approve graph.notes {digest}"))
+    refused = said(stage.say(BOB, 1, f"/gitops approve graph.notes {digest}"))
+    assert "approval_not_required" in refused
+    assert "list the changes that need approval: `gitops plan --request 1`" in _own_comment(stage)
 
 
 def test_a_bot_without_a_key_attests_nothing(stage: Stage) -> None:

@@ -533,8 +533,14 @@ def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(loop: Loop
     for ids in (("--from", good, "--to", good), ("--from", bad, "--to", bad)):
         asked = bot_gitops(loop, local, "ledger", "repair", *ids, check=False)
         assert (asked.code, "ledger_repair_refused" in asked.text) == (1, True)
+        assert (
+            "show the damage again: gitops ledger repair --cluster brain; then run the command that it prints"
+            in asked.text
+        )
     half = bot_gitops(loop, local, "ledger", "repair", "--from", bad, check=False)
     assert (half.code, "usage_error" in half.text) == (2, True)
+    (look,) = re.findall("gitops (ledger repair --cluster brain)\n", half.text)
+    assert f"--from {bad} --to {good}" in bot_gitops(loop, local, *look.split(), check=False).text
     other = loop.gitops("alice", "ledger", "repair", "--from", bad, "--to", good, check=False)
     assert (other.code, "ledger_not_writable" in other.text) == (1, True)
     assert loop.tip(LEDGER) == bad

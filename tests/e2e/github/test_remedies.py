@@ -130,6 +130,7 @@ def test_what_the_author_pushed_after_the_comment_is_not_signed(planned: Runner,
     hub.push("alice", "retire", {"gitops.yaml": rules.encode()})
     done = _run(hub, "bob", tmp_path / "clone", printed_command(hub.comment(1)))
     assert (done.code, "approval_not_required" in done.text) == (1, True)
+    assert "list the changes that need approval: gitops plan --request 1 --cluster brain\n" in done.text
     assert hub.loop.store.refs(APPROVALS.rstrip("/")) == {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -103,8 +104,18 @@ def test_a_server_without_tokens_listens_on_this_machine_only(converged):
     exposed = serve("--cluster", str(converged), "--unauthenticated", "--bind", "0.0.0.0:0")
     assert (exposed.returncode, exposed.stdout) == (1, "")
     assert "open_server_exposed" in exposed.stderr
-    assert "gitops serve --unauthenticated --bind 127.0.0.1:8080" in exposed.stderr
+    (remedy,) = re.findall("gitops serve .*", exposed.stderr)
+    assert remedy == f"gitops serve --cluster {converged} --unauthenticated --bind 127.0.0.1:8080"
     assert serve("--cluster", str(converged), "--unauthenticated", "--bind", "0.0.0.0:0", "--check").returncode == 1
+
+
+@pytest.mark.parametrize("given", [(), ("--bind", "0.0.0.0:0"), ("--unauthenticated", "--bind=0.0.0.0:0")])
+def test_a_printed_command_keeps_the_options_that_were_typed_and_is_accepted(converged, given):
+    typed = ("--allow-degraded", "--cluster", str(converged), *given)
+    refused = serve(*typed)
+    (remedy,) = re.findall("gitops serve (.*)", refused.stderr)
+    assert (refused.returncode, remedy.startswith(f"--allow-degraded --cluster {converged} ")) == (1, True)
+    assert serve(*remedy.split(), "--check").returncode == 0
 
 
 def test_a_strict_graph_that_is_not_applied_refuses_a_start(converged):

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.core.codes import REGISTRY, Code
 from gitops.database.graph.write.rules import find_mismatches
 from gitops.database.language.record import Record, make
 from gitops.database.language.schema import (
@@ -737,3 +738,18 @@ def test_it_survives_a_copy(again):
 def test_it_cannot_be_changed(field):
     with pytest.raises(AttributeError):
         setattr(Point(1), field, 2)
+
+
+def test_an_indexed_property_is_dropped_as_the_remedy_says():
+    """Neither alone nor with its index: with its type, beside a new one."""
+    old = "node Note { title: String @key  text: String? @index }"
+    bare, new = "node Note { title: String @key }", "node Memo { title: String @key }"
+    texts = [compile_schema(each.encode()) for each in (old, bare, f"{old}\n{new}", new)]
+    start, bare_one, both, end = texts
+    assert not plan_migration(start, bare_one).supported
+    assert (
+        "add a new type without it, load its rows, then drop the old type"
+        in REGISTRY[Code.GRAPH_MIGRATION_UNSUPPORTED].fix
+    )
+    assert plan_migration(start, both).supported
+    assert plan_migration(both, end).supported
