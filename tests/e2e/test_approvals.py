@@ -180,6 +180,23 @@ def test_what_is_wrong_with_another_approval_is_said_once(pending: Loop) -> None
     assert [d.code for d in outcome.diagnostics] == ["approval_unsigned"]
 
 
+@pytest.mark.parametrize("key", [None, "mallory"])
+def test_a_forged_approval_does_not_hide_why_a_real_one_does_not_count(pending: Loop, key: str | None) -> None:
+    """Of a person's approvals for other changes, only the newest is reported; one that somebody forged is none of theirs."""
+    genuine = pending.sign_approval("bob", "graph.legacy")
+    (ref,) = pending.approvals()
+    pending.drop(ref)
+    approval, statement = pending.evidence(genuine.commit or "")
+    assert "approval_stale" in codes(
+        _placed(pending, _signed("bob", cluster_tree="1" * 40)(pending, approval, statement))
+    )
+    last = "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"
+    document, told = replace(approval, approval_id=last), replace(statement, approval_id=last, cluster_tree="1" * 40)
+    pending.store.update_refs([RefUpdate(f"{APPROVALS}{last}", ZERO, pending.write_approval(document, told, key))])
+    lines = pending.arrived(f"{APPROVALS}{last}")
+    assert {"approval_stale", "approval_unsigned" if key is None else "approval_signer_unknown"} <= set(codes(lines))
+
+
 def test_who_has_no_key_cannot_approve(pending: Loop) -> None:
     home = pending.home("bob")
     (home / ".gitconfig").write_text(f"[user]\n\tname = bob\n\temail = {email('bob')}\n")

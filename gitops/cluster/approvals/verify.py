@@ -107,6 +107,11 @@ class ApprovalVerification:
         return not len(self.diagnostics)
 
     @property
+    def is_signed(self) -> bool:
+        """Whether the approver in the document gave it, whatever else it lacks: the steps up to the signer's passed."""
+        return all((problem.step or 0) > _SIGNER_STEP for problem in self.diagnostics)
+
+    @property
     def is_emergency(self) -> bool:
         """Whether it is accepted and sufficient on its own, as an emergency that leaves a debt."""
         statement = self.evidence.statement
@@ -508,6 +513,8 @@ STEPS = (
     ),
 )
 """The steps of a verification, numbered from 1."""
+
+_SIGNER_STEP = next(number for number, step in enumerate(STEPS, start=1) if step.check is _signer)
 
 REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEPS))
 """The codes of approvals that don't open a gate, because a step failed or there are too few people."""

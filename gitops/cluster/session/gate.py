@@ -200,23 +200,24 @@ def _report_refused(
     """
     refused = tuple(each for each in verified if not each.accepted)
     given = {(_address(each.evidence), each.principal) for each in verified if each.accepted}
-    newest: dict[tuple[Address, str], str] = {}
+    # Anyone can push an approval in the name of another person, which is not one of theirs.
+    newest: dict[tuple[Address, str, bool], str] = {}
     for each in refused:
         approval = each.evidence.approval
         if approval is not None and each.for_another:
-            person = (approval.resource, approval.approved_by)
-            newest[person] = max(approval.approval_id, newest.get(person, ""))
+            giver = (approval.resource, approval.approved_by, each.is_signed)
+            newest[giver] = max(approval.approval_id, newest.get(giver, ""))
     for each in refused:
         approval, statement, (problem, *_) = each.evidence.approval, each.evidence.statement, tuple(each.diagnostics)
         person = (_address(each.evidence), "" if approval is None else approval.approved_by)
         if person[0] in opened or person in given:
             continue
         if approval is not None and statement is not None and each.for_another:
-            history = problem.code in _HISTORY or newest[person] != approval.approval_id
+            giver = (*person, each.is_signed)
+            history = problem.code in _HISTORY or newest[giver] != approval.approval_id
             # Only for signatures of trusted people: any account can push an old commit, and this reads the entries since.
-            if history or (
-                problem.code == Code.APPROVAL_STALE and person[0] in ledger.moved_since(statement.ledger_head)
-            ):
+            stale = each.is_signed and problem.code == Code.APPROVAL_STALE
+            if history or (stale and person[0] in ledger.moved_since(statement.ledger_head)):
                 continue
         problems.extend(replace(found, severity=Severity.WARNING) for found in each.diagnostics)
     return refused
