@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from gitops.database.graph import layout
 from gitops.database.graph.manifest import GraphIdentity, read_identity
 from gitops.database.graph.port import Existence
 from gitops.database.graph.presence import locate, path_existence
-from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
+from gitops.database.graph.root import DatasetLocation, FileMark, StoredFile, root_taken
 from gitops.database.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
 from gitops.database.storage.parallel import in_parallel
 
@@ -76,6 +76,20 @@ class LocalFolder:
                     status = file.lstat()
                     written = datetime.fromtimestamp(status.st_mtime, UTC)
                     yield StoredFile(file.relative_to(self._path).as_posix(), status.st_size, written)
+
+    def marks(self, keys: Sequence[str]) -> tuple[FileMark | None, ...] | None:
+        """Look at files in this order, without following links; None if the disk fails."""
+        found: list[FileMark | None] = []
+        for key in keys:
+            try:
+                seen = os.lstat(f"{self._path}/{key}")
+            except FileNotFoundError:
+                found.append(None)
+            except OSError:
+                return None
+            else:
+                found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+        return tuple(found)
 
     def children(self, prefix: str) -> tuple[str, ...]:
         """Return the names of the folders directly below a path, without links."""

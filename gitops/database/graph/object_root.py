@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -86,6 +86,9 @@ class ObjectFolder:
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
         """Do nothing: objects are durable, because the driver waits until the service has confirmed each put."""
+
+    def marks(self, keys: Sequence[str]) -> None:
+        """Return None, because a service tells no more about an object than a request for it would."""
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all objects below a prefix of the folder."""

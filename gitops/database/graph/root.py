@@ -9,7 +9,7 @@ Each of these three has a local and an object-store implementation:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -24,6 +24,9 @@ from gitops.database.graph.port import Existence
 from gitops.database.storage.port import ObjectStore
 
 _TABLES_AT_ONCE = 16
+
+FileMark = tuple[int, int, int, int]
+"""Inode, size, and the times of the last change of a file's content and of its status, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,13 @@ class GraphFolder(Protocol):
 
     def children(self, prefix: str) -> tuple[str, ...]:
         """Return the names of the folders directly below a path, in code point order. Raises OSError, RemoteError."""
+        ...
+
+    def marks(self, keys: Sequence[str]) -> tuple[FileMark | None, ...] | None:
+        """Look at objects in this order and return the mark of each, None for an absent one.
+
+        Equal marks of a key mean that its object is the same. Returns None if the storage cannot tell without reading.
+        """
         ...
 
     def remove(self, path: str) -> None:

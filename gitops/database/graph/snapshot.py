@@ -11,6 +11,7 @@ language is imported only to compile a schema, so verbs that open no graph start
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +32,7 @@ from gitops.database.graph.manifest import (
     line_numbers,
     read_manifest,
 )
-from gitops.database.graph.root import GraphFolder, GraphRoot
+from gitops.database.graph.root import FileMark, GraphFolder, GraphRoot
 from gitops.database.language.suggest import choices
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
@@ -160,12 +161,94 @@ def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | N
     """Open a graph at the selected version, by default the newest of `main`.
 
     The version is looked up on every call. With a `memory`, the cost does not depend on the number of kept versions
-    unless many were published since the last lookup. Raises GitopsError `graph_missing` only if nothing exists at the
+    unless many were published since the last lookup, and on a local disk, no file is read if nothing has changed.
+    Raises GitopsError `graph_missing` only if nothing exists at the
     root; `graph_branch_missing`, `graph_branch_name`; `graph_version_unknown` if the version never existed,
     `graph_version_gone` if it is no longer kept; `usage_error` for a target that contradicts itself; `storage_failed`
     if the service of a bucket does not respond or refuses; and `graph_unreadable` for everything else.
     """
     target = target or ReadTarget()
+    if memory is None or (target.version, target.commit, target.time) != (None, None, None):
+        return _open_snapshot(uri, target, memory)
+    key = ("watched head", uri, target.branch)
+    watched: _WatchedHead | None = memory.recall(key)
+    newest = None if watched is None else watched.newest(memory)
+    if newest is None:
+        found = _open_snapshot(uri, target, memory)
+        newest = _WatchedHead.of(found)
+        if newest is None:
+            return found
+        # All that the marks stand for is read after they were taken.
+        again = _open_snapshot(uri, target, memory)
+        if (again.identity, again.line, again.manifest) != (found.identity, found.line, found.manifest):
+            return again
+    if newest is not watched:
+        memory.remember(key, newest)
+    return newest.snapshot
+
+
+def newest_in_memory(uri: str, branch: str, memory: Memory) -> Snapshot | None:
+    """Return the newest version of a branch if it is in memory and on a local disk, without reading a file.
+
+    None if there may be a newer version, or if the storage must be asked.
+    """
+    watched: _WatchedHead | None = memory.recall(("watched head", uri, branch))
+    return watched.snapshot if watched is not None and watched.is_newest() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedHead:
+    """A branch's newest version, with the marks of the files that decide which version is the newest.
+
+    It stays the newest while its successor is absent and the other files are the same: the floor, because a successor
+    below it could have been removed; the manifest; the identity of the graph; and the index of branches.
+    """
+
+    snapshot: Snapshot
+    files: tuple[str, ...]
+    marks: tuple[FileMark | None, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _WatchedHead | None:
+        """Look at the files of a snapshot; None if its storage has no marks, or if it has a successor."""
+        files = cls._files(snapshot)
+        marks = snapshot.folder.marks(files)
+        return None if marks is None or marks[0] is not None else cls(snapshot, files, marks)
+
+    @staticmethod
+    def _files(snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the keys of the files; a successor is looked for before the floor is."""
+        n, line = snapshot.manifest.n, snapshot.line.id
+        index = () if line == layout.MAIN else (layout.BRANCH_INDEX,)
+        found = (layout.manifest_key(n + 1, line), layout.manifest_key(n, line))
+        return (*found, layout.floor_key(line), layout.IDENTITY, *index)
+
+    def is_newest(self) -> bool:
+        """Return whether the version is still the newest."""
+        return self.snapshot.folder.marks(self.files) == self.marks
+
+    def newest(self, memory: Memory) -> _WatchedHead | None:
+        """Return the newest version, which can be a later one; None if it must be looked up."""
+        head = self
+        while True:
+            folder = head.snapshot.folder
+            marks = folder.marks(head.files)
+            if marks == head.marks:
+                return head
+            if marks is None or marks[1:] != head.marks[1:]:
+                return None
+            line = head.snapshot.line.id
+            try:
+                manifest = find_manifest(folder.store, head.snapshot.manifest.n + 1, line, memory.value)
+            except GitopsError:
+                return None
+            if manifest is None or manifest.operation == DELETE:
+                return None
+            later = replace(head.snapshot, manifest=manifest)
+            head = _WatchedHead(later, self._files(later), (None, marks[0], *marks[2:]))
+
+
+def _open_snapshot(uri: str, target: ReadTarget, memory: Memory | None) -> Snapshot:
     root = find_root(uri)
     place = root.location
     try:
