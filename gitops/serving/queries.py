@@ -101,10 +101,16 @@ def run_read(
     Raises ProblemError 400 for an undeclared parameter, and the errors of `graph.run_query`.
     """
     _require_declared(query, params)
+    bound = graph.bind_read(snapshot, query, served.cache, options)
+    rows = None if bound is None else bound.rows(params, options.now)
+    if bound is not None and rows is not None:
+        return _result(query, bound.columns, rows)
     found = graph.run_query(snapshot, query, params, options, served.cache)
-    rows = found.rows()
-    columns = {"columns": list(found.columns)} if found.columns else {}
-    return {"query_name": query.name, "row_count": len(rows), **columns, "rows": rows}
+    return _result(query, list(found.columns), found.rows())
+
+
+def _result(query: CheckedQuery, names: list[str], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"query_name": query.name, "row_count": len(rows), **({"columns": names} if names else {}), "rows": rows}
 
 
 @dataclass(frozen=True, slots=True)

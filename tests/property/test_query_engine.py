@@ -17,7 +17,7 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 
 import lance
 import pytest
-from hypothesis import HealthCheck, assume, example, given, note, settings
+from hypothesis import HealthCheck, assume, event, example, given, note, settings
 from hypothesis import strategies as st
 
 from gitops.cluster.model.address import Address
@@ -40,7 +40,7 @@ from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tab
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.port import MigrationPreview
-from gitops.database.graph.query import QueryResult, ReadCache, Strategy
+from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, bind_read
 from gitops.database.graph.read import export_records
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
@@ -82,6 +82,7 @@ class Twin:
         self.schema = shape.schema()
         self.graph = load(self.schema, empty(self.schema.catalog), lines, Mode.APPEND)
         self.past: list[tuple[int, Schema, Graph]] = []
+        self.bound = 0
         self._ids = 0
         self._cache = ReadCache()
         note(f"{shape.source.decode()}\n{chr(10).join(lines)}")
@@ -93,6 +94,30 @@ class Twin:
         """Run a read under every strategy."""
         run = Run(open_snapshot(self.uri), self._checked(query), query.params, options)
         self._agree(run, self.schema, self.graph)
+
+    def read_bound(self, query: Query, options: Options) -> None:
+        """A read that is bound to rows in memory gives what the executor gives: rows, order, types and errors."""
+        checked, snapshot = self._checked(query), open_snapshot(self.uri, None, self._cache)
+        run = Run(snapshot, checked, query.params, options)
+
+        def told(result: Callable[[], tuple[Sequence[str], list[dict[str, Any]]]]) -> str:
+            try:
+                return json.dumps(result())
+            except GitopsError as error:
+                return f"{error.code} {error.detail} {error.path}"
+
+        def executed(cache: ReadCache | None) -> tuple[Sequence[str], list[dict[str, Any]]]:
+            found = replace(run, cache=cache).under(Strategy.AUTO)
+            return found.columns, found.rows()
+
+        expected = told(lambda: executed(None))
+        for _ in range(3):
+            assert told(lambda: executed(self._cache)) == expected
+            bound = bind_read(snapshot, checked, self._cache, QueryOptions(NOW))
+            if bound is not None:
+                rows = told(lambda bound=bound: (bound.columns, bound.rows(query.params, NOW)))
+                assert rows == expected, f"bound: {rows}\nexecutor: {expected}"
+                self.bound += 1
 
     def look_back(self) -> None:
         """Every version so far has the rows that it had when it was made, found through the same cache."""
@@ -209,6 +234,18 @@ def every_life(data: st.DataObject, steps: int, queries: int) -> None:
         both.verify()
 
 
+def every_bound_read(data: st.DataObject, steps: int) -> None:
+    with twin(data) as both:
+        for step in range(steps):
+            if step:
+                both.mutate(data.draw(random_queries.mutations(both.shape, both.graph)))
+            if data.draw(st.integers(0, 9)) == 0:
+                both.optimize()
+            for _ in range(3):
+                both.read_bound(data.draw(random_queries.key_reads(both.shape, both.graph)), Options(now=NOW))
+        event(f"bound: {min(both.bound, 10)}")
+
+
 QUICK = settings(max_examples=8 if FULL else 4, suppress_health_check=list(HealthCheck))
 THOROUGH = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 LONG = settings(max_examples=100, suppress_health_check=list(HealthCheck))
@@ -224,6 +261,12 @@ def test_reads_equal_the_reference(data: st.DataObject) -> None:
 @given(st.data())
 def test_reads_equal_the_reference_through_a_life(data: st.DataObject) -> None:
     every_life(data, steps=4, queries=2)
+
+
+@settings(QUICK, max_examples=cases(60))
+@given(st.data())
+def test_bound_reads_equal_the_executor(data: st.DataObject) -> None:
+    every_bound_read(data, steps=4)
 
 
 @given(st.text(max_size=20), st.integers(1, 40))

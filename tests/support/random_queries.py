@@ -92,6 +92,56 @@ def reads(draw: Draw[Any], shape: Shape) -> Query:
     return Query(text, scope.values)
 
 
+@st.composite
+def key_reads(draw: Draw[Any], shape: Shape, graph: Graph) -> Query:
+    """A read of nodes by a text that is a parameter, perhaps over one hop: most are what a server compiles."""
+    owners = {
+        each: [*(["k"] if each.keyed else []), *(name for name, kind in each.properties if family(kind) == "String")]
+        for each in shape.nodes
+    }
+    near = draw(st.sampled_from([each for each, texts in owners.items() if texts]))
+    key, scope = draw(st.sampled_from(owners[near])), Scope(shape, {"n": near})
+    given = draw(st.booleans())
+    bind = f"$n: {near.name} {{{key}: $x}}" if given else f"$n: {near.name}  $n.{key} = $x"
+    ends = [edge for edge in shape.edges if near.name in (edge.ends or ())]
+    if ends and draw(st.booleans()):
+        edge = draw(st.sampled_from(ends))
+        assert edge.ends is not None
+        far = edge.ends[1] if edge.ends[0] == near.name else edge.ends[0]
+        turned = edge.ends[0] != edge.ends[1] and edge.ends[1] == near.name
+        turned = turned or (edge.ends[0] == edge.ends[1] and draw(st.booleans()))
+        name = edge.name[0].lower() + edge.name[1:]
+        walk = f"<{name}>" if edge.ends[0] == edge.ends[1] and draw(st.booleans()) else name
+        named = draw(st.sampled_from(("$m", "$m", "$_")))
+        hop = f"{named} {walk} $n" if turned else f"$n {walk} {named}"
+        if named == "$m":
+            scope.nodes["m"] = next(each for each in shape.nodes if each.name == far)
+        parts = [bind, hop, *([f"$m: {far}"] if named == "$m" and draw(st.booleans()) else [])]
+        bind = "\n    ".join(draw(st.permutations(parts)) if given else parts)
+    values = [f"{value} as c{at}" if draw(st.booleans()) else value for at, value in enumerate(_plain(draw, scope))]
+    limit = f"\n  limit {draw(st.integers(0, 3))}" if draw(st.integers(0, 3)) == 0 else ""
+    kind = draw(st.sampled_from(("String", "String?")))
+    params: dict[str, Any] = {} if draw(st.integers(0, 9)) == 0 else {"x": _asked(draw, near, key, graph)}
+    return Query(
+        f"query q($x: {kind}) {{\n  match {{\n    {bind}\n  }}\n  return {{ {', '.join(values)} }}{limit}\n}}", params
+    )
+
+
+def _plain(draw: Draw[Any], scope: Scope) -> list[str]:
+    """Properties and nodes to return; each twice at most."""
+    choices = [name for name, kind in scope.properties() if not kind.startswith(("[", "Vector"))]
+    choices += [f"${name}" for name in scope.nodes]
+    return draw(st.lists(st.sampled_from(choices), min_size=1, max_size=4))
+
+
+def _asked(draw: Draw[Any], owner: Type, key: str, graph: Graph) -> Any:
+    """A value of the parameter: mostly a text that a node has, else another one, or what is no text."""
+    if draw(st.integers(0, 7)) == 0:
+        return draw(st.sampled_from((None, 1, True, ["a"], "\ud800")))
+    texts = sorted({row[key] for row in graph.nodes.get(owner.name, {}).values() if row.get(key) is not None})
+    return draw(st.sampled_from([*texts, "z9", *TEXTS[:2]]))
+
+
 # Clauses
 
 

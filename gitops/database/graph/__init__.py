@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from gitops.database.graph.query import QueryResult as QueryResult
     from gitops.database.graph.query import ReadCache as ReadCache
     from gitops.database.graph.query import Strategy as Strategy
+    from gitops.database.graph.query import bind_read as bind_read
+    from gitops.database.graph.query import bound_read as bound_read
     from gitops.database.graph.query import run_query as run_query
     from gitops.database.graph.read import BlobCell as BlobCell
     from gitops.database.graph.read import describe_graph as describe_graph
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from gitops.database.graph.read import read_rows as read_rows
     from gitops.database.graph.snapshot import ReadTarget as ReadTarget
     from gitops.database.graph.snapshot import Snapshot as Snapshot
+    from gitops.database.graph.snapshot import newest_in_memory as newest_in_memory
     from gitops.database.graph.snapshot import open_snapshot as open_snapshot
     from gitops.database.graph.staged import WriteContext as WriteContext
     from gitops.database.graph.write.memory import WriterMemory as WriterMemory
@@ -108,10 +111,10 @@ _HOMES = {
     "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
     "manifest": ("MANIFEST_FORMAT", "Manifest"),
     "migrate": ("purge_dropped",),
-    "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
+    "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "bind_read", "bound_read", "run_query"),
     "read": ("BlobCell", "describe_graph", "export_records", "open_blob", "read_rows"),
     "embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
-    "snapshot": ("ReadTarget", "Snapshot", "open_snapshot"),
+    "snapshot": ("ReadTarget", "Snapshot", "newest_in_memory", "open_snapshot"),
     "staged": ("WriteContext",),
     "write.memory": ("WriterMemory",),
     "write.mutate": ("MutationOptions", "Mutator"),

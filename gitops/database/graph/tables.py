@@ -240,15 +240,16 @@ def service_failure(place: str, error: Exception) -> RemoteError | None:
 
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
     """Convert each column to cells: dates as days and times as milliseconds, including inside lists."""
-    return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
+    return {name: rows.column(name).cast(raw_type(rows.column(name).type)).to_pylist() for name in rows.schema.names}
 
 
-def _raw(kind: pa.DataType) -> pa.DataType:
+def raw_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column's cells: 32-bit days instead of dates, and 64-bit milliseconds instead of times."""
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_date64(kind):
         return pa.int64()
-    return pa.list_(_raw(kind.value_type)) if pa.types.is_list(kind) else kind
+    return pa.list_(raw_type(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 class TableWriter:

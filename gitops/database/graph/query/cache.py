@@ -57,8 +57,14 @@ class ReadCache:
         def put(name: str, column: Any) -> None:
             self._add(place(name), column, column.nbytes)
 
+        def count(nbytes: int) -> None:
+            for name in (("table", key, *identity), ("newest table", key, *identity[:-1])):
+                held = self._find(name)
+                if held is not None and held[0] is table:
+                    self._add(name, table, _TABLE_BYTES + nbytes)
+
         def opened() -> tuple[ReadTable, int]:
-            kept = ResidentColumns(get, put, entry.rows, self._column, self._max // 2)
+            kept = ResidentColumns(get, put, entry.rows, self._column, self._max // 2, count)
             residents = kept if self._column else None
             newest = self._find(("newest table", key, *identity[:-1]))
             previous = None if newest is None else newest[0].hand_on()
@@ -126,9 +132,9 @@ class ReadCache:
         held = self._find(("remembered", key))
         return None if held is None else held[0]
 
-    def remember(self, key: Hashable, value: Any) -> None:
-        """Cache a small value that can be outdated when it is recalled."""
-        self._add(("remembered", key), value, 256)
+    def remember(self, key: Hashable, value: Any, size: int = 256) -> None:
+        """Cache a value of so many bytes that can be outdated when it is recalled."""
+        self._add(("remembered", key), value, size)
 
     def _find(self, key: Hashable) -> tuple[Any, int] | None:
         """Return a cached value with its size, and mark it as recently used."""

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -325,6 +326,15 @@ _MOST_ROWS = 2**31 - 1
 _AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
 
 
+def json_conversion(kind: PropType) -> Callable[[Any], Any] | None:
+    """Return the conversion of a type's cells to JSON values; None if cells are JSON values already."""
+    if kind.scalar in _AS_THEY_ARE:
+        return None
+    if kind.scalar is Scalar.F64 and not kind.is_list:
+        return lambda cell: cell if cell is None or math.isfinite(cell) else cell_to_json(cell, kind)
+    return partial(cell_to_json, kind=kind)
+
+
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """Result rows by column, with information about the run.
@@ -347,11 +357,8 @@ class QueryResult:
         columns = []
         for name, kind in zip(self.columns, self.types, strict=True):
             cells: list[Any] = raw_columns(pa.table({"cells": self.table.column(name)}))["cells"]
-            if kind.scalar is Scalar.F64 and not kind.is_list:
-                cells = [cell if cell is None or math.isfinite(cell) else cell_to_json(cell, kind) for cell in cells]
-            elif kind.scalar not in _AS_THEY_ARE:
-                cells = [cell_to_json(cell, kind) for cell in cells]
-            columns.append(cells)
+            convert = json_conversion(kind)
+            columns.append(cells if convert is None else [convert(cell) for cell in cells])
         return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
