@@ -9,9 +9,7 @@ These variables determine the user's compile cache, if any:
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -19,7 +17,6 @@ from pathlib import Path
 from posixpath import join
 from typing import TYPE_CHECKING, cast
 
-import gitops
 from gitops.cluster.ledger.layout import graph_root
 from gitops.cluster.model.compute import ComputeTarget
 from gitops.cluster.targets.port import StrategyTarget
@@ -29,6 +26,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.late import Late
 from gitops.core.redact import Secret, resolve
+from gitops.database.executor.version import source_digest
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore, StorageKind, StorageRootError, parse_storage
 from gitops.repository.wiring.system import RandomIds, SystemClock, process_has_ended
@@ -246,26 +244,7 @@ def edition() -> str | None:
 
     Computed once, because a process that is still running after an upgrade runs the earlier code.
     """
-    found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
-    root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
-    try:
-        for folder in _SOURCES:
-            for path in sorted(_modules(f"{root}/{folder}")):
-                with open(path, "rb") as file:  # noqa: PTH123
-                    content = file.read()
-                found.update(f"{path[len(root) :]} {len(content)} ".encode() + content)
-    except OSError:
-        return None
-    return found.hexdigest()
-
-
-def _modules(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    files = [entry.path for entry in found if entry.name.endswith(".py")]
-    return files + [
-        path for entry in found if entry.is_dir() and entry.name != "__pycache__" for path in _modules(entry.path)
-    ]
+    return source_digest(_SOURCES)
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
