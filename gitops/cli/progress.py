@@ -104,6 +104,7 @@ class EventLog:
             return
         try:
             self._file.write(json.dumps(event_form(event)).encode() + b"\n")
+            self._file.flush()
         except OSError as error:
             self._broken = True
             complain(f"WARN  storage_failed {self._name}: events are no longer written: {error.strerror}")

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from gitops.cli.graph.data import load_facts
+from gitops.cli.graph.progress import pace
 from gitops.cli.main import main
 from gitops.database.graph import LanceEngine
+from gitops.database.graph.results import Progress
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.loop import FILES, MAIN, Loop
@@ -132,23 +133,50 @@ def run(rail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
-def test_a_load_reports_how_far_it_is(run: Run, tmp_path: Path) -> None:
+def test_a_load_reports_its_progress_as_events(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "more.ndjson"
     file.write_text("".join(RECORDS.splitlines(keepends=True)[:1]))
     answer = run("load", str(file), "--log-format", "json", "--json")
     assert answer.json["ok"]
-    event = json.loads(answer.err.splitlines()[-1])
-    assert (event["v"], event["seq"], event["type"]) == (1, 1, "load_progress")
-    assert event["data"].pop("records_per_second") > 0
-    size = file.stat().st_size
-    assert event["data"] == {"records": 1, "bytes": size, "total_bytes": size, "seconds_left": 0}
+    size, events = file.stat().st_size, [json.loads(line) for line in answer.err.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert {event["v"] for event in events} == {1}
+    assert [(event["type"], event["data"].get("step")) for event in events] == [
+        ("load_started", None),
+        ("load_progress", "reading"),
+        ("load_progress", "checking"),
+        ("load_progress", "publishing"),
+        ("load_finished", None),
+    ]
+    assert events[0]["data"] == {"mode": "merge", "branch": "main", "bytes": size}
+    read = {"rows": 1, "done": size, "total": size, "unit": "bytes"}
+    assert {name: events[1]["data"][name] for name in read} == read
+    assert events[-1]["data"].pop("duration_ms") > 0
+    assert events[-1]["data"] == {
+        "status": "done",
+        **{k: answer.json[k] for k in ("manifest_version", "rows", "commit")},
+    }
 
 
-def test_rate_and_time_left_come_from_what_was_read() -> None:
-    facts = load_facts(500_000, 2**20, 3 * 2**20, 2.0)
-    assert (facts.records_per_second, facts.seconds_left) == (250_000, 4)
-    assert facts.line() == "500,000 records, 1.0 MiB (33 %), 4 s left, 250,000 records/s"
-    assert load_facts(10, 100, None, 0.0).line() == "10 records, 0.0 MiB, 0 records/s"
+def test_a_load_that_fails_ends_with_an_event(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "more.ndjson"
+    file.write_text("{}\n")
+    answer = run("load", str(file), "--log-format", "json")
+    assert answer.code == 1
+    last = json.loads(answer.err.splitlines()[-1])
+    assert (last["type"], last["data"]["status"]) == ("load_finished", "failed")
+
+
+def test_rate_and_time_left_count_from_the_start_of_a_step() -> None:
+    before = Progress("reading", 100_000, 2**20, 5 * 2**20, "bytes")
+    found = pace(before, Progress("reading", 600_000, 2 * 2**20, 5 * 2**20, "bytes"), 2.0)
+    assert (found.rows_per_second, found.seconds_left) == (250_000, 6)
+    assert found.line() == "reading: 600,000 rows, 2.0 MiB of 5.0, 250,000 rows/s, 6 s left"
+    piped = Progress("reading", 10, 100, None, "bytes")
+    assert pace(piped, piped, 0.0).line() == "reading: 10 rows, 0.0 MiB"
+    assert pace(before, Progress("indexing", 7, 1, 3, "indexes", "Person.name"), 0.0).line() == (
+        "indexing: 7 rows, 1 of 3 indexes, Person.name"
+    )
 
 
 def test_a_stored_query_is_a_table_a_document_or_lines(run: Run) -> None:

@@ -151,7 +151,7 @@ GRAPH = Command(
             Argument(
                 "--log-format",
                 ("text", "json"),
-                "log on standard error: text, or json, which writes a line with records, rate and time left each second",
+                "log on standard error: text, or json, which writes events with the step, rows, rate and time left",
                 default="text",
             ),
         ),

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import math
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import IO
 
 from gitops.cli.finding import cluster_folder
+from gitops.cli.graph.progress import reporting
 from gitops.cli.graph.query_form import open_records
-from gitops.cli.shared import OK, UNWRITTEN, actor_of, complain, lasting, shows_progress
+from gitops.cli.shared import OK, UNWRITTEN, actor_of, complain
 from gitops.cluster.config.cluster_yaml import header_of, read_cluster
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.model.address import is_name
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
-from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
@@ -37,9 +34,6 @@ from gitops.database.graph.port import Existence
 from gitops.database.language.suggest import choices
 from gitops.repository.wiring.stores import graph_uri, open_embedder, storage_root
 from gitops.repository.wiring.system import RandomIds, SystemClock
-
-_MIB = 2**20
-_EVERY_S = 1.0
 
 
 def load(options: argparse.Namespace) -> results.GraphOutcome:
@@ -50,11 +44,7 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
     try:
         if options.parquet:
             return _load_parquet(options)
-        context, root = write_context(options), graph_root(options)
-        with open_records(options.file) as records, _progress(options) as progress:
-            mode, embedder = graph.LoadMode(options.mode), open_embedder(options.embeddings, os.environ)
-            request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
-            return graph.load_records(request, context)
+        return _load_records(options)
     except graph.LoadError as error:
         # Line numbers refer to the file that the user gave.
         name = "standard input" if options.file in (None, "-") else options.file
@@ -64,6 +54,28 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
         notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
         complain(": ".join(["interrupted", *notes]))
         raise
+
+
+def _load_records(options: argparse.Namespace) -> results.LoadResult:
+    context, root = write_context(options), graph_root(options)
+    with contextlib.ExitStack() as stack:
+        records = stack.enter_context(open_records(options.file))
+        size = Path(options.file).stat().st_size if Path(options.file).is_file() else None
+        reporter = stack.enter_context(reporting(options, "load", mode=options.mode, branch=options.branch, bytes=size))
+        request = graph.LoadRequest(
+            root,
+            records,
+            graph.LoadMode(options.mode),
+            options.branch,
+            options.base,
+            reporter or results.unwatched,
+            open_embedder(options.embeddings, os.environ),
+            size,
+        )
+        done = graph.load_records(request, context)
+        if reporter is not None:
+            reporter.outcome = done.to_json()
+        return done
 
 
 def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
@@ -81,73 +93,6 @@ def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
     if options.base is not None:
         graph.ensure_branch(root, options.branch, context, graph.ReadTarget(options.base))
     return graph.load_parquet(root, files, context, graph.LoadMode(options.mode), options.branch)
-
-
-@contextlib.contextmanager
-def _progress(options: argparse.Namespace) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function that shows how far a load is: on the terminal, or as lines of JSON at most once a second.
-
-    None if neither is wanted.
-    """
-    as_json = options.log_format == "json"
-    if not (as_json or (sys.stderr.isatty() and shows_progress(options))):
-        yield None
-        return
-    size = None if options.file == "-" else Path(options.file).stat().st_size
-    clock, write = SystemClock(), lasting(sys.stderr)
-    began = shown = clock.monotonic()
-    numbers, last = count(1), (0, 0)
-
-    def show_line(facts: LoadFacts) -> None:
-        sys.stderr.write(f"\r{facts.line()}\x1b[K")
-        sys.stderr.flush()
-
-    def write_event(facts: LoadFacts) -> None:
-        at = clock.now().isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-        form = {"v": 1, "seq": next(numbers), "at": at, "type": "load_progress", "data": asdict(facts)}
-        write(json.dumps(form))
-
-    def report(records: int, read: int) -> None:
-        nonlocal shown, last
-        now = clock.monotonic()
-        if as_json and now - shown < _EVERY_S:
-            last = records, read
-            return
-        shown, last = now, (0, 0)
-        (write_event if as_json else show_line)(load_facts(records, read, size, now - began))
-
-    try:
-        yield report
-    finally:
-        if not as_json:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-        elif any(last):
-            write_event(load_facts(*last, size, clock.monotonic() - began))
-
-
-@dataclass(frozen=True, slots=True)
-class LoadFacts:
-    """How far a load is with reading. `total_bytes` and `seconds_left` are None for standard input."""
-
-    records: int
-    bytes: int
-    total_bytes: int | None
-    records_per_second: int
-    seconds_left: int | None
-
-    def line(self) -> str:
-        """Return the facts for people."""
-        share = ""
-        if self.total_bytes:
-            share = f" ({min(100, 100 * self.bytes // self.total_bytes)} %), {self.seconds_left} s left"
-        return f"{self.records:,} records, {self.bytes / _MIB:.1f} MiB{share}, {self.records_per_second:,} records/s"
-
-
-def load_facts(records: int, read: int, size: int | None, seconds: float) -> LoadFacts:
-    """Return how far a load is that has read so much of `size` bytes after so many seconds."""
-    left = None if size is None or not read else math.ceil(max(0, size - read) * seconds / read)
-    return LoadFacts(records, read, size, round(records / seconds) if seconds else 0, left)
 
 
 def export(options: argparse.Namespace) -> results.GraphOutcome | int:

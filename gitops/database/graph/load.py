@@ -19,7 +19,7 @@ from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.history.branches import ensure_branch
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
-from gitops.database.graph.results import LoadResult
+from gitops.database.graph.results import CHECKING, PUBLISHING, READING, LoadResult, Progress, Watcher, unwatched
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.graph.staged import (
@@ -330,8 +330,8 @@ class LoadRequest:
     """A load: its records (strict NDJSON, read only once), mode and branch.
 
     With `base`, a missing `branch` is created from the newest version of `base` once the records are valid. `progress`
-    is called periodically with the number of records and bytes read. `embedder` computes vectors that records omit
-    (`@embed`); without it they are missing.
+    is called periodically while records are read, and before each further step. `embedder` computes vectors that
+    records omit (`@embed`); without it they are missing. `size` is the length of `records` in bytes, if it is known.
     """
 
     uri: str
@@ -339,8 +339,9 @@ class LoadRequest:
     mode: LoadMode = LoadMode.MERGE
     branch: str = MAIN
     base: str | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: Watcher = unwatched
     embedder: Embedder | None = None
+    size: int | None = None
 
 
 def load_records(
@@ -395,6 +396,10 @@ def _load(
 def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew: Callable[[], None]) -> None:
     reader = RecordReader(intake.catalog, context.ids, intake.problems, embeds=request.embedder is not None)
     renewed, reported = context.now(), 0
+
+    def report() -> None:
+        request.progress(Progress(READING, reader.records, reader.bytes_read, request.size, "bytes"))
+
     for incoming in reader.read(request.records):
         intake.add(incoming)
         if reader.records // _PROGRESS_EVERY > reported:
@@ -402,11 +407,9 @@ def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew
             if context.now() - renewed > DEFAULT_TERM / 3:
                 renewed = context.now()
                 renew()
-            if request.progress is not None:
-                request.progress(reader.records, reader.bytes_read)
+            report()
     intake.finish()
-    if request.progress is not None:
-        request.progress(reader.records, reader.bytes_read)
+    report()
     intake.problems.settle()
 
 
@@ -438,6 +441,7 @@ class LoadPublisher:
         """Check the load against a version, unless already done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
+            self._request.progress(Progress(CHECKING, self.intake.rows))
             # The data files were written for the tables and schema of the version at which reading began.
             then = self.read_at.manifest
             moved = any(
@@ -460,6 +464,7 @@ class LoadPublisher:
             outcomes = self.check(snapshot)
             tables = self.intake.tables
             self.begun = True
+            self._request.progress(Progress(PUBLISHING, self.intake.rows))
             self._context.faults.reach("engine.load.before_tables")
             keys = sorted(tables)
             written = in_parallel(

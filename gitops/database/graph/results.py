@@ -1,10 +1,10 @@
-"""Results of the graph database's verbs: values with a plain JSON form that do not need the Lance driver."""
+"""Results and progress of the graph database's verbs: values with a plain JSON form that do not need the Lance driver."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -495,3 +495,30 @@ class VerifyReport(GraphReport):
     def ok(self) -> bool:
         """Return whether there are no problems."""
         return not any(finding.is_problem for finding in self.findings)
+
+
+READING, CHECKING, PUBLISHING, INDEXING = "reading", "checking", "publishing", "indexing"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a piece of work is.
+
+    `step` is what is done now, and `detail` names the object, if there is one. `rows` are the rows so far. `done` of
+    `total` is counted in `unit`, such as bytes, tables or indexes; `total` is None if it is unknown.
+    """
+
+    step: str
+    rows: int
+    done: int = 0
+    total: int | None = None
+    unit: str = ""
+    detail: str = ""
+
+
+Watcher = Callable[[Progress], None]
+"""Receives the progress of some work, in the thread that works. If it raises an exception, the work ends."""
+
+
+def unwatched(progress: Progress) -> None:
+    """Ignore progress."""

@@ -20,6 +20,7 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import list_branches
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.local_root import LocalRoot
+from gitops.database.graph.results import Progress
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write import intake
@@ -603,15 +604,20 @@ def test_a_load_that_is_refused_leaves_no_data_file(graph: WrittenGraph, monkeyp
     assert data_files(graph) == before
 
 
-def test_progress_is_told_and_ends_at_the_end(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_covers_each_step_and_all_records(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_PIECE_BYTES", 2048)
-    told: list[tuple[int, int]] = []
-    graph.load(
-        (node_of_load_modes(str(n)) for n in range(2500)), progress=lambda count, size: told.append((count, size))
-    )
-    assert [count // 1000 for count, _ in told] == [1, 2, 2]
-    assert told[-1][0] == 2500
-    assert told[-1][1] == len("\n".join(json.dumps(node_of_load_modes(str(n))) for n in range(2500)))
+    told: list[Progress] = []
+    rows = [node_of_load_modes(str(n)) for n in range(2500)]
+    size = len("\n".join(map(json.dumps, rows)))
+    graph.load(rows, progress=told.append, size=size)
+    assert [(each.step, each.rows // 1000) for each in told] == [
+        ("reading", 1),
+        ("reading", 2),
+        ("reading", 2),
+        ("checking", 2),
+        ("publishing", 2),
+    ]
+    assert told[2] == Progress("reading", 2500, size, size, "bytes")
 
 
 class Meanwhile(io.BytesIO):
