@@ -39,7 +39,8 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Usage
 from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text, to_gantt
 from gitops.render.characters import visible
 from gitops.render.commands import completed
-from gitops.render.json import present, to_line
+from gitops.render.json import present
+from gitops.render.json_text import to_line
 from gitops.render.text import diagnostic_lines
 from gitops.repository.changes import brings_nothing, trees_differ, waiting_changes
 from gitops.repository.wiring.system import RandomIds, SystemClock

@@ -192,9 +192,9 @@ def _completed(problem: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def show_document(form: Mapping[str, Any]) -> None:
     """Print a document in a different format, such as SARIF."""
-    from gitops.render import json
+    from gitops.render.json_text import to_text
 
-    say(json.to_text(form))
+    say(to_text(form))
 
 
 @contextmanager

@@ -51,7 +51,8 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.explanations import Reasoned, explanations
 from gitops.render.graph import ARROW, to_json, to_mermaid
-from gitops.render.json import envelope, to_text
+from gitops.render.json import envelope
+from gitops.render.json_text import to_text
 from gitops.render.markdown import (
     FOLD_LIMIT,
     MUST_KEEP,

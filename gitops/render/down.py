@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gitops.database.language.schema.steps import Migration, UnsupportedChange
 from gitops.render.characters import visible
-from gitops.render.json import Form, plain, present
+from gitops.render.json import Form, present
+from gitops.render.json_text import plain
 from gitops.render.migrations import MigrationView, StepView, plain_words
 from gitops.render.text import diagnostic_lines
 from gitops.render.words import count

@@ -57,7 +57,7 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
                 f"{size}, manifest version {result.manifest_version}",
             ]
         case results.RowList():
-            from gitops.render.json import to_line
+            from gitops.render.json_text import to_line
 
             return [to_line(row) for row in result.rows] or ["no rows"]
         case results.GraphDescription():
@@ -181,7 +181,7 @@ def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str
                 ),
             ]
         case results.PreviewReport():
-            from gitops.render.json import to_line
+            from gitops.render.json_text import to_line
 
             verdict = "can be migrated" if result.supported else "cannot be migrated"
             at = f"{graph} at version {result.manifest_version} {verdict}, {count(len(result.steps), 'step')}"

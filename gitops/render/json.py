@@ -1,13 +1,11 @@
 """The JSON envelope of each verb: fixed field order, absent values omitted, never null.
 
-A form is a dict of plain JSON values, which `to_text` prints. `ok` comes first. `problems` comes last, in the order in
+A form is a dict of plain JSON values, which `json_text` prints. `ok` comes first. `problems` comes last, in the order in
 which they were found; a verb has already merged its plan's problems into them.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,7 +29,7 @@ from gitops.cluster.model.outcome import (
 from gitops.cluster.model.plan import Plan
 from gitops.cluster.model.served import Replica, RevisionIdentity
 from gitops.cluster.model.trust import RuleChange
-from gitops.render.characters import visible_json
+from gitops.render.json_text import plain
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff, AccessRow
@@ -40,36 +38,7 @@ if TYPE_CHECKING:
 
 Form = dict[str, Any]
 
-_MAX_DEPTH = 64
 _ACTORS = 5
-_TOO_DEEP = "[nested too deeply to show]"
-
-
-def to_text(form: Mapping[str, Any] | list[Any]) -> str:
-    """Pretty-printed JSON with one final newline; characters that would affect a terminal are JSON escapes."""
-    return visible_json(json.dumps(plain(form), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def to_line(value: Any) -> str:
-    """Compact JSON on one line, such as a step of a plan."""
-    return visible_json(json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False))
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """Return `value` as plain JSON: maps become dicts, and tuples become lists.
-
-    Free-form parts of a ledger are foreign data. A note replaces everything below 64 levels, and a number that JSON
-    lacks becomes a string, so that printing an outcome never fails.
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if not isinstance(value, Mapping | list | tuple):
-        return value
-    if depth >= _MAX_DEPTH:
-        return _TOO_DEEP
-    if isinstance(value, Mapping):
-        return {str(k): plain(v, depth + 1) for k, v in value.items()}
-    return [plain(v, depth + 1) for v in value]
 
 
 def envelope(

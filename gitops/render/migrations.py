@@ -11,7 +11,7 @@ from gitops.cluster.model.change import Action, Disposition, Tier
 from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact, type_change
 from gitops.core.dataclass import dataclass
 from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
-from gitops.render.json import to_line
+from gitops.render.json_text import to_line
 from gitops.render.markdown import code, text
 
 SHOWN = 20

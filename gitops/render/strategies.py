@@ -12,7 +12,8 @@ from gitops.compute.ticks.tick import MemoryOutcome, TickOutcome
 from gitops.compute.ticks.what_if import ReplayOutcome
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostics
-from gitops.render.json import present, to_line
+from gitops.render.json import present
+from gitops.render.json_text import to_line
 from gitops.render.words import count
 
 _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40

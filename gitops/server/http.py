@@ -38,7 +38,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.changesets import item_form
-from gitops.render.json import to_line, to_text
+from gitops.render.json_text import to_line, to_text
 from gitops.server.api import ApiAnswer, ApiRequest, ClusterApi, EventStream
 from gitops.server.deliveries import NOT_FOUND, DeliveryReceiver, HttpAnswer
 from gitops.server.queue import EventQueue

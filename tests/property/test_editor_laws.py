@@ -37,7 +37,7 @@ from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.symbols import Encoding, Lines, Occurrence, SymbolKind, replace_range
 from gitops.editor.texts import EditorFile, TextCache, folder_of
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens, schema_pieces
-from gitops.render.json import to_text
+from gitops.render.json_text import to_text
 from gitops.render.lint import lint_form, lint_text
 from gitops.render.sarif import sarif_log
 from tests.fuzz.inputs import mutation, noise, sentence, texts

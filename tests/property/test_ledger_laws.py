@@ -52,6 +52,7 @@ from gitops.core.documents.forms import is_line
 from gitops.core.errors import IntegrityError
 from gitops.render import json as forms
 from gitops.render import text as printed
+from gitops.render.json_text import to_text
 from tests.support.audited import CONFIG, START, Life, declared, moment
 from tests.support.clock import FixedClock
 from tests.support.cluster import SCHEMA, Cluster
@@ -286,7 +287,7 @@ def _stored(cluster: Cluster) -> dict[str, bytes | None]:
 def _shows(outcome: VerbOutcome) -> None:
     """Both forms can be made of any outcome, and hold nothing that acts on a terminal."""
     assert all(line.isprintable() for line in printed.to_text(outcome).splitlines())
-    assert json.loads(forms.to_text(forms.envelope(outcome)))["ok"] is outcome.ok
+    assert json.loads(to_text(forms.envelope(outcome)))["ok"] is outcome.ok
 
 
 @given(data=st.data())

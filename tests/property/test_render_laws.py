@@ -30,6 +30,7 @@ from gitops.render.comment_inputs import (
     PlanComment,
 )
 from gitops.render.graph import to_mermaid
+from gitops.render.json_text import to_text
 from gitops.render.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, block, code, link, text
 from tests.support.effort import cases
 from tests.support.random_outcomes import (
@@ -282,7 +283,7 @@ def test_a_terminal_sees_lines_of_ours_and_no_control_characters(outcome):
 @given(OUTCOMES)
 def test_json_is_printable_and_says_what_the_envelope_says(outcome):
     form = render_json.envelope(outcome)
-    printed = render_json.to_text(form)
+    printed = to_text(form)
     printed.encode("utf-8")
     assert all(c == "\n" or c.isprintable() for c in printed)
     assert json.loads(printed) == form

@@ -29,6 +29,7 @@ from gitops.core.errors import RemoteError
 from gitops.render import json as forms
 from gitops.render import text
 from gitops.render.json import envelope
+from gitops.render.json_text import to_text
 from gitops.repository.wiring.stores import folder_workspace
 from tests.support.cluster import (
     GRAPH,
@@ -609,7 +610,7 @@ def findings(outcome: VerbOutcome) -> list[dict[str, str]]:
 def _is_readable(outcome: VerbOutcome) -> bool:
     """Whether both forms of an outcome are what terminals and programs take."""
     lines = text.to_text(outcome).splitlines()
-    form = json.loads(forms.to_text(forms.envelope(outcome)))
+    form = json.loads(to_text(forms.envelope(outcome)))
     return all(line.isprintable() for line in lines) and form["ok"] == outcome.ok
 
 

@@ -62,6 +62,7 @@ from gitops.cluster.model.resource import Resource
 from gitops.core.diagnostics import Diagnostics
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
+from gitops.render.json_text import to_text
 
 DATA = Path(__file__).parents[2] / "data" / "render"
 
@@ -264,12 +265,12 @@ def files() -> dict[str, str]:
     result: dict[str, str] = {}
     for name, outcome in VERBS.items():
         result[f"{name}.txt"] = text.to_text(outcome)
-        result[f"{name}.json"] = json.to_text(json.envelope(outcome))
+        result[f"{name}.json"] = to_text(json.envelope(outcome))
     result["log.txt"] = log_text(RECORDS)
-    result["log.json"] = json.to_text(log_form(RECORDS, Diagnostics()))
+    result["log.json"] = to_text(log_form(RECORDS, Diagnostics()))
     for name, report in (("audit_good", GOOD), ("audit_failed", BAD), ("audit_cut", CUT), ("audit_since", SINCE)):
         result[f"{name}.txt"] = audit_text(report)
-        result[f"{name}.json"] = json.to_text(audit_form(report))
+        result[f"{name}.json"] = to_text(audit_form(report))
     return result
 
 

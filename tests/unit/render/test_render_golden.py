@@ -17,7 +17,7 @@ from gitops.core.diagnostics import Severity
 from gitops.render import json as render_json
 from gitops.render import text as render_text
 from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text
-from gitops.render.json import to_text
+from gitops.render.json_text import to_text
 from tests.support.changeset_stories import (
     AT,
     DIGEST,

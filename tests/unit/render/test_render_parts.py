@@ -64,7 +64,7 @@ from gitops.render.characters import is_plain, visible, visible_json
 from gitops.render.comment import marker, plan_comment
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.graph_data import table_lines
-from gitops.render.json import plain, to_line, to_text
+from gitops.render.json_text import plain, to_line, to_text
 from gitops.render.lint import SHOWN, lint_text, source_lines
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
 from gitops.render.migrations import MigrationView, QueryUser, StepView, in_words
