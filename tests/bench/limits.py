@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
-from gitops.database.graph.query import ReadCache
+from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.snapshot import open_snapshot
 from tests.bench.measure import Effort, Figure
 from tests.support.query_dimensions import DIMENSIONS

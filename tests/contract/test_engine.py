@@ -19,7 +19,8 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
 from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.port import DeleteOrder, Existence, GraphEngine, HeldData, RestoreOrder
-from gitops.database.graph.query import QueryResult, Strategy
+from gitops.database.graph.query.options import Strategy
+from gitops.database.graph.query.run import QueryResult
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.language.text import LanguageError

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.database.graph.query import QueryResult, Strategy
+from gitops.database.graph.query.options import Strategy
+from gitops.database.graph.query.run import QueryResult
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.language.query import QueryEffect, check_query, parse_queries
 from gitops.database.language.schema import Schema, compile_schema

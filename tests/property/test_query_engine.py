@@ -40,7 +40,10 @@ from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tab
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.port import MigrationPreview
-from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, bind_read
+from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.query.compiled import bind_read
+from gitops.database.graph.query.options import QueryOptions, Strategy
+from gitops.database.graph.query.run import QueryResult
 from gitops.database.graph.read import export_records
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot

@@ -13,7 +13,9 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph import HashEmbedder
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
-from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
+from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.query.options import QueryOptions, Strategy
+from gitops.database.graph.query.run import QueryResult, run_query
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext

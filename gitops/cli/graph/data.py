@@ -28,11 +28,12 @@ from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import NoFaults
 from gitops.database import graph
 from gitops.database.graph import results
 from gitops.database.graph.port import Existence
 from gitops.database.language.suggest import choices
-from gitops.repository.wiring.stores import graph_uri, open_embedder, storage_root
+from gitops.repository.wiring.stores import graph_engine, graph_uri, open_embedder, storage_root
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 
@@ -186,7 +187,7 @@ def graph_root(options: argparse.Namespace) -> str:
     declared = {each.id.value for each in cluster.graphs}
     in_bucket = uri.startswith("s3:") and options.graph in declared
     # A deleted graph whose delete waits for an approval is no longer declared.
-    if in_bucket or graph.LanceEngine(SystemClock(), RandomIds()).exists(uri) is not Existence.ABSENT:
+    if in_bucket or graph_engine(NoFaults()).exists(uri) is not Existence.ABSENT:
         return uri
     if options.graph in declared:
         return served_root(options.config, options.graph) or uri

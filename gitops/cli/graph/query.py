@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import Any
 
 from gitops.cli.finding import cluster_folder
@@ -49,16 +50,23 @@ def query(options: argparse.Namespace) -> int:
         cache_dir=cache_folder(os.environ),
         approximate=options.approximate,
     )
-    result = graph.run_query(snapshot, checked, parameters, settings)
-    rows = QueryRows(
-        result.manifest_version, result.columns, result.rows(), result.explanation if options.explain else None
-    )
+    by_key = graph.read_by_key(snapshot, checked, parameters, settings)
+    rows = by_key or _run(snapshot, checked, parameters, settings)
     if not query_form.print_rows(form, rows.columns, rows.rows):
         options.json = form == "json"
         show(rows, options)
-    if options.explain and form != "json":
-        complain("\n".join(operator_lines(result.explanation)))
+    if rows.explanation is not None and form != "json":
+        complain("\n".join(operator_lines(rows.explanation)))
+    if by_key is None:
+        sys.stdout.flush()
+        graph.note_read_by_key(snapshot, checked, parameters, settings)
     return OK
+
+
+def _run(snapshot: graph.Snapshot, query: CheckedQuery, params: object, settings: graph.QueryOptions) -> QueryRows:
+    result = graph.run_query(snapshot, query, params, settings)
+    explanation = result.explanation if settings.explain else None
+    return QueryRows(result.manifest_version, result.columns, result.rows(), explanation)
 
 
 def mutate(options: argparse.Namespace) -> GraphOutcome:

@@ -6,8 +6,10 @@ use, so a command that reads no rows starts without the Lance driver. This packa
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 # The driver logs service responses to standard error, including any secrets in them. It reads this setting on import; its
@@ -54,13 +56,15 @@ if TYPE_CHECKING:
     from gitops.database.graph.manifest import MANIFEST_FORMAT as MANIFEST_FORMAT
     from gitops.database.graph.manifest import Manifest as Manifest
     from gitops.database.graph.migrate import purge_dropped as purge_dropped
-    from gitops.database.graph.query import QueryOptions as QueryOptions
-    from gitops.database.graph.query import QueryResult as QueryResult
-    from gitops.database.graph.query import ReadCache as ReadCache
-    from gitops.database.graph.query import Strategy as Strategy
-    from gitops.database.graph.query import bind_read as bind_read
-    from gitops.database.graph.query import bound_read as bound_read
-    from gitops.database.graph.query import run_query as run_query
+    from gitops.database.graph.query.by_key import read_by_key as read_by_key
+    from gitops.database.graph.query.cache import ReadCache as ReadCache
+    from gitops.database.graph.query.compiled import bind_read as bind_read
+    from gitops.database.graph.query.compiled import bound_read as bound_read
+    from gitops.database.graph.query.key_writer import note_read_by_key as note_read_by_key
+    from gitops.database.graph.query.options import QueryOptions as QueryOptions
+    from gitops.database.graph.query.options import Strategy as Strategy
+    from gitops.database.graph.query.run import QueryResult as QueryResult
+    from gitops.database.graph.query.run import run_query as run_query
     from gitops.database.graph.read import BlobCell as BlobCell
     from gitops.database.graph.read import describe_graph as describe_graph
     from gitops.database.graph.read import export_records as export_records
@@ -74,6 +78,20 @@ if TYPE_CHECKING:
     from gitops.database.graph.write.memory import WriterMemory as WriterMemory
     from gitops.database.graph.write.mutate import MutationOptions as MutationOptions
     from gitops.database.graph.write.mutate import Mutator as Mutator
+
+
+@contextlib.contextmanager
+def require_driver() -> Iterator[None]:
+    """Convert an ImportError for the engine's packages to GitopsError `engine_unavailable`."""
+    try:
+        yield
+    except ImportError as error:
+        from gitops.core.codes import Code
+        from gitops.core.errors import GitopsError
+
+        raise GitopsError(
+            Code.ENGINE_UNAVAILABLE, f"the graph engine needs the packages pylance and pyarrow: {error}"
+        ) from error
 
 
 _HOMES = {
@@ -111,7 +129,12 @@ _HOMES = {
     "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
     "manifest": ("MANIFEST_FORMAT", "Manifest"),
     "migrate": ("purge_dropped",),
-    "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "bind_read", "bound_read", "run_query"),
+    "query.by_key": ("read_by_key",),
+    "query.cache": ("ReadCache",),
+    "query.compiled": ("bind_read", "bound_read"),
+    "query.key_writer": ("note_read_by_key",),
+    "query.options": ("QueryOptions", "Strategy"),
+    "query.run": ("QueryResult", "run_query"),
     "read": ("BlobCell", "describe_graph", "export_records", "open_blob", "read_rows"),
     "embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "snapshot": ("ReadTarget", "Snapshot", "newest_in_memory", "open_snapshot"),
@@ -127,8 +150,6 @@ if not TYPE_CHECKING:  # otherwise every misspelt name would type-check
         """Import a public name on first use. Raises GitopsError `engine_unavailable` if the Lance packages are missing."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from gitops.database.graph.engine import require_driver
-
         with require_driver():
             found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
             return found

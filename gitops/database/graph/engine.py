@@ -16,7 +16,7 @@ from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.core.faults import Faults, NoFaults, around
-from gitops.database.graph import layout, port
+from gitops.database.graph import layout, port, require_driver
 from gitops.database.graph.ancestry import require_merged_branches
 from gitops.database.graph.delete import (
     check_delete,
@@ -367,17 +367,6 @@ def _write_schema(store: ObjectStore, schema: Schema) -> None:
         store.write(key, objects[key])
 
     in_parallel(write, objects, store.parallel)
-
-
-@contextlib.contextmanager
-def require_driver() -> Iterator[None]:
-    """Convert an ImportError for the engine's packages to GitopsError `engine_unavailable`."""
-    try:
-        yield
-    except ImportError as error:
-        raise GitopsError(
-            Code.ENGINE_UNAVAILABLE, f"the graph engine needs the packages pylance and pyarrow: {error}"
-        ) from error
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
-from uuid import UUID
 
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.database.graph.manifest import TableEntry
@@ -48,6 +48,16 @@ def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
     return [(key, file) for key, missing in zip(sorted(tables), found, strict=True) for file in missing]
 
 
+def version_digest(snapshot: Snapshot, entry: TableEntry) -> str | None:
+    """Return the digest of a table version's file, which names all data files; None if the file is missing.
+
+    Names of data files are random, so versions with equal digests have the same rows, even if the graph was replaced by
+    a copy of itself in between. Raises RemoteError.
+    """
+    data = snapshot.store.read(f"{entry.path}/{_version_file(entry.version)}")
+    return None if data is None else digest(data)
+
+
 class TableFiles:
     """The files of tables, listed once per folder. Correct only for versions that existed before the first listing."""
 
@@ -79,6 +89,9 @@ def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[i
     The result includes the version files themselves and their transactions. Raises IntegrityError `graph_unreadable`
     for a damaged version; RemoteError.
     """
+    # Reading queries use this module, too, and this import is slow.
+    from uuid import UUID
+
     nothing = _TableVersion(frozenset(), frozenset(), "")
     known = (None if base is None else _read_version(store, path, base)) or nothing
     for number in made:

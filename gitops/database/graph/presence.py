@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -48,6 +47,8 @@ def locate(uri: str) -> Path:
     """
     text = uri
     if "://" in uri or uri.startswith("file:"):
+        from urllib.parse import unquote, urlsplit
+
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise GitopsError(

@@ -27,6 +27,7 @@ from gitops.database.graph.manifest import (
     DELETE,
     GraphIdentity,
     Manifest,
+    TableEntry,
     find_manifest,
     head_number,
     line_numbers,
@@ -93,6 +94,12 @@ class Snapshot:
     def store(self) -> ObjectStore:
         """The graph's store of small objects."""
         return self.folder.store
+
+    def table_identity(self, entry: TableEntry, version: int) -> tuple[str | int, ...]:
+        """Return an identity for a table version that is unique across disks and services; the version is its last part."""
+        place = self.folder.dataset(entry.path)
+        endpoint = (place.options or {}).get("aws_endpoint", "")
+        return (self.identity.graph_id, endpoint, place.uri, entry.path, version)
 
     def schema_source(self) -> bytes:
         """Return the accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""

@@ -18,9 +18,6 @@ from posixpath import join
 from typing import TYPE_CHECKING, cast
 
 from gitops.cluster.ledger.layout import graph_root
-from gitops.cluster.model.compute import ComputeTarget
-from gitops.cluster.targets.port import StrategyTarget
-from gitops.cluster.targets.projection import place_of
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
@@ -290,6 +287,8 @@ def declared_target(
 
     Raises UsageError `target_url_missing`, and the errors of `open_target`.
     """
+    from gitops.cluster.targets.projection import place_of
+
     place, url = place_of(target.name), environ.get(target.url_env)
     if not url:
         raise UsageError(

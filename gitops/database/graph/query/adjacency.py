@@ -4,23 +4,15 @@ Nodes are numbered by position. If row ids are dense (they are unless most rows 
 id; otherwise it is the index in the sorted row ids. Edges with a missing end are left out. A node's edges are kept in
 table order.
 
-Adjacencies are cached between processes in a folder of the user who runs the query, never in the root of a graph:
-
-1. The name of a file is a digest of its inputs (graph, tables, versions), so it is never stale.
-2. The folder and every file must belong to this user and be writable by no other user; otherwise they count as absent.
-3. A file is written under a temporary name and renamed, so a reader sees a complete file or none.
-4. A modified file (header, length, checksum, offsets) counts as absent: the adjacency is built again.
-5. A failed write to the cache is not an error. The least recently used files are removed when the folder exceeds its limit.
+Adjacencies are cached between processes by the rules of `cached_files`. The name of a file is a digest of its inputs (graph,
+tables, versions), so it is never stale. A modified file (header, length, checksum, offsets) counts as absent: the adjacency
+is built again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
-import os
-import stat
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,6 +25,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.bindings import look_up, spread
+from gitops.database.graph.query.cached_files import CachedFiles
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.tables import ReadTable, TableRows
 
@@ -240,73 +233,24 @@ class AdjacencyFolder:
     """Cached adjacency files in the folder `adjacency` below a cache directory."""
 
     def __init__(self, cache_dir: Path, max_bytes: int = _DEFAULT_BYTES) -> None:
-        self._folder = cache_dir / "adjacency"
-        self._max = max_bytes
+        self._files = CachedFiles(cache_dir / "adjacency", max_bytes)
 
     def read(self, key: str) -> Adjacency | None:
         """Return the adjacency for this key, mapped into memory; None if there is no trustworthy file."""
-        path = self._path(key)
         try:
-            if not self._private():
-                return None
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                about = os.fstat(handle)
-                if not stat.S_ISREG(about.st_mode) or not _own(about) or about.st_size < _HEAD:
+            with self._files.open(f"{key}.csr") as opened:
+                if opened is None or opened[1] < _HEAD:
                     return None
-                data = mmap.mmap(handle, about.st_size, access=mmap.ACCESS_READ)
-            finally:
-                os.close(handle)
+                data = mmap.mmap(*opened, access=mmap.ACCESS_READ)
             adjacency = _parse(data, key)
-            os.utime(path)
+            self._files.mark_used(f"{key}.csr")
         except (OSError, ValueError, RecursionError):
             return None
         return adjacency
 
     def write(self, key: str, adjacency: Adjacency) -> None:
         """Store an adjacency; a failure is ignored."""
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._private() or adjacency.nbytes > self._max:
-                return
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".new-")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    _write(file, key, adjacency)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).replace(self._path(key))
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(name).unlink()
-                raise
-            self._bound(key)
-
-    def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.csr"
-
-    def _private(self) -> bool:
-        about = self._folder.lstat()
-        return stat.S_ISDIR(about.st_mode) and _own(about)
-
-    def _bound(self, newest: str) -> None:
-        """Remove the least recently used files until the rest fit."""
-        files = []
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                about = entry.stat(follow_symlinks=False)
-                files.append((about.st_mtime_ns, about.st_size, entry.path))
-        total = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files):
-            if total <= self._max:
-                break
-            if path != str(self._path(newest)):
-                Path(path).unlink()
-                total -= size
-
-
-def _own(about: os.stat_result) -> bool:
-    return about.st_uid == os.geteuid() and not about.st_mode & 0o022
+        self._files.write(f"{key}.csr", adjacency.nbytes, lambda file: _write(file, key, adjacency))
 
 
 def _write(file: Any, key: str, adjacency: Adjacency) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from gitops.core.canonical import canonical_digest
 from gitops.core.dataclass import dataclass
-from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, build_adjacency
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency, bring
@@ -44,11 +43,11 @@ class ReadCache:
     def table(self, snapshot: Snapshot, key: str) -> ReadTable:
         """Return the table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
         entry = snapshot.manifest.tables[key]
-        identity = _identity(snapshot, entry, entry.version)
+        identity = snapshot.table_identity(entry, entry.version)
 
         def place(name: str) -> Hashable:
             # A column, its row ids, or a value computed from a column can be the same in later table versions.
-            return "column", _identity(snapshot, entry, entry.column_version(name.rpartition(" ")[2])), name
+            return "column", snapshot.table_identity(entry, entry.column_version(name.rpartition(" ")[2])), name
 
         def get(name: str) -> Any:
             held = self._find(place(name))
@@ -192,13 +191,6 @@ class WantedAdjacency:
         for key in (tables.edges.key, tables.source.key, tables.target.key):
             entry = snapshot.manifest.tables[key]
             since = max(entry.members, entry.column_version("src"), entry.column_version("dst"))
-            identities.append(list(_identity(snapshot, entry, since)))
+            identities.append(list(snapshot.table_identity(entry, since)))
         line = canonical_digest([each[:-1] for each in identities])
         return cls(canonical_digest(identities), line, tables)
-
-
-def _identity(snapshot: Snapshot, entry: TableEntry, version: int) -> tuple[Hashable, ...]:
-    """Return an identity for a table version that is unique across disks and services."""
-    place = snapshot.folder.dataset(entry.path)
-    endpoint = (place.options or {}).get("aws_endpoint", "")
-    return (snapshot.identity.graph_id, endpoint, place.uri, entry.path, version)

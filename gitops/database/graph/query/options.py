@@ -8,11 +8,14 @@ from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.database.graph.embedding import Embedder
+
+if TYPE_CHECKING:
+    from gitops.database.graph.embedding import Embedder
 
 _MIB = 2**20
 

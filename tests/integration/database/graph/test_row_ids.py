@@ -13,8 +13,7 @@ from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.port import RestoreOrder
-from gitops.database.graph.query import ReadCache
-from gitops.database.graph.query.cache import WantedAdjacency
+from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.overlay import EndTables
 from gitops.database.graph.results import MergeStatus

@@ -22,7 +22,7 @@ from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.manifest import find_manifest, read_manifest
 from gitops.database.graph.port import DeleteOrder, PreparedVersion, RestoreOrder
-from gitops.database.graph.query import ReadCache
+from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.read import read_rows as show_rows
 from gitops.database.graph.results import FeedPage, FeedPosition
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot

@@ -28,8 +28,8 @@ from gitops.cli.main import main
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database.graph.engine import LanceEngine
-from gitops.database.graph.query import ReadCache, Strategy
 from gitops.database.graph.query.bindings import Groups, distinct_rows, equal_pairs
+from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.query.exact import (
     MOST_PUSHED,
     NEVER,
@@ -39,7 +39,7 @@ from gitops.database.graph.query.exact import (
     push_conditions,
     starts_with,
 )
-from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.options import Budget, Strategy
 from gitops.database.graph.query.plan import Condition, ConstantCell
 from gitops.database.graph.query.project import aggregate, first_rows, group, ranks
 from gitops.database.graph.query.tables import PushedFilter, ReadTable

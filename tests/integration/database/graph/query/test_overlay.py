@@ -11,9 +11,9 @@ import pytest
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.load import LoadMode
-from gitops.database.graph.query import ReadCache, tables
+from gitops.database.graph.query import tables
 from gitops.database.graph.query.adjacency import Adjacency, build_adjacency
-from gitops.database.graph.query.cache import WantedAdjacency
+from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot

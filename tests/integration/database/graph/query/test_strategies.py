@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.database.graph.query import ReadCache, Strategy, adjacency, expand, plan, run, tables
+from gitops.database.graph.query import adjacency, expand, plan, run, tables
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, NodeNumbering
-from gitops.database.graph.query.cache import WantedAdjacency
-from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
+from gitops.database.graph.query.options import Budget, Strategy
 from gitops.database.graph.query.overlay import EndTables
 from gitops.database.graph.query.tables import ReadTable, ResidentColumns, RowOrder, SortedTexts
 from gitops.database.graph.search import VectorMatrix
