@@ -20,7 +20,9 @@ from tests.bench.social import Social
 
 if TYPE_CHECKING:
     from tests.bench.ours import Ours
-    from tests.bench.rivals import Ask, DuckDb, Ladybug
+    from tests.bench.rivals import Ask, DuckDb, Ladybug, Postgres
+
+    System = Ours | Ladybug | DuckDb | Postgres
 
 _ENOUGH_S = 10.0
 # Warm is what a service is that answered the same question for a while.
@@ -30,7 +32,7 @@ AGAIN = ("1 hop", "{1,3} hops")
 """The questions that are put once more after a change."""
 
 
-def open_system(name: str, folder: Path, social: Social) -> Ours | Ladybug | DuckDb:
+def open_system(name: str, folder: Path, social: Social) -> System:
     """The system of this name, on its folder below `folder`."""
     below = folder / name
     below.mkdir(exist_ok=True)
@@ -38,9 +40,10 @@ def open_system(name: str, folder: Path, social: Social) -> Ours | Ladybug | Duc
         from tests.bench.ours import Ours
 
         return Ours(below, social)
-    from tests.bench.rivals import DuckDb, Ladybug
+    from tests.bench import rivals
 
-    return Ladybug(below, social) if name == "ladybug" else DuckDb(below, social)
+    kinds = {each.name: each for each in (rivals.Ladybug, rivals.DuckDb, rivals.Postgres)}
+    return kinds[name](below, social)
 
 
 def load(name: str, folder: Path, social: Social) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def load(name: str, folder: Path, social: Social) -> dict[str, Any]:
 
 def ask(name: str, folder: Path, social: Social, samples: int) -> dict[str, Any]:
     """Open and read one row; then put every question, first once and then until there are enough samples."""
-    opened: list[Ours | Ladybug | DuckDb] = []
+    opened: list[System] = []
 
     def reopen() -> Mapping[str, Ask]:
         opened.append(open_system(name, folder, social))
@@ -101,7 +104,7 @@ def _head(rows: Sequence[Sequence[Any]]) -> list[str]:
 
 def _import(name: str) -> None:
     """A start that is not counted: of a program that embeds a system, loading its code is no part of opening a graph."""
-    import_module("tests.bench.ours" if name == "gitops" else name.casefold())
+    import_module({"gitops": "tests.bench.ours", "PostgreSQL": "psycopg"}.get(name, name.casefold()))
 
 
 def main(arguments: list[str]) -> int:

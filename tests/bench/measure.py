@@ -77,6 +77,11 @@ class Effort:
         """Calls per figure in this process."""
         return 3 if self.quick else 15
 
+    @property
+    def large(self) -> bool:
+        """Whether the sizes are those that take hours, as `GITOPS_BENCH_LARGE=1` asks."""
+        return bool(os.environ.get("GITOPS_BENCH_LARGE"))
+
     def folder(self, name: str) -> Path:
         """A new folder below `scratch`."""
         path = self.scratch / name

@@ -1,4 +1,4 @@
-"""PostgreSQL of the Debian package, with a data folder of its own in memory: nothing is kept, and nothing waits for a disk."""
+"""PostgreSQL of the Debian package, with a data folder of its own: nothing is kept, and in tests nothing waits for a disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,9 +16,9 @@ from typing import Self
 import psycopg
 import pytest
 
-__all__ = ["PostgresServer"]
+__all__ = ["PostgresServer", "installed"]
 
-_HOME = Path("/usr/lib/postgresql")
+_HOME, _INITDB = Path("/usr/lib/postgresql"), "*/bin/initdb"
 _STARTS_WITHIN_S = 60
 _SETTINGS = {
     "fsync": "off",
@@ -39,9 +39,10 @@ _SETTINGS = {
 class PostgresServer:
     """A server of this process on a unix socket; use as a context manager. Its programs do not run as root."""
 
-    def __init__(self) -> None:
-        """Skips the test where the package is missing."""
+    def __init__(self, settings: Mapping[str, str] = _SETTINGS) -> None:
+        """Skips the test where the package is missing. `settings`: of the server, by name; by default those for tests."""
         self._programs = _programs()
+        self._settings = settings
         # Where memory has room for it, the folders of tests are there.
         self._folder = Path(tempfile.mkdtemp(prefix="gitops-postgres-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,7 +65,7 @@ class PostgresServer:
             _as_its_user([self._programs / "initdb", *made]), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         command = [self._programs / "postgres", "-D", data, "-k", self._folder, *options]
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(_as_its_user(command), stdout=log, stderr=log)
@@ -78,6 +79,11 @@ class PostgresServer:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
         shutil.rmtree(self._folder)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its socket."""
+        return self._folder
 
     @property
     def user(self) -> str:
@@ -107,12 +113,16 @@ class PostgresServer:
                 return
 
 
+def installed() -> bool:
+    """Whether the package is there."""
+    return any(_HOME.glob(_INITDB))
+
+
 def _programs() -> Path:
     """The folder with the programs of the newest version."""
-    versions = sorted(_HOME.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if not versions:
+    if not installed():
         pytest.skip("needs the Debian package postgresql")
-    return versions[-1].parent
+    return max(_HOME.glob(_INITDB), key=lambda path: int(path.parts[-3])).parent
 
 
 def _as_its_user(command: Sequence[str | Path]) -> list[str]:
