@@ -10,12 +10,12 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.bench.measure import clocked
+from tests.bench.measure import NS_PER_MS, clocked
 from tests.bench.social import Social
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     System = Ours | Ladybug | DuckDb | Postgres
 
+_T = TypeVar("_T")
 _ENOUGH_S = 10.0
 # Warm is what a service is that answered the same question for a while.
 _WARM_S, _WARM_CALLS = 2.0, 400
@@ -65,11 +66,11 @@ def ask(name: str, folder: Path, social: Social, samples: int) -> dict[str, Any]
         return asks
 
     _import(name)
-    asks, reopened = clocked(reopen)
+    asks, reopened, reopened_cpu = _timed(reopen)
     answers = {question: _answer(call, samples) for question, call in asks.items()}
     # What was made ready for the graph as it was may be of no use after a write.
     answers |= {f"{question} after a change": _answer(asks[question], samples) for question in AGAIN}
-    found: dict[str, Any] = {"reopen_ms": reopened, "answers": answers}
+    found: dict[str, Any] = {"reopen_ms": reopened, "reopen_cpu_ms": reopened_cpu, "answers": answers}
     system = opened[0]
     publish = getattr(system, "publish_ms", None)
     if publish is not None:
@@ -86,10 +87,27 @@ def _answer(call: Ask, samples: int) -> dict[str, Any]:
             break
         call()
     took: list[float] = []
+    cpu: list[float] = []
     started = time.monotonic()
     while len(took) < samples and (len(took) < _LEAST or time.monotonic() - started < _ENOUGH_S):
-        took.append(clocked(call)[1])
-    return {"first_ms": first, "ms": took, "rows": len(rows), "digest": digest_of(rows), "head": _head(rows)}
+        _, wall, used = _timed(call)
+        took.append(wall)
+        cpu.append(used)
+    return {
+        "first_ms": first,
+        "ms": took,
+        "cpu_ms": cpu,
+        "rows": len(rows),
+        "digest": digest_of(rows),
+        "head": _head(rows),
+    }
+
+
+def _timed(call: Callable[[], _T]) -> tuple[_T, float, float]:
+    """What a call returns, and the milliseconds that it takes: of time, and of CPU in all threads of this process."""
+    start = time.process_time_ns()
+    result, wall = clocked(call)
+    return result, wall, (time.process_time_ns() - start) / NS_PER_MS
 
 
 def digest_of(rows: Sequence[Sequence[Any]]) -> str:

@@ -14,8 +14,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from tests.bench.contender import AGAIN
@@ -24,12 +26,12 @@ from tests.bench.rivals import CHANGE
 from tests.bench.social import APPROXIMATE, EXACT, Social
 from tests.support.materialize.postgres import PostgresServer, installed
 
-_OURS = "gitops"
-_RIVALS = ("ladybug", "DuckDB", _SERVER := "PostgreSQL")
+OURS = "gitops"
+_RIVALS = ("ladybug", "DuckDB", SERVER := "PostgreSQL")
 # Its manual advises a quarter of the memory; what is synced, and when, is as it comes.
-_SERVER_SETTINGS = {"shared_buffers": "1GB", "maintenance_work_mem": "256MB", "listen_addresses": ""}
+_SETTINGS = {"shared_buffers": "1GB", "maintenance_work_mem": "256MB", "listen_addresses": ""}
 _MANY, _PEOPLE, _FEW = 1_000_000, 100_000, 2_000
-_DEGREE = 10
+DEGREE = 10
 _TIMEOUT_S = 7200.0
 _WALKS = ("1 hop", "2 hops", "{1,3} hops", "anti-join", *(f"{question} after a change" for question in AGAIN))
 _SAME, _TWICE = 1.0, 2.0
@@ -58,26 +60,40 @@ def figures(effort: Effort) -> Iterator[Figure]:
     people = int(
         os.environ.get("GITOPS_BENCH_PEOPLE") or (_FEW if effort.quick else _MANY if effort.large else _PEOPLE)
     )
-    social = Social(people, people * _DEGREE)
-    absent = {name: why for name in _RIVALS if (why := _absent(name))}
-    folder = _prepared(effort, social)
-    found = {name: _measured(effort, folder, social, name) for name in (_OURS, *_RIVALS) if name not in absent}
-    require_equal(found)
-    yield from _whole(found, people * (1 + _DEGREE))
-    yield Figure("append 4 KiB to a file and sync it, this disk", "ms", _syncs(folder / "appended", effort.samples))
-    questions = found[_OURS].ask["answers"]
+    found = compared(effort, people)
+    yield from _whole(found, people * (1 + DEGREE))
+    yield Figure(
+        "append 4 KiB to a file and sync it, this disk", "ms", _syncs(effort.scratch / "appended", effort.samples)
+    )
+    questions = found[OURS].ask["answers"]
     for question in questions:
         yield from _question(found, question)
     exact, approximate = (set(questions[name]["head"]) for name in (EXACT, APPROXIMATE))
     yield Figure(f"{APPROXIMATE}, of the exact answer", "%", (100 * len(exact & approximate) / len(exact),))
-    yield Figure(_PUBLISH, "ms", tuple(found[_OURS].ask["publish_ms"]), _PUBLISH_GOAL)
+    yield Figure(_PUBLISH, "ms", tuple(found[OURS].ask["publish_ms"]), _PUBLISH_GOAL)
+    absent = {name: why for name in _RIVALS if (why := _absent(name))}
     if absent:
         raise LeftOutError("; ".join(f"{name} is not installed: {why}" for name, why in absent.items()))
 
 
+@cache
+def compared(effort: Effort, people: int) -> Mapping[str, Found]:
+    """What every system that is here said about so many people, by its name. Raises RuntimeError if two answers differ.
+
+    Measured once in a run: groups share it.
+    """
+    social = Social(people, people * DEGREE)
+    folder = _prepared(effort, social)
+    names = OURS, *(name for name in _RIVALS if not _absent(name))
+    found = {name: _measured(effort, folder, social, name) for name in names}
+    require_equal(found)
+    rmtree(folder)
+    return found
+
+
 def _absent(name: str) -> str | None:
     """How to install a rival that is not there."""
-    if name == _SERVER:
+    if name == SERVER:
         return None if installed() else "apt-get install postgresql"
     return None if find_spec(name.casefold()) else "pip install --require-hashes -r requirements-bench.lock"
 
@@ -85,7 +101,7 @@ def _absent(name: str) -> str | None:
 def _prepared(effort: Effort, social: Social) -> Path:
     """The folder of the files that the systems load."""
     kept = os.environ.get("GITOPS_BENCH_DATA")
-    folder = effort.folder("graphs")
+    folder = effort.folder(f"graphs-{social.nodes}")
     files = folder if kept is None else Path(kept) / str(social.nodes)
     files.mkdir(parents=True, exist_ok=True)
     social.records(files)
@@ -107,8 +123,8 @@ def _syncs(path: Path, samples: int) -> tuple[float, ...]:
 
 
 def _measured(effort: Effort, folder: Path, social: Social, name: str) -> Found:
-    if name == _SERVER:
-        with PostgresServer(_SERVER_SETTINGS) as server:
+    if name == SERVER:
+        with PostgresServer(_SETTINGS) as server:
             (folder / name).mkdir()
             (folder / name / "server").symlink_to(server.folder)
             return _asked(effort, folder, social, name)
@@ -127,11 +143,11 @@ def _asked(effort: Effort, folder: Path, social: Social, name: str) -> Found:
 
 def require_equal(found: Mapping[str, Found]) -> None:
     """Raises RuntimeError if two systems answer a question differently."""
-    for question, answer in found[_OURS].ask["answers"].items():
+    for question, answer in found[OURS].ask["answers"].items():
         for name, other in found.items():
             theirs = other.ask["answers"].get(question, answer)
             if (theirs["rows"], theirs["digest"]) != (answer["rows"], answer["digest"]):
-                detail = f"{name} has {theirs['rows']} rows, {_OURS} has {answer['rows']}"
+                detail = f"{name} has {theirs['rows']} rows, {OURS} has {answer['rows']}"
                 raise RuntimeError(f"{question}: the answers differ: {detail}")
 
 
@@ -142,7 +158,7 @@ def _whole(found: Mapping[str, Found], rows: int) -> Iterator[Figure]:
         for step, took in steps.items():
             yield Figure(f"{step}, {name}", "ms", (took,))
         yield Figure(f"load rate, with indexes, {name}", "1/s", (rows / sum(steps.values()) * 1000,))
-        if name != _SERVER:  # whose memory is not that of the process that asks
+        if name != SERVER:  # whose memory is not that of the process that asks
             yield Figure(f"load, peak memory, {name}", "MiB", (each.loading.peak_mib,))
             yield Figure(f"all questions, peak memory, {name}", "MiB", (each.asking.peak_mib,))
         yield Figure(f"size on disk, {name}", "MiB", (each.load["bytes"] / _MIB,))
@@ -155,11 +171,13 @@ def _question(found: Mapping[str, Found], question: str) -> Iterator[Figure]:
         answer = each.ask["answers"].get(question)
         if answer is None:
             continue
-        goal = _GOALS.get(question) if name == _OURS else None
+        goal = _GOALS.get(question) if name == OURS else None
         yield Figure(f"{question}, {name}", "ms", tuple(answer["ms"]), goal)
+        if name != SERVER:  # which works in other processes
+            yield Figure(f"{question}, CPU, {name}", "ms CPU", tuple(answer["cpu_ms"]))
         yield Figure(f"{question}, first, {name}", "ms", (answer["first_ms"],))
-        if name != _OURS:
+        if name != OURS:
             rivals.append(each.median(question))
     if rivals:
         goal = _SAME if question in _WALKS else _TWICE
-        yield Figure(f"{question}, gitops : best rival", "x", (found[_OURS].median(question) / min(rivals),), goal)
+        yield Figure(f"{question}, gitops : best rival", "x", (found[OURS].median(question) / min(rivals),), goal)

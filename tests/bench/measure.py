@@ -20,13 +20,17 @@ ROOT = Path(__file__).parents[2]
 GITOPS = (sys.executable, "-c", "import sys; from gitops.cli.main import entry; sys.exit(entry())")
 _LAUNCHER = Path(__file__).with_name("launch.py")
 _LAST_WORDS = 2000
-_NS_PER_MS = 1e6
+NS_PER_MS = 1e6
 _US_PER_MS = 1e3
 _KIB_PER_MIB = 1024
 
 
 class LeftOutError(Exception):
     """A suite, or the rest of it, cannot be measured here; the text says why."""
+
+
+class BeyondBoundError(Exception):
+    """A suite was measured, and something is not as the engine promises; the text says what. The benchmark fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ class Program:
                 errors.seek(0)
                 words = errors.read()[-_LAST_WORDS:].decode("utf-8", "replace")
                 raise RuntimeError(f"{self.argv} ended with {code}: {words}")
-        return Usage(wall / _NS_PER_MS, cpu / _US_PER_MS, peak / _KIB_PER_MIB)
+        return Usage(wall / NS_PER_MS, cpu / _US_PER_MS, peak / _KIB_PER_MIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ def clocked(call: Callable[[], _T]) -> tuple[_T, float]:
     """What one call returns, and the milliseconds that it takes."""
     start = time.perf_counter_ns()
     result = call()
-    return result, (time.perf_counter_ns() - start) / _NS_PER_MS
+    return result, (time.perf_counter_ns() - start) / NS_PER_MS
 
 
 def repeated(count: int, call: Callable[[], object], *, inner: int = 1) -> tuple[float, ...]:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gitops.cluster.model.change import Action
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph
-from tests.bench import graphs
+from tests.bench import graphs, growth
 from tests.bench.__main__ import GROUPS
 from tests.bench.contender import digest_of
 from tests.bench.graphs import Found, require_equal
-from tests.bench.measure import Effort, Figure, LeftOutError, Program, Usage
+from tests.bench.measure import BeyondBoundError, Effort, Figure, LeftOutError, Program, Usage
 from tests.bench.parallel import heaviest_path, played
 from tests.bench.social import APPROXIMATE, EXACT, Social
 
 ROOT = Path(__file__).parents[3]
+UNITS = {"ms", "ms CPU", "us", "MiB", "KiB", "%", "x", "ratio", "exponent", "1/s", "n"}
 FIGURE = {"group", "name", "unit", "median", "min", "max", "samples", "goal", "within_goal", "load_1min"}
 MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh", "gitops", "packages"}
 
@@ -45,7 +49,7 @@ def check_document(document: dict[str, Any], table: str) -> None:
         assert set(figure) == FIGURE
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert figure["samples"] >= 1
-        assert figure["unit"] in ("ms", "us", "MiB", "KiB", "%", "x", "1/s", "n")
+        assert figure["unit"] in UNITS
         assert (figure["goal"] is None) == (figure["within_goal"] is None)
         assert figure["name"] in table
 
@@ -110,18 +114,38 @@ def test_different_answers_end_the_comparison(other: list[tuple[str, ...]]) -> N
 
 
 def test_an_absent_rival_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answer = {"rows": 1, "digest": "d", "head": ["a"], "first_ms": 2.0, "ms": [1.0]}
+    answer = {"rows": 1, "digest": "d", "head": ["a"], "first_ms": 2.0, "ms": [1.0], "cpu_ms": [1.0]}
     answers = dict.fromkeys(("point", EXACT, APPROXIMATE), answer)
     ask = {"answers": answers, "reopen_ms": 1.0, "publish_ms": [1.0]}
     found = Found({"steps": {"load": 1.0}, "bytes": 1}, Usage(1, 1, 1), ask, Usage(1, 1, 1))
     monkeypatch.setattr(graphs, "find_spec", lambda _: None)
     monkeypatch.setattr(graphs, "installed", lambda: False)
-    monkeypatch.setattr(graphs, "_prepared", lambda *_: tmp_path)
+    monkeypatch.setattr(graphs, "_prepared", lambda effort, _: effort.folder("graphs"))
     monkeypatch.setattr(graphs, "_measured", lambda *_: found)
     seen: list[Figure] = []
     with pytest.raises(LeftOutError, match=r"ladybug is not installed: pip .*; DuckDB .*; PostgreSQL .*: apt"):
         seen.extend(graphs.figures(Effort(True, tmp_path)))
     assert {"point, gitops", "publish step of a change"} <= {figure.name for figure in seen}
+
+
+@given(st.floats(-1, 3), st.floats(0.01, 100))
+def test_the_exponent_is_that_of_a_power(power: float, factor: float) -> None:
+    sizes = (10, 100, 1_000)
+    assert growth.exponent(sizes, [factor * size**power for size in sizes]) == pytest.approx(power, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("power", "steady", "ends"), [(0.1, True, False), (0.5, True, True), (1.0, False, False), (1.5, False, True)]
+)
+def test_what_grows_faster_than_it_may_fails(
+    power: float, steady: bool, ends: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    samples = {size: [size**power] for size in (10, 100, 1_000)}
+    grown = tuple(growth._grown("point, gitops", samples, "edges", ours=True, steady=steady))
+    for part, figures in {"_questions": grown, "_tables": (), "_histories": ()}.items():
+        monkeypatch.setattr(growth, part, lambda _, figures=figures: figures)
+    with pytest.raises(BeyondBoundError, match="point, gitops, growth with edges is") if ends else nullcontext():
+        assert tuple(growth.figures(Effort(False, tmp_path))) == grown
 
 
 def chain(*edges: tuple[str, str], nodes: str) -> ExecutionGraph:
