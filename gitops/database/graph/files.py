@@ -70,7 +70,7 @@ class TableFiles:
         """Return the missing files that a table version needs. Raises the errors of `find_missing`."""
         version = _read_version(self._store, self._path, entry.version)
         if version is None:
-            return [f"{self._path}/{_version_file(entry.version)}"]
+            return [f"{self._path}/{version_file(entry.version)}"]
         with _damaged(self._store, self._path, entry.version):
             needed = {name for each in version.fragments for name in _named_files(_Message(each))}
         return [f"{self._path}/{name}" for name in sorted(needed) if not self._is_there(name)]
@@ -95,7 +95,7 @@ def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[i
     nothing = _TableVersion(frozenset(), frozenset(), "")
     known = (None if base is None else _read_version(store, path, base)) or nothing
     for number in made:
-        yield _version_file(number)
+        yield version_file(number)
         version = _read_version(store, path, number) or nothing
         if version.transaction:
             yield f"_transactions/{version.transaction}"
@@ -116,13 +116,14 @@ class _TableVersion(NamedTuple):
     transaction: str
 
 
-def _version_file(number: int) -> str:
+def version_file(number: int) -> str:
+    """Return the path of the file that lists a table version's files, relative to the table's folder."""
     return f"_versions/{_NEWEST - number:020}.manifest"
 
 
 def _read_version(store: ObjectStore, path: str, number: int) -> _TableVersion | None:
     """Read a table version; None if its file is missing. Raises IntegrityError `graph_unreadable`; RemoteError."""
-    data = store.read(f"{path}/{_version_file(number)}")
+    data = store.read(f"{path}/{version_file(number)}")
     if data is None:
         return None
     with _damaged(store, path, number):
@@ -143,7 +144,7 @@ def _damaged(store: ObjectStore, path: str, number: int) -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError) as error:
-        place = store.display(f"{path}/{_version_file(number)}")
+        place = store.display(f"{path}/{version_file(number)}")
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is damaged", path=place) from error
 
 

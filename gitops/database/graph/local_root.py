@@ -49,6 +49,10 @@ class LocalFolder:
         """Return the dataset's folder; it needs no driver options."""
         return DatasetLocation(str(self._path / path))
 
+    def place(self, path: str) -> Path:
+        """Return the location of a file below the folder."""
+        return self._path / path
+
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
         """Sync files, then their folders up to the dataset's folder and, if the dataset is new, the folder above it."""
         dataset = str(self._path / path)

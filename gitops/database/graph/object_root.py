@@ -32,7 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
@@ -59,6 +59,10 @@ class PrefixStore(ObjectStore, Protocol):
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
         """Yield the objects of `keys` with their size in bytes and last write time."""
+        ...
+
+    def download(self, key: str, size: int, target: BinaryIO) -> bool:
+        """Append an object of this many bytes to a file; return False if it does not exist."""
         ...
 
     def delete_keys(self, keys: Iterable[str]) -> None:
@@ -94,6 +98,10 @@ class ObjectFolder:
         """Yield all objects below a prefix of the folder."""
         for key, size, written in self._root.details(f"{self._name}/{prefix}"):
             yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
+
+    def download(self, path: str, size: int, target: BinaryIO) -> bool:
+        """Append a file of this many bytes to a local one; return False if it does not exist. Raises RemoteError."""
+        return self._root.download(f"{self._name}/{path}", size, target)
 
     def children(self, prefix: str) -> tuple[str, ...]:
         """Return the folder names directly below a prefix: the parts of keys before the first slash."""

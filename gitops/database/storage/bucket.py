@@ -27,7 +27,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 
 if TYPE_CHECKING:
-    from obstore import GetResult, PutMode
+    from obstore import GetOptions, GetResult, PutMode
     from obstore.store import RetryConfig, S3Config
     from obstore.store import S3Store as Client
 
@@ -123,17 +123,26 @@ class Bucket:
         """Return the token of the object's writer, empty without a token; None if the object does not exist."""
 
         def ask() -> str | None:
-            answer = self._ask(path, head=True)
+            answer = self._ask(path, {"head": True})
             return None if answer is None else answer.attributes.get(_OWNER, "")
 
         return self._repeated(path, ask)
 
-    def _ask(self, path: str, *, head: bool = False) -> GetResult | None:
-        """Request an object, or only its metadata; None if the object does not exist."""
+    def get_range(self, path: str, start: int, end: int) -> bytes | None:
+        """Read the bytes of an object from `start` to before `end`; None if it does not exist."""
+
+        def ask() -> bytes | None:
+            answer = self._ask(path, {"range": (start, end)})
+            return None if answer is None else bytes(answer.bytes())
+
+        return self._repeated(path, ask)
+
+    def _ask(self, path: str, options: GetOptions | None = None) -> GetResult | None:
+        """Request an object, or the part that the options name; None if the object does not exist."""
         import obstore
 
         try:
-            answer = obstore.get(self._client, path, options={"head": True} if head else None)
+            answer = obstore.get(self._client, path, options=options)
         except FileNotFoundError as error:
             # The client reports a missing bucket like a missing object. If the response does not say which one it is,
             # the bucket is listed once, unless it is known to exist.

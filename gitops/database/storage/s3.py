@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
 from itertools import chain
+from typing import BinaryIO
 
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -43,6 +44,7 @@ __all__ = ["S3Store", "lance_options"]
 _PROBE = "__cluster/.probe-"
 _WRITERS = 4
 _AT_ONCE = 64
+_PIECE_BYTES = 16 * 1024 * 1024
 _TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
 """Maximum number of objects whose tags are cached, and maximum size of these objects."""
 
@@ -158,6 +160,19 @@ class S3Store:
         start = f"{self._prefix}/" if self._prefix else ""
         found = self._bucket.details(self._folder(prefix))
         return ((path.removeprefix(start), size, written) for path, size, written in found)
+
+    def download(self, key: str, size: int, target: BinaryIO) -> bool:
+        """Append an object of this many bytes to a file, in pieces, each with its own time limit.
+
+        Returns False if the object does not exist.
+        """
+        path = self._path(key)
+        for start in range(0, size, _PIECE_BYTES):
+            piece = self._bucket.get_range(path, start, min(start + _PIECE_BYTES, size))
+            if piece is None:
+                return False
+            target.write(piece)
+        return True
 
     def delete_keys(self, keys: Iterable[str]) -> None:
         """Remove objects in no particular order; absent objects are ignored. After a failure, some may remain."""
