@@ -1,1 +1,1 @@
-"""Applying a plan: runner, providers, settlement, recovery, refresh and drift."""
+"""How a plan is applied: runner, providers, settlement, recovery, refresh and drift."""

@@ -1,4 +1,4 @@
-"""Imports over an earlier ledger. They discard its records, so people must approve them.
+"""Imports that replace an earlier ledger. They discard its records, so people must approve them.
 
 1. An anchor next to the graphs identifies a ledger: its first and its newest entry, and the rules in force.
 2. Otherwise, this clone saw an entry, or a signed approval or decision refers to one.
@@ -61,7 +61,7 @@ def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
 
 
 def adopt_former(current: Session) -> tuple[Change, ...]:
-    """Record the approval of an import over an earlier ledger, before anything else is applied.
+    """Record the approval of an import that replaces an earlier ledger, before anything else is applied.
 
     While the change waits for approval, it is reported and returned. Returns an empty tuple if the newest entry is of
     another kind or the approval is recorded.
@@ -75,7 +75,7 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
 
 
 def waiting_adoption(current: Session) -> tuple[Change, ...]:
-    """Return the change that an apply must record first after an import over an earlier ledger, and report that it waits."""
+    """Return the import approval that an apply must record before anything else, and report that it waits."""
     if pending_adoption(current.view) is None or current.workspace.governance is None:
         return ()
     plan, _, need = _plan_adoption(current)

@@ -1,4 +1,4 @@
-"""`apply`: plans again under the lock, runs the execution graph, settles and publishes.
+"""`apply`: plans again under the lock, runs the execution graph, then settles and publishes the result.
 
 1. Load the folder; stop if there is any error.
 2. Take the lock.
@@ -88,7 +88,7 @@ def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
 
 
 def may_apply(current: Session) -> bool:
-    """Return True if data can be stored here and the source commit can be applied on top of the current ledger."""
+    """Return True if this run can store data and apply the source commit on top of the current ledger."""
     governance, problem = current.workspace.governance, current.opened.data_problem
     if problem is None and governance is not None:
         try:
@@ -105,19 +105,19 @@ def may_apply(current: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Number of the part of a plan that this run applies, and the total number `of` parts (0 while unknown)."""
+    """Number of the plan part that this run applies, and the total number of parts (`of`; 0 while unknown)."""
 
     number: int = 1
     of: int = 0
 
     @property
     def label(self) -> str:
-        """Label in the changeset."""
+        """Label of this part in the changeset."""
         return f"{self.number}/{self.of}"
 
 
 def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
-    """Return the run for a part of the declaration; None if an error ends it, which is reported."""
+    """Return the run for a part of the declaration. Reports an error and returns None if the run cannot start."""
     try:
         fence = next_fence(current.view, current.opened.ledger.intents().intents)
         resumed, closing = settle_interrupted(current, fence)
@@ -148,7 +148,7 @@ def _prepare(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan from the recovered state, the approvals that count, and the number of problems `before` it."""
+    """A plan of the recovered state, with the approvals that count and the number of problems `before` planning."""
 
     whole: Plan
     accepted: AcceptedApprovals
@@ -157,7 +157,7 @@ class Planned:
 
 
 def plan_from(current: Session, swept: Sweep) -> Planned:
-    """Plan the changes of a run and report problems."""
+    """Plan the changes of a run and report all problems."""
     before = len(current.problems)
     return Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
 
@@ -169,7 +169,7 @@ def make_run(
     resumed: Interrupted | None,
     closing: tuple[EventDraft, ...] = (),
 ) -> tuple[Run, Part]:
-    """Return the run for a part of a plan, or for the part of a changeset that is resumed, without writing anything."""
+    """Return the run for a plan part, or for the part of a changeset that is resumed. Writes nothing."""
     whole, accepted, swept = planned.whole, planned.accepted, planned.swept
     workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
     plan, part = _choose(whole, part, resumed, atomic=atomic)
@@ -194,7 +194,7 @@ def make_run(
 
 
 def may_begin(current: Session, planned: Planned, moving: Collection[str] | None) -> bool:
-    """Report the reasons why a run of a plan cannot start. Returns False if there are new errors.
+    """Report why a planned run cannot start. Returns False if this adds errors.
 
     `moving` are the ids of graphs whose drift is ignored; None if all drift is ignored, because the run has already
     begun.
@@ -249,7 +249,7 @@ def report(
     results: tuple[NodeResult, ...] = (),
     republished: frozenset[Address] = frozenset(),
 ) -> ApplyOutcome:
-    """Return the report of a run that wrote nothing: counts are zero, and the ledger is the stored one."""
+    """Return the report of a run that wrote nothing. Its counts are zero, and its ledger is the stored one."""
     loaded = current.loaded
     return ApplyOutcome(
         config_dir=current.workspace.config_dir,
@@ -267,7 +267,7 @@ def report(
 
 
 def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> ApplyOutcome:
-    """Return the report for an applied part of a plan. `republished` are its queries that are only republished."""
+    """Return the report for an applied part of a plan. `republished` lists the queries that were only republished."""
     current, settled = run.session, ended.settled
     changes = _left(run) if settled is None else settled.changes
     outcome = report(current, changes, ended.results, republished)
@@ -307,7 +307,7 @@ def _left(run: Run) -> tuple[Change, ...]:
 
 
 def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -> ApplyOutcome:
-    """Return the outcome of the parts so far: all their changes, and the result of the last one."""
+    """Combine the outcomes of all parts so far: every change, with the result of the last part."""
     if earlier is None:
         return part
     return replace(
@@ -324,7 +324,7 @@ def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -
 
 
 def republished_of(current: Session, plan: Plan) -> frozenset[Address]:
-    """Return the queries of a plan that are only republished, according to the catalog before the plan."""
+    """Return the queries that a plan only republishes, judged by the catalog before the plan."""
 
     def read(query: Address, digest: str) -> bytes | None:
         declared = current.desired.resources[query]

@@ -66,7 +66,7 @@ def carry_out(
     armed: Collection[str] = (),
     sound: NodeOutcome = NodeOutcome.UNCHANGED,
 ) -> tuple[NodeResult, ...]:
-    """Run the graph of a run and return one result per node, in plan order.
+    """Run the execution graph of a run. Return one result per node, in plan order.
 
     `act` executes a node, by default with the provider. `results` receives the result of each node when it has ended.
     `at_barrier` handles barriers for `run_graph`. `armed` are operations whose intents are already durable, and `sound`
@@ -150,7 +150,7 @@ In a folder, if a person abandoned the changeset, its events no longer follow ea
 
 
 def run_atomic(run: Run) -> Ended:
-    """Run the graph of an atomic run, whose changeset is already created."""
+    """Run the execution graph of an atomic run. Its changeset must already exist."""
     barriers = _Barriers(run)
     finishing = (run.intents.get(node.id) for node in run.graph.nodes if node.effect is Effect.FINISH)
     armed = {intent.operation_id for intent in finishing if intent is not None}
@@ -456,7 +456,7 @@ _NO_WAIT = "not waited for: the run lands what it can"
 
 
 def run_best_effort(run: Run) -> Ended:
-    """Run the graph, settle and write. An injected fault can end the run as if the process had crashed."""
+    """Run the execution graph, settle and write. An injected fault can end the run like a crash."""
     current, workspace = run.session, run.session.workspace
     results = carry_out(run)
     settled = settle_run(run, results)

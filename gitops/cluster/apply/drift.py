@@ -16,19 +16,19 @@ from gitops.core.diagnostics import Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftOutcome(VerbOutcome):
-    """The detected drift. If there is an error among the diagnostics, not everything could be compared."""
+    """The detected drift. An error among the diagnostics means that the comparison is incomplete."""
 
     observations: StateObservations
     items: tuple[DriftItem, ...] = ()
 
     @property
     def adoptable(self) -> bool:
-        """Whether changes to files can declare all of the drift."""
+        """Whether you can declare all of the drift by changing files."""
         return bool(self.items) and all(item.adoptable for item in self.items)
 
 
 def drift(workspace: Workspace) -> DriftOutcome:
-    """Compare all recorded graphs, and all texts in the catalog."""
+    """Compare all recorded graphs and all catalog texts with the ledger."""
     return reading(workspace, "drift", StateNeed.REQUIRED, _drift)
 
 

@@ -1,4 +1,4 @@
-"""`apply --dry-run`: shows what an apply would do now, in its order and with its events, without any effect.
+"""`apply --dry-run`: shows what an apply would do now, with the same order and events, but without any effect.
 
 1. Load the folder, and check that the lock is free, without taking it.
 2. Read the ledger.
@@ -52,7 +52,7 @@ from gitops.core.errors import GitopsError
 
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
-    """Return the effects that `apply` would have on this workspace, following the steps in this module.
+    """Return the effects that `apply` would have on this workspace, by the steps of this module.
 
     Writes nothing.
     """

@@ -46,7 +46,7 @@ _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKin
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Content of an entry besides its place in the ledger.
+    """Content of an entry, except its place in the ledger.
 
     `operation` is the id of the run; None for writes outside of a run. `origins` are the origins of `changes`; an entry
     that does not list all changes repeats earlier ones. `recovered` are the operations that recovery settled.
@@ -69,7 +69,7 @@ class Facts:
 
 
 def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerState | None = None) -> LedgerEntry | None:
-    """Return the entry of a run under governance, otherwise None. The store sets its number and previous entry.
+    """Return the entry of a run; None without governance. The store sets its number and previous entry.
 
     It is dated with the time of the session. `state` is written with it; without it, the recorded state is kept.
     """
@@ -139,7 +139,7 @@ def _listed(change: Change) -> EntryChange:
 
 
 def origins_of(governance: Governance, changes: Iterable[Change], gated: Container[Address]) -> tuple[Origin, ...]:
-    """Return the origins for an entry: of gated changes, and of unapplied ones that might be gated later."""
+    """Return the origins that an entry records: for gated changes, and for unapplied ones that might be gated later."""
     resources: dict[Origin, list[Address]] = {}
     for change in changes:
         if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
@@ -169,7 +169,7 @@ def record_approved(
     origins: tuple[Origin, ...] = (),
     scope: ClusterScope | None = None,
 ) -> bool:
-    """Write the entry of a planned change that applies no resource, and consume its approvals.
+    """Write the entry of a planned change that applies no resource. The entry consumes its approvals.
 
     Returns True if written.
     """
@@ -190,7 +190,7 @@ def record_approved(
 
 
 def settle_debts(current: Session) -> bool:
-    """Apply rule 1. Returns False if the entry could not be written. Without open debts, nothing is read."""
+    """Apply rule 1. Returns False if the entry could not be written. Reads nothing if no debt is open."""
     governance = current.workspace.governance
     if governance is None or not current.state.debts:
         return True
@@ -211,7 +211,7 @@ def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> N
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:
-    """Carry out rule 3 for interrupted runs.
+    """Apply rule 3 to interrupted runs.
 
     Returns the debts of announced approvals that were found to be used during recovery.
     """

@@ -1,4 +1,4 @@
-"""The write that changes the applied state: the settled results of a run, with the events of its changeset."""
+"""Writes the applied state: the settled results of a run, with the events of its changeset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """A prepared write. `changed` is true if the state or the content of the entry differs from before."""
+    """A prepared write. `changed` is True if the state or the entry would change."""
 
     settled: Settlement
     state: LedgerState
@@ -59,7 +59,7 @@ class StateWrite:
 
 
 def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
-    """Return the settlement of a run's results, with the debts of its emergencies, which now belong to the run."""
+    """Settle the results of a run. The debts of its emergencies become part of the run."""
     workspace = run.session.workspace
     at, actor = workspace.stamp(), workspace.actor
     settled = settle(run.plan, run.session.desired, run.swept.state, results, at=at, actor=actor)
@@ -69,7 +69,7 @@ def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
 
 
 def prepare_write(run: Run, settled: Settlement) -> StateWrite:
-    """Return the write for a settlement on top of the run's view of the ledger. Raises GitopsError."""
+    """Prepare the write of a settlement on top of the ledger that the run read. Raises GitopsError."""
     current, governance = run.session, run.session.workspace.governance
     origins = run.origins(settled.changes)
     changed = settled.state != current.state or settled.trust_applied
@@ -83,7 +83,7 @@ def prepare_write(run: Run, settled: Settlement) -> StateWrite:
 
 
 def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
-    """Return the operations that are done, never started, or certainly without effect. Recovery settles the others."""
+    """Return the operations whose result is certain: done, never started, or without effect. Recovery settles the others."""
     retire = list(run.swept.retire)
     for result in results:
         if not result.outcome.failed or result.facts.get(DISARMED):

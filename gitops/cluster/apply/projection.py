@@ -33,7 +33,7 @@ from gitops.core.faults import around
 
 
 def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
-    """Update the rows on all targets after an apply, and return the outcome with a warning for each failure."""
+    """Update the rows on all targets after an apply. Return the outcome with a warning for each failure."""
     if not current.ready:
         return outcome
     before, seen = current.view, len(current.problems)
@@ -83,7 +83,7 @@ def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
 
 
 def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
-    """Perform steps 2 and 3 on an open and locked target. `rules` are all strategies applied to it.
+    """Perform steps 2 and 3 on an open, locked target. `rules` are all strategies that are applied to it.
 
     Returns the changes that were made. Rows that belong to a different folder are reported. Raises GitopsError of the
     target or the ledger.
@@ -151,7 +151,7 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
 
 
 def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome, atomic: bool) -> NodeResult:
-    """Check the target of a node, by the table of this module.
+    """Check a node's target against the table in this module.
 
     `sound` is the outcome to return if there is no problem.
     """

@@ -37,7 +37,7 @@ class _InjectedCrashError(Exception):
 
 
 class ClusterProvider:
-    """Carries out the nodes of one run. Called from worker threads, once per node, with the node's locks held."""
+    """Applies the nodes of one run. Worker threads call it once per node while they hold the node's locks."""
 
     def __init__(self, session: Session, intents: Mapping[str, Intent], armed: Collection[str] = ()) -> None:
         """`intents` are the run's intents, by node id. `armed` are the ids of operations whose intents are already durable."""
@@ -48,7 +48,7 @@ class ClusterProvider:
         self._armed = armed
 
     def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Apply one node. Failures are returned as outcomes with diagnostics, not raised.
+        """Apply one node. Returns failures as outcomes with diagnostics instead of raising them.
 
         Raises CancelledError if the run was asked to stop and this node has had no effect.
         """

@@ -1,4 +1,4 @@
-"""Settles the leftovers of interrupted runs: operations at the start of every writing verb, open changesets in an apply.
+"""Cleans up after interrupted runs: operations when any writing command starts, open changesets when an apply starts.
 
 The intents are read, their graphs are checked, and `recovery_rules` settles them:
 
@@ -69,7 +69,7 @@ _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DEL
 def recover(
     stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str, resumed: frozenset[str] = frozenset()
 ) -> Sweep:
-    """Settle interrupted operations in the state value. Unreadable intents are reported but not changed.
+    """Settle interrupted operations in the state value. Reports unreadable intents without changing them.
 
     The graphs of an open atomic changeset are left pending, because the next apply continues it. `resumed` are the
     graphs of the changeset that this run continues.
@@ -105,7 +105,7 @@ def recover(
 
 
 def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
-    """Return the next operation number: the number of the announcing entry, raised above all running operations.
+    """Return the next operation number: the number of the announcing entry, but above all running operations.
 
     A ledger folder has no entries and counts its states.
     """
@@ -141,7 +141,7 @@ INTERRUPTED = "the run was interrupted"
 
 
 def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
-    """Settle open changesets. `fence` is the number of this run.
+    """Settle all open changesets. `fence` is the number of this run.
 
     Returns the changeset that this run continues, if there is one, and the events of a failed one that applied nothing,
     which are written with the first events of this run. Raises GitopsError if an apply is not possible yet.
@@ -195,7 +195,7 @@ _KEPT = "kept for inspection (on_failure: keep)"
 
 
 def to_take_back(record: Changeset) -> ExecutionGraph:
-    """Return the graph of the possibly staged changes of an interrupted run. A cluster's graphs do not depend on each other."""
+    """Return the execution graph for the possibly staged changes of an interrupted run. Graphs are independent of each other."""
     nodes = (
         ExecNode(m.address, m.address.kind.value, m.action, position, (LockClaim(f"graph:{m.address.name}"),))
         for position, m in enumerate(live_members(record))
@@ -210,7 +210,7 @@ def take_back(
     fence: int,
     versions: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Orphan, ...]:
-    """Roll back the nodes of `staged` in reverse order, given the current state of each graph.
+    """Roll back the nodes of `staged` in reverse order, using the current state of each graph.
 
     Return the orphans that remain.
 
@@ -233,7 +233,7 @@ def take_back(
 
 
 def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[Orphan, ...]:
-    """Leave the staged changes of a changeset in place for people to inspect, and return all of them as orphans.
+    """Leave a changeset's staged changes in place so that people can inspect them. Return all of them as orphans.
 
     `begun` are the nodes that started, even if they failed.
     """
@@ -284,7 +284,7 @@ def _carry_out(current: Session, found: Interrupted, address: Address, fence: in
 def end_rolled_back(
     current: Session, journal: Journal, orphaned: tuple[Orphan, ...], severity: Severity = Severity.ERROR
 ) -> None:
-    """Record that everything ready was rolled back except `orphaned`, and report it. The error was recorded before."""
+    """Record and report that every prepared change except `orphaned` was rolled back. The error was recorded before."""
     record, at, left = journal.record, current.workspace.stamp(), {orphan.address for orphan in orphaned}
     key, error = record.key, record.error or "it failed"
     undone = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
@@ -308,7 +308,7 @@ def end_rolled_back(
 
 
 def finish(current: Session, found: Interrupted, fence: int) -> None:
-    """Finish a committed changeset as far as possible now, and report the rest. Raises GitopsError of the ledger."""
+    """Complete a committed changeset as far as possible now, and report the rest. Raises GitopsError of the ledger."""
     record, intents = found.record, found.intents
     journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
     if record.state is ChangesetState.COMMITTED:
@@ -346,7 +346,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
 
 
 def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
-    """Return the completed operations that no longer need their intent.
+    """Return the completed operations whose intents can be removed.
 
     In a folder, after a crash between two writes, the state may record that an approval is consumed while its document does
     not. The sweep of the next run marks it, and finds the approval through the intent.

@@ -1,4 +1,4 @@
-"""`refresh` and `import`: record observations. They open graphs read-only and write only the state.
+"""`refresh` and `import`: record observations. They open graphs read-only and write only the ledger state.
 
 Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that recomputed composites don't
 include dropped queries.
@@ -30,12 +30,12 @@ from gitops.database.graph.port import Existence, GraphReading
 
 
 def refresh(workspace: Workspace) -> RefreshOutcome:
-    """Observe the declared graphs and the catalog, and write the ledger, even if some graphs cannot be observed."""
+    """Observe the declared graphs and the catalog, then write the ledger, even if some graphs cannot be observed."""
     return writing(workspace, "refresh", StateNeed.REQUIRED, lambda current: _record_observations(current, "refresh"))
 
 
 def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutcome:
-    """Start a ledger from observations. Nothing is written if anything cannot be observed.
+    """Start a ledger from observations. Writes nothing unless everything can be observed.
 
     `adopt` also allows this over an earlier ledger; then a quorum must approve before anything is applied.
     """

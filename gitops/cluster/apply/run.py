@@ -64,19 +64,19 @@ class Run:
 
     @property
     def announced(self) -> Mapping[str, tuple[Intent, ...]]:
-        """Return every intent of the changeset by node id, including intents of an earlier, interrupted run."""
+        """Return every intent of the changeset by node id, including the intents of an earlier, interrupted run."""
         names = {**self.earlier, **self.intents}
         own = {name: (intent,) for name, intent in self.intents.items()}
         return {name: (*self.earlier.get(name, ()), *own.get(name, ())) for name in names}
 
     def operations(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Return the operations that are announced for these nodes, or for all."""
+        """Return the announced operations of these nodes, or of all nodes."""
         announced = self.announced
         chosen = announced if names is None else names
         return tuple(intent.operation_id for name in chosen for intent in announced.get(name, ()))
 
     def origins(self, changes: Sequence[Change]) -> tuple[Origin, ...]:
-        """Return the origins for an entry with these changes. A ledger in a folder has none.
+        """Return the origins to record in an entry with these changes. Empty for a ledger in a folder.
 
         They include those of the other parts of the plan, because their authors are needed after this entry.
         """
@@ -89,7 +89,7 @@ class Run:
         return origins_of(governance, (*changes, *others), gated)
 
     def announce(self) -> None:
-        """Write the changeset's events, together with the intents of the run if it has any. Raises GitopsError."""
+        """Write the changeset's events, and the run's intents if there are any. Raises GitopsError."""
         if not self.intents:
             self.record()
             return
@@ -106,7 +106,7 @@ class Run:
         self.journal.written()
 
     def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
-        """Write the events of the changeset, with the other effects of `write_events`. Raises GitopsError."""
+        """Write the changeset's events, and do what else `write_events` does. Raises GitopsError."""
         facts = replace(self.facts, origins=self._waiting_origins)
         write_events(self.session, self.journal, retire, state, facts)
 
@@ -121,7 +121,7 @@ class Run:
 
     @property
     def facts(self) -> Facts:
-        """Return the content that all its entries have in common."""
+        """Return the content that all entries of the run share."""
         return Facts(self.operation, self.plan.digest, self.plan.config_digest)
 
 
@@ -132,7 +132,7 @@ def write_events(
     state: LedgerState | None = None,
     facts: Facts | None = None,
 ) -> None:
-    """Write a changeset's events, remove sidecars, and record a `state` with observed graphs. Raises GitopsError.
+    """Write a changeset's events, remove sidecars, and record `state` with the observed graphs. Raises GitopsError.
 
     `facts` are the facts of the current run; without them, the changeset belongs to an earlier run.
     """
@@ -153,7 +153,7 @@ def write_events(
 
 
 def announce(run: Run, part: str) -> bool:
-    """Create the changeset of a run and write its intents. Return False after reporting a failure.
+    """Create the changeset of a run and write its intents. Reports a failure and returns False.
 
     A best-effort run announces only its intents; without any, the changeset is recorded with the result.
     """
@@ -185,7 +185,7 @@ def _create(run: Run, part: str) -> None:
 
 
 def begins_at(current: Session) -> tuple[str, ChangesetBase]:
-    """Return the starting point of a new changeset: the name of its cluster and the applied state."""
+    """Return the starting point of a new changeset: the cluster name and the applied state."""
     state, governance = current.state, current.workspace.governance
     cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
     return cluster, ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
@@ -216,7 +216,7 @@ def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> Chang
 
 
 def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
-    """Return the intents of a plan's graph by node id, in its order, so that their ids sort like their operations."""
+    """Return the intents of an execution graph by node id. They are in graph order, so their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
     granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
     growth, at = current.data_growth, workspace.stamp()

@@ -97,7 +97,7 @@ def run_graph(
     recoveries: Mapping[str, str] = _NOTHING,
     facts: Mapping[str, Any] = _NOTHING,
 ) -> tuple[NodeResult, ...]:
-    """Run every node that its dependencies, locks and the failure policy allow.
+    """Run every node that its dependencies, its locks and the failure policy allow to run.
 
     `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError when it
     obeys the cancellation. `at_barrier` handles barriers in the coordinating thread, after everything before them has
@@ -367,7 +367,7 @@ class _Coordinator:
 
 
 def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
-    """Report changes that an interrupt prevented, if a stop was requested. Without results, the run had not started."""
+    """If a stop was requested, report the changes that it prevented. Without results, the run had not started."""
     changes = [result for result in results if not result.node_id.startswith((f"{BARRIER_KIND}.", f"{TARGET}."))]
     left = sum(not result.outcome.succeeded for result in changes)
     if cancel.requested and (left or not changes):
@@ -405,7 +405,7 @@ class Worker:
         self._inbox.put(node)
 
     def dismiss(self) -> None:
-        """End the thread after the queued nodes."""
+        """End the thread once the queued nodes have run."""
         self._inbox.put(None)
 
     def _work(self) -> None:
@@ -414,7 +414,7 @@ class Worker:
 
 
 def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> WorkResult:
-    """Run a node and return its result, even if it raised an exception."""
+    """Run a node and return its result, even if it raises an exception."""
     try:
         try:
             return WorkResult(_checked(node, execute(node)))

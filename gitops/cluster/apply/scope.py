@@ -1,4 +1,4 @@
-"""Records an approved change of a cluster's location in a separate entry, before anything else is applied.
+"""Records an approved change of a cluster's location in its own entry, before anything else is applied.
 
 1. The change of the cluster is approved, under the keys and rules in force and for its old location.
 2. No operation is interrupted, and no debt is open. Countersignatures are recorded first, because they would not be
@@ -31,7 +31,7 @@ from gitops.core.errors import GitopsError
 
 
 def apply_scope(workspace: Workspace, *, dry_run: bool = False) -> ApplyOutcome:
-    """Apply an approved change of a cluster's location, if there is one, by the steps of this module.
+    """Record an approved change of the cluster's location, if there is one, by the steps of this module.
 
     With `dry_run`, nothing is written: the outcome shows that the change would be recorded.
     """

@@ -1,4 +1,4 @@
-"""Computes the next state from the state and results of a run. Only completed nodes change a digest, in any order."""
+"""Computes the next state from the current state and a run's results. Only completed nodes change a digest, in any order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gitops.core.diagnostics import Diagnostics
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The settled result of a run.
+    """A run's results, settled.
 
     `state` has the revision of the state it started from; writing it increments it. `publishable` is False if catalog
     payloads are missing: then nothing may be written. `trust_applied` means that new keys and rules take effect.
@@ -43,7 +43,7 @@ class Settlement:
 def settle(
     plan: Plan, desired: DesiredState, state: LedgerState, results: Iterable[NodeResult], *, at: str, actor: str | None
 ) -> Settlement:
-    """Fold the results of a run by `actor`, settled at the RFC 3339 time `at`, into its starting state."""
+    """Add the results of a run to its starting state, for `actor`, settled at the RFC 3339 time `at`."""
     by_node = {r.node_id: r for r in results}
     diagnostics = Diagnostics()
     for node in plan.graph.nodes:

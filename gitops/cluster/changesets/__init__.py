@@ -1,1 +1,1 @@
-"""Life cycle of changesets: allowed events, new changesets of a run, the stream for readers, and archiving."""
+"""Life cycle of changesets: allowed events, the changesets of a new run, the stream for readers, archiving."""

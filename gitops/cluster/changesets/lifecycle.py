@@ -1,4 +1,4 @@
-"""State machine of a changeset: a record and an event give the next record, or a refusal.
+"""State machine of a changeset: an event turns a record into the next record, or is refused.
 
 A record is only the sequence of its events. A reader that replays them gets the same record, so these rules apply to
 the program that runs a changeset, to one that continues it after a crash, and to everyone who verifies it later.
@@ -77,7 +77,7 @@ _ALLOWED: Mapping[ChangesetState, frozenset[RuntimeState]] = MappingProxyType(
 
 
 def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
-    """Return the record after an event. `record` is None before the first one.
+    """Return the record after an event. Before the first event, `record` is None.
 
     Raises ConflictError `changeset_state_invalid` for an event that is not allowed now.
     """
@@ -126,7 +126,7 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
 
 
 def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Changeset:
-    """Return the record after several events of one changeset, like repeated `follow`, in linear time.
+    """Return the record after several events of one changeset. Same as repeated `follow`, but in linear time.
 
     Raises the errors of `follow`, also if there is neither a record nor an event.
     """
@@ -144,7 +144,7 @@ def replay(events: Iterable[ChangesetEvent]) -> Changeset:
 
 
 def pivot_done(record: Changeset) -> bool:
-    """Return True once a change that cannot be rolled back has been made.
+    """Return True once the changeset has made a change that cannot be rolled back.
 
     From then on, the changeset only goes forward.
     """
@@ -152,7 +152,7 @@ def pivot_done(record: Changeset) -> bool:
 
 
 def unfinished(record: Changeset) -> tuple[Address, ...]:
-    """Return the remaining work of a committed changeset: deletes of removed resources, then schema drops."""
+    """Return what a committed changeset must still do: delete removed resources, then drop schema elements."""
     if record.ended or record.state in BLOCKING:
         return ()
     left = [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
@@ -271,7 +271,7 @@ def _refusal(record: Changeset, why: str) -> ConflictError:
 
 
 class Journal:
-    """In-memory record of one changeset for its run, with the events that are not in the ledger yet."""
+    """In-memory record of a run's changeset, with the events that are not in the ledger yet."""
 
     def __init__(
         self, now: Callable[[], str], stored: Changeset | None = None, others: Sequence[EventDraft] = ()
@@ -328,7 +328,7 @@ class Journal:
             self._drafts += [EventDraft(event.changeset, event.at, event.happening) for event in events]
 
     def mark(self) -> tuple[Changeset | None, int]:
-        """Return a mark to return to if the following events cannot be written."""
+        """Return a mark for `back_to`, in case the following events cannot be written."""
         return self._record, len(self._drafts)
 
     def back_to(self, mark: tuple[Changeset | None, int]) -> None:
@@ -341,7 +341,7 @@ class Journal:
         self._stored, self._drafts, self._others = self._record, [], ()
 
     def adopt(self, stored: Changeset) -> None:
-        """Continue from the ledger's record, discarding events that it does not contain."""
+        """Continue from the ledger's record. Events that it does not contain are discarded."""
         self._stored = self._record = stored
         self._drafts = []
 
@@ -359,7 +359,7 @@ _BATCH = 50
 
 
 def outdated(ended: Sequence[EndedChangeset], at: str) -> tuple[str, ...]:
-    """Return the keys of records to archive at a time (RFC 3339). `ended` are the kept ones, earliest end first."""
+    """Return the keys of records to archive at a time (RFC 3339). `ended` has the kept records, earliest end first."""
     now = parse_timestamp(at)
     over = len(ended) - KEPT_RECORDS if len(ended) >= KEPT_RECORDS + _BATCH else 0
 

@@ -1,4 +1,4 @@
-"""The merges that wait to be applied, and the selection of the next one.
+"""The merges that wait to be applied, and how the next one is selected.
 
 The queue is not stored; it is the branch. The waiting commits are the unapplied ones along first parents, and the changesets show
 which were tried. Together they determine the next step, no matter which events or runs were lost.
@@ -23,7 +23,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WaitingCommit:
-    """An unapplied commit of the branch. `touches` means that it changes the cluster, its keys or its rules."""
+    """An unapplied commit of the branch. `touches` is set if it changes the cluster, its keys or its rules."""
 
     id: str
     touches: bool
@@ -31,7 +31,7 @@ class WaitingCommit:
 
 @dataclass(frozen=True, slots=True)
 class QueuedStep:
-    """A commit to apply, and the merges that it includes, the oldest first.
+    """A commit to apply, and the merges that it includes, oldest first.
 
     `tried` are earlier commits that were already tried, `left` is the number of waiting commits after it that touch the
     cluster.
@@ -51,7 +51,7 @@ def next_step(
     ends_merge: Callable[[str], bool],
     differs: Callable[[str], frozenset[Address] | None],
 ) -> QueuedStep | None:
-    """Return the next step, or None if nothing that touches the cluster is waiting.
+    """Return the next step, or None if no waiting commit touches the cluster.
 
     `line` are the unapplied commits, the oldest first. Everything up to the newest one of `tried` was already tried.
     `ends_merge` returns whether a merge or a push ends with a commit, and `differs` returns the addresses at which a

@@ -12,7 +12,7 @@ _NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))
 
 
 class RunLog:
-    """Observer that keeps the record of a run, or of the newest of several runs."""
+    """Observer that keeps the record of a run. If it sees several runs, it keeps the newest."""
 
     def __init__(self) -> None:
         """Start without a run."""
@@ -44,19 +44,19 @@ class RunLog:
             self._nodes.append(RunNode(name, ready, began, at, worker, after, waited, event.facts["outcome"]))
 
     def record(self) -> RunRecord:
-        """Return the record of the run so far, without nodes that have not ended yet."""
+        """Return the record of the run so far, leaving out nodes that have not ended."""
         return RunRecord(self._workers, tuple(self._nodes))
 
 
 def longest(record: RunRecord, most: int) -> RunRecord:
-    """Return the record with only its `most` longest nodes, in their order."""
+    """Return the record with only its `most` slowest nodes, in their original order."""
     chosen = sorted(record.nodes, key=lambda node: (-node.duration, node.id))[:most]
     kept = {node.id for node in chosen}
     return replace(record, nodes=tuple(node for node in record.nodes if node.id in kept))
 
 
 def contradiction(run: RunRecord, record: Changeset) -> str | None:
-    """Explain why this run record contradicts the changeset's record after the run; None if it does not."""
+    """Explain how this run record contradicts the changeset's record after the run; None if it does not."""
     if not (record.ended or record.needs_attention):
         return f"the changeset is {record.state}, so its run is not over"
     states: dict[str, RuntimeState] = {member.address: member.runtime.state for member in record.members}

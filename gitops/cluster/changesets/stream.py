@@ -1,4 +1,4 @@
-"""The stream of a cluster's changesets for a reader that polls for news.
+"""The stream of a cluster's changesets, for readers that poll for news.
 
 1. A reader without a position first gets `full_state`: the applied state, and the changesets that have not ended.
 2. Afterwards it gets each event once, in the order in which they were recorded, however many were recorded between two readings.
@@ -29,7 +29,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """`full_state`: the digests of the applied resources, and the changesets that a reader must know."""
+    """`full_state`: the digests of the applied resources, and the changesets that a new reader needs."""
 
     state_revision: int
     config_digest: str | None
@@ -39,7 +39,7 @@ class FullState:
 
 @dataclass(frozen=True, slots=True)
 class StreamReading:
-    """One consistent reading of a ledger: its full state after event `seq`, and events up to that one, oldest first."""
+    """A consistent view of a ledger: its full state after event `seq`, and the events up to that one, oldest first."""
 
     cluster: str
     seq: int
@@ -50,7 +50,7 @@ class StreamReading:
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """One item of a stream. For a full state, `changeset` is None and `seq` is the number of the newest event."""
+    """One item of a stream. A full state has no `changeset`, and its `seq` is the number of the newest event."""
 
     seq: int
     at: str
@@ -63,7 +63,7 @@ class StreamItem:
 def pull(
     reading: StreamReading, after: int | None, keys: Collection[str] | None = None, *, first: bool = False
 ) -> tuple[StreamItem, ...]:
-    """Return the items for a reader at position `after` (None if it has no position).
+    """Return the items for a reader at position `after`; None means that it has no position yet.
 
     Its next position is `reading.seq`.
 
@@ -97,7 +97,7 @@ _OF_A_MERGE = frozenset({ChangesetKind.MERGE, ChangesetKind.RETRY})
 
 
 class ChangesetAnswer(StrEnum):
-    """Outcome of a changeset or a merge. NO_CHANGE: the merge has nothing for a changeset to apply."""
+    """Outcome of a changeset or a merge. NO_CHANGE means that the merge changes nothing that a changeset applies."""
 
     WAITING = "waiting"
     NO_CHANGE = "no_change"
@@ -113,7 +113,7 @@ class Until(StrEnum):
 
 
 def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
-    """Return those changesets of a merge that belong to the newest attempt, in the order of their parts.
+    """Return the changesets of a merge's newest attempt, in the order of their parts.
 
     Drift repairs refer to the commit that they repair, but are not part of its merge.
     """
@@ -139,7 +139,7 @@ def answer(record: Changeset, until: Until, *, require_converged: bool = False) 
 
 
 def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
-    """Return the outcome of a merge from its newest attempt: the worst of its parts, or WAITING while one is missing."""
+    """Return the outcome of a merge from its newest attempt: the worst of its parts, or WAITING if one is missing."""
     found = {answer(each, until, require_converged=require_converged) for each in parts}
     if ChangesetAnswer.FAILED in found:
         return ChangesetAnswer.FAILED
