@@ -1,1 +1,1 @@
-"""Approvals and when they count: documents, authors of a change, the numbered verification steps."""
+"""Approvals, and the rules by which they count: documents, authors of a change, numbered verification steps."""

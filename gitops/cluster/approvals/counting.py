@@ -47,14 +47,14 @@ class Touched:
         return bool(self.addresses) or self.rules or self.scope or self.everything
 
     def counts(self, address: Address) -> bool:
-        """Return True if there is a difference at an address."""
+        """Return True if the trees differ at this address."""
         # The others are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself.
         if self.everything or rules_of(address).in_folder:
             return self.everything or address in self.addresses
         return self.rules or (self.scope and address.kind is not Kind.TRUST)
 
     def overlaps(self, other: Touched) -> bool:
-        """Return True if both might differ at one address."""
+        """Return True if both might differ at the same address."""
         if self.everything or other.everything:
             return bool(self) and bool(other)
         # Both declare the location of a cluster.
@@ -131,7 +131,7 @@ class CountedCommits:
         return touched.ours.counts(address) if isinstance(touched, _MergeTouched) else touched.counts(address)
 
     def explain(self, commits: Sequence[Commit], address: Address, before: str | None, after: str) -> bool:
-        """Return True if commits, oldest first, lead from the root tree `before` to the address's state in `after`.
+        """Return True if `commits`, oldest first, turn the root tree `before` into the address's state in `after`.
 
         `before` is None for an empty tree.
 
@@ -148,7 +148,7 @@ class CountedCommits:
         return self._later_decides or not self._reads(after, decided, address)
 
     def wrote_unused(self, commit: Commit, address: Address, after: str) -> bool:
-        """Return True if a commit itself changed a file that the address reads in the root tree `after`.
+        """Return True if the commit itself changed a file that the address reads in the root tree `after`.
 
         It does not count where nothing used the file at the time, and its lines may land with a commit that does.
         """
@@ -331,7 +331,7 @@ _MOST_REBASED = 50
 
 
 def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: str) -> tuple[Commit, ...]:
-    """Return the commits that merging the request with this `head` added to a branch, the newest at `line[last]`.
+    """Return the commits that merging the request at `head` added to a branch. The newest is `line[last]`.
 
     They are sorted newest first. `line` are commits of the branch along first parents, newest first. Empty if the commit
     there is not the end of such a merge.
@@ -345,7 +345,7 @@ def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: st
 
 
 def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
-    """Yield all such series that contain a commit of the branch at `tip`; for a foreign commit, those that end with it."""
+    """Yield all such series in the branch at `tip` that contain a commit. A commit outside the branch must be their last."""
     below = [reader.commit(commit)]
     while len(below) <= _MOST_REBASED and below[-1].parents:
         below.append(reader.commit(below[-1].parents[0]))

@@ -61,7 +61,7 @@ class DecisionNeed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionVerification:
-    """Result of verifying a decision: `principal` signed it if it is accepted, otherwise `problem` explains why not.
+    """Result of verifying a decision. `principal` signed it if it is accepted; otherwise `problem` says why it is not.
 
     `approver` is the person who gave the approval that the decision concerns.
     """
@@ -132,7 +132,7 @@ def verify_revocations(
     target: ClusterTarget,
     at: datetime,
 ) -> tuple[DecisionVerification, ...]:
-    """Verify every revocation of one of these approvals, at time `at` of the ledger."""
+    """Verify every revocation of these approvals, at the ledger's time `at`."""
     by_id: dict[str, list[DecisionEvidence]] = {}
     for item in decisions:
         if item.decision is not None and item.decision.kind is DecisionKind.REVOKE:
@@ -148,7 +148,7 @@ def verify_revocations(
 
 
 def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[tuple[str, str]]:
-    """Return the approvals that accepted revocations revoke, by id and approver.
+    """Return the approvals that the accepted revocations revoke, by id and approver.
 
     The id alone is not enough, because anyone can reuse the id of another approval and revoke their own. The commit is not
     enough either, because the same signature can be written in another form, which makes another commit.
@@ -163,7 +163,7 @@ def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[
 def verify_countersignatures(
     debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: ClusterTarget, at: datetime
 ) -> tuple[DecisionVerification, ...]:
-    """Verify every countersignature for the approval of a debt, at time `at` of the ledger."""
+    """Verify every countersignature of the approval that opened a debt, at the ledger's time `at`."""
     need = DecisionNeed(target, at, debt.approval_id, debt.commit, debt.principal)
     return tuple(
         verify_decision(item, DecisionKind.COUNTERSIGN, need, trust)
@@ -183,7 +183,7 @@ def find_settlements(
     at: datetime,
     recorded: Iterable[str] = (),
 ) -> tuple[DebtSettlement, ...]:
-    """Return the settlements of open debts: for each, the accepted countersignature with the lowest id.
+    """Return the settlements of open debts: for each debt, the accepted countersignature with the lowest id.
 
     `recorded` are the ids that the state has records of. A countersignature is recorded under its own id, so it settles only
     one debt.
@@ -208,7 +208,7 @@ def find_settlements(
 
 
 def debt_of(evidence: ApprovalEvidence) -> Debt | None:
-    """Return the debt that using an approval leaves, or None if it is not an emergency approval."""
+    """Return the debt that an approval leaves when it is used. None unless it is an emergency approval."""
     approval, statement = evidence.approval, evidence.statement
     if approval is None or statement is None or statement.via is not Via.BREAK_GLASS:
         return None
@@ -217,17 +217,17 @@ def debt_of(evidence: ApprovalEvidence) -> Debt | None:
 
 
 def is_approval_record(record: Any) -> bool:
-    """Return True if a record of the state is for a consumed approval, not for a decision."""
+    """Return True if a state record is about a consumed approval, not about a decision."""
     return not isinstance(record, Mapping) or ("countersigns" not in record and "revokes" not in record)
 
 
 def debt_form(debt: Debt) -> dict[str, str]:
-    """Return a debt in the form of the state's record of its approval."""
+    """Return a debt in the form that the state stores in the record of its approval."""
     return {"commit": debt.commit, "resource": debt.resource, "principal": debt.principal, "reason": debt.reason}
 
 
 def with_debts(state: LedgerState, debts: Iterable[Debt]) -> LedgerState:
-    """Return the state with `debts` in the records of the approvals that left them."""
+    """Return the state with `debts` added to the records of the approvals that left them."""
     records = dict(state.approval_records)
     for debt in debts:
         records[debt.approval_id] = {**records.get(debt.approval_id, {}), "debt": debt_form(debt)}
@@ -235,7 +235,7 @@ def with_debts(state: LedgerState, debts: Iterable[Debt]) -> LedgerState:
 
 
 def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str) -> LedgerState:
-    """Return the state with a record of each countersignature next to the debt that it settles."""
+    """Return the state with a record of each countersignature next to its settled debt."""
     records = dict(state.approval_records)
     for each in settled:
         record = {
@@ -295,7 +295,7 @@ def find_revocations(
 
 
 def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str | None]:
-    """Return the record of a revocation that an entry adds at time `at`."""
+    """Return the record that an entry at time `at` adds for a revocation."""
     return {
         "consumed_at": at,
         "consumed_by_operation": "revoke",
@@ -306,13 +306,13 @@ def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str 
 
 
 def with_revocations(state: LedgerState, revoked: Iterable[RecordedRevocation], at: str) -> LedgerState:
-    """Return the state with a record of each revocation under the id of its commit (rule 2)."""
+    """Return the state with a record of each revocation, keyed by the id of its commit (rule 2)."""
     records = {**state.approval_records, **{each.commit: revocation_record(each, at) for each in revoked}}
     return replace(state, approval_records=records)
 
 
 def recorded_revocations(state: LedgerState) -> frozenset[tuple[str, str | None]]:
-    """Return the approvals that the ledger records as revoked, by id and approver (None: any) (rule 3)."""
+    """Return the approvals that the ledger records as revoked, by id and approver (None means any) (rule 3)."""
     found = (record for record in state.decided.values() if "revokes" in record)
     return frozenset(
         (str(record["revokes"]), by if isinstance(by := record.get("approved_by"), str) else None) for record in found

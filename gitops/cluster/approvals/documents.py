@@ -1,4 +1,4 @@
-"""Documents of approvals: approvals themselves, the statements that approval commits sign, and decisions about them.
+"""Approval documents: the approvals, the statements that approval commits sign, and decisions about approvals.
 
 An approval (`approvals/<approval_id>.json`) permits exactly one change. A statement and a decision are commit messages
 (`gitops.core.documents.codec`); a decision's commit changes no file.

@@ -83,7 +83,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class KnownOrigins:
-    """Facts about commits from outside git.
+    """Facts about commits that git itself does not have.
 
     `pushed` returns the oldest push of a commit: several if it is not known which of them was first. `merged` are the
     commits of rule 2 (e), with the head of their request. `missing` explains why a commit without a push has none. `unsaid`
@@ -100,7 +100,7 @@ class KnownOrigins:
 
 @dataclass(frozen=True, slots=True)
 class Unapplied:
-    """The unapplied commits: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
+    """The unapplied commits: reachable from one of `heads`, but not from `base`. `trust` is in force at time `at`.
 
     With `from_start`, no resource of the folder counts as applied, so all commits up to `heads` are unapplied for these.
     `tree` is the root tree that is applied next. It is None if what is applied is not a single tree; no commits explain
@@ -116,7 +116,7 @@ class Unapplied:
 
 
 class Origins:
-    """The authors of each change of one plan. `known` is called once, when the first change needs it."""
+    """The authors of each change in one plan. `known` is called once, when the first change needs it."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Origins:
         self._signatures: dict[str, CommitSignature] = {}
 
     def authors_of(self, address: Address) -> Authors:
-        """Return the authors of the change of one address."""
+        """Return the authors of the change at this address."""
         if self._base is None and not rules_of(address).in_folder:
             return self._since_base.authors_of(address)
         earlier = tuple(each for each in self._carried if not each.resources or address in each.resources)
@@ -305,7 +305,7 @@ class Origins:
 
 
 def authors(origins: Sequence[Origin]) -> Authors:
-    """Return the authors from these origins, and a line for each commit without one."""
+    """Return the authors in these origins, with a line for each commit that has no author."""
     people = frozenset(name for origin in origins for name in origin.people)
     bad = [origin for origin in origins if origin.how is How.UNKNOWN]
     unknown = [f"commit {each.commit[:12]}: {each.by}" for each in bad[:_MOST_SHOWN]]
@@ -315,13 +315,13 @@ def authors(origins: Sequence[Origin]) -> Authors:
 
 
 def names_of_authors(origins: Sequence[Origin]) -> tuple[str, ...]:
-    """Return the authors for an entry: the people of its origins, with a note if one is unknown."""
+    """Return the authors to record in an entry: the people in its origins, with a note if one is unknown."""
     named = {name for origin in origins for name in origin.people}
     return tuple(sorted(named | {UNKNOWN_AUTHOR for origin in origins if origin.how is How.UNKNOWN}))
 
 
 def made_by_no_commit(change: Change, vanished: Container[Address] | None = None) -> bool:
-    """Return True if the change was not made by a commit (rule 7).
+    """Return True if no commit made the change (rule 7).
 
     The planner gives a creation a digest before it only if the ledger records a vanished graph.
 
@@ -334,7 +334,7 @@ def made_by_no_commit(change: Change, vanished: Container[Address] | None = None
 
 
 def may_approve(trust: TrustRoot, authors: Authors, at: datetime, forge: str = "") -> tuple[str, ...]:
-    """Return the people whose approval would pass step 4 of a verification at time `at`, by their names in the rules.
+    """Return the people whose approval would pass step 4 of a verification at time `at`, as named in the rules.
 
     On a hosted `forge`, those have an account there. A person with several names counts once.
     """
@@ -353,7 +353,7 @@ def may_approve(trust: TrustRoot, authors: Authors, at: datetime, forge: str = "
 
 
 def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
-    """Return the origins of changes that an entry leaves unapplied.
+    """Return the origins of the changes that an entry leaves unapplied.
 
     The first release recorded none, so some authors are unknown.
     """
@@ -369,7 +369,7 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
 
 
 def may_approve_waiting(trust: TrustRoot, entry: LedgerEntry, at: datetime, address: Address) -> tuple[str, ...] | None:
-    """Return the people who can approve the change of a resource that the newest entry leaves unapplied.
+    """Return the people who can approve a resource's change that the newest entry leaves unapplied.
 
     By the rules in force. None if the entry does not record its authors.
     """
@@ -378,7 +378,7 @@ def may_approve_waiting(trust: TrustRoot, entry: LedgerEntry, at: datetime, addr
 
 
 def people_named_in(commit: Commit) -> frozenset[str]:
-    """Return the e-mail addresses of the author, committer and co-authors, with accounts (`github:583231`) in them."""
+    """Return the e-mail addresses of author, committer and co-authors, and accounts in them (`github:583231`)."""
     lines = (commit.author.email, commit.committer.email, *_CO_AUTHOR.findall(commit.message))
     # Names in the rules are single lines, and an entry could not record any other name.
     found = {email.strip() for email in lines if is_line(email.strip())}
@@ -387,19 +387,19 @@ def people_named_in(commit: Commit) -> frozenset[str]:
 
 
 def person_of_key(trust: TrustRoot, key: str, at: datetime) -> str | None:
-    """Return the person whom a key represents at a time; None if it is not trusted then, or is a ledger key."""
+    """Return the owner of a key at this time. None for a ledger key, or one that is not trusted then."""
     person = trust.principal(key, at=at)
     return None if person in trust.ledger_signers else person
 
 
 def person_of_account(trust: TrustRoot, account: str) -> str | None:
-    """Return the person of an account in the rules (`github:583231`, `local:alice`). None if unknown or the bot's."""
+    """Return the person behind an account in the rules (`github:583231`, `local:alice`). None if unknown or the bot's."""
     person = trust.account(account)
     return None if person in trust.ledger_signers else person
 
 
 def names_of_accounts(trust: TrustRoot | None, accounts: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
-    """Return the accounts and their possible people by rule 3, which also compares an account without its forge's name."""
+    """Return accounts with the people they may belong to (rule 3). Also matches accounts without their forge's name."""
     given = frozenset(accounts)
     wanted = given | {account.partition(":")[2] for account in given} | frozenset(ids)
     known = () if trust is None else trust.accounts

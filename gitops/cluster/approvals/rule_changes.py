@@ -1,4 +1,4 @@
-"""Describes to an approver the additional permissions that result from a change to keys and rules.
+"""Describes to an approver which additional permissions a change to keys and rules gives.
 
 An approval of such a change can give away the cluster, so no difference is left out: if the digests differ and no rule below
 sees a difference, the digests themselves are one. It is for explanation only.
@@ -35,7 +35,7 @@ def fingerprint(key: str) -> str:
 
 
 def rule_changes(address: Address, before: TrustRoot, after: TrustRoot) -> tuple[RuleChange, ...]:
-    """Return the differences between two sets of keys and rules, widening ones first. Empty only for equal digests."""
+    """Return the differences between two sets of keys and rules, those that widen access first. Empty only for equal digests."""
     if before.digest == after.digest:
         return ()
     found = [RuleChange(address, rule, old, new, widens) for rule, old, new, widens in _differences(before, after)]

@@ -1,4 +1,4 @@
-"""Approvals: which changes are gated, what a digest-bound approval covers, and whether signed evidence counts.
+"""Approvals: which changes are gated, what an approval's digests cover, and whether signed evidence counts.
 
 `verify_approval` takes the steps of `STEPS` in order. The first step that refuses ends it with that step's code; a step that
 cannot be decided refuses.
@@ -61,7 +61,7 @@ def change_digest(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeed:
-    """Requirements for an approval: the change, its folder and rules, and the ledger's position.
+    """Requirements for an approval: the change, its folder and rules, and the position in the ledger.
 
     `version` is the version of the entry that uses the approval. `digest` is the digest of the change, if its steps are
     not available. `moved` means that an entry after the one in the approval changed the resource. `at` is the time at
@@ -89,7 +89,7 @@ class ApprovalNeed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVerification:
-    """Result of verifying an approval: `principal` if it is accepted, otherwise the failed step in `diagnostics`.
+    """Result of verifying an approval: `principal` if it is accepted; otherwise `diagnostics` has the failed step.
 
     `names` are all names of that person, in lower case. Approvals that share a name come from one person. `for_another` marks
     a refused one that is for another change of its resource than the one at hand.
@@ -113,7 +113,7 @@ class ApprovalVerification:
 
     @property
     def is_emergency(self) -> bool:
-        """Whether it is accepted and sufficient on its own, as an emergency that leaves a debt."""
+        """Whether it is accepted as an emergency, which is sufficient on its own and leaves a debt."""
         statement = self.evidence.statement
         return self.accepted and statement is not None and statement.via is Via.BREAK_GLASS
 
@@ -159,14 +159,14 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
 
 
 def is_for_another_change(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> bool:
-    """Return True if an approval, whatever else it lacks, is for another change of its resource than the one at hand."""
+    """Return True if an approval, whatever else is wrong with it, is for a different change of the same resource."""
     if evidence.approval is None or evidence.statement is None:
         return False
     return _difference(_Case(evidence, need, trust)) is not None
 
 
 def remedy_of(code: Code, target: ClusterTarget) -> str | None:
-    """Return the remedy of a refusal for this target branch; None for that of the code."""
+    """Return the remedy for a refusal on this target branch. None means the code's own remedy."""
     if code is not Code.APPROVAL_AUTHORS_UNKNOWN:
         return None
     return (remedy(code, "") or "").replace(
@@ -199,7 +199,7 @@ def _form(case: _Case) -> _Refusal | None:
 def signature_refusal(
     evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
 ) -> tuple[Code, str] | None:
-    """Return code and reason if step 2 refuses an approval for an entry of `version`, otherwise None.
+    """Return code and reason if step 2 refuses an approval for an entry of `version`; otherwise None.
 
     The signature must be valid over the raw commit in the namespace `git`. The same key must have signed the statement
     itself in the namespace `gitops-approval`, so that no other signature of the approver can become an approval. Only
@@ -220,7 +220,7 @@ def signature_refusal(
 
 
 def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) -> str:
-    """Explain why a statement's or decision's own signature does not count in addition to its commit's.
+    """Explain why the signature inside a statement or decision does not count in addition to its commit's.
 
     Empty if it does.
     """
@@ -272,7 +272,7 @@ _BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules and cluster locations ca
 
 
 def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Code, str] | None:
-    """Return code and reason if a person is not allowed to permit a change alone in an emergency; None if they are."""
+    """Return code and reason if the rules do not let a person permit a change alone in an emergency; otherwise None."""
     if not rules_of(change.address).in_folder:
         return _BY_SIGNATURE
     if not trust.may_act_alone(principal):
@@ -283,7 +283,7 @@ def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Cod
 def person_refusal(
     principal: str, names: frozenset[str], need: ApprovalNeed, trust: TrustRoot
 ) -> tuple[Code, str] | None:
-    """Return code and reason if step 4 rejects a person as one of several approvers of a change, otherwise None.
+    """Return code and reason if step 4 rejects a person as one of several approvers; otherwise None.
 
     All authors of the change must be known (`approvals.origins`) and be other people, under any name or account. On a
     hosted forge, the rules must list the principal's account there. `names` are all names of the person, in lower case.
@@ -305,7 +305,7 @@ def person_refusal(
 
 
 def has_account(names: frozenset[str], forge: str) -> bool:
-    """Return True if a person's names, which are in lower case, include an account on a forge that knows people by accounts."""
+    """Return True if a person has an account on a forge that identifies people by accounts. `names` are in lower case."""
     return forge not in HOSTED or any(name.startswith(f"{forge}:") for name in names)
 
 
@@ -401,7 +401,7 @@ def _difference(case: _Case) -> str | None:
 
 
 def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:
-    """Return True if an unconsumed approval is for exactly this change: resource, all three bound digests, and data."""
+    """Return True if an unconsumed approval is for exactly this change: resource, its three digests, and data."""
     return (
         approval.consumed_at is None
         and approval.resource == change.address
@@ -416,7 +416,7 @@ def covers_change(approval: Approval, change: Change, config_digest: str, growth
 def data_refusal(
     change: Change, approved: Seen | None, growth: DataGrowth, replaced: int | str = 0
 ) -> tuple[Code, str] | None:
-    """Return code and reason if an approval that saw `approved` does not cover the current data of a change, or None.
+    """Return code and reason if an approval that saw `approved` does not cover the current data of a change; otherwise None.
 
     `replaced` is how many of the seen rows were replaced since, or why that cannot be known. It is 0 if the graph is not
     accessible, because a run with access to it makes this check. If nothing about the graph is known here, that run makes
@@ -453,7 +453,7 @@ def data_refusal(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a verification: its requirement, and the codes of its refusals."""
+    """A verification step: its requirement, and the codes that it refuses with."""
 
     asks: str
     check: Callable[[_Case], _Refusal | None]
@@ -521,7 +521,7 @@ REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEP
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:
-    """Return accepted approvals in id order, one per person (the lowest id). Emergencies do not count."""
+    """Return accepted approvals in id order, only the lowest id of each person. Emergencies do not count."""
     accepted = sorted((v for v in verified if v.accepted and not v.is_emergency), key=_approval_id)
     kept: list[ApprovalVerification] = []
     for each in accepted:
@@ -532,7 +532,7 @@ def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVe
 
 
 def select_quorum(verified: Sequence[ApprovalVerification], required: int) -> tuple[ApprovalVerification, ...]:
-    """Return the approvals that together permit a change: from `required` people, or one emergency. Empty without a quorum.
+    """Return the approvals that permit a change together: from `required` people, or one emergency. Empty without a quorum.
 
     An emergency that is not needed is not consumed.
     """

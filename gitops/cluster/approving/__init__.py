@@ -1,1 +1,1 @@
-"""Giving and revoking approvals: approve, revoke and countersign."""
+"""Commands that give and revoke approvals: approve, revoke and countersign."""

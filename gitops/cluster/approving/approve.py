@@ -1,4 +1,4 @@
-"""`approve`: permits one gated change, without applying anything or changing state.
+"""`approve`: permits one gated change. It applies nothing and does not change the state.
 
 In a ledger folder, an approval is a document. For a branch ledger, it is a signed commit: its parent is the ledger head
 that the approver saw, it adds one document, and its message repeats everything that the permission is bound to, so that
@@ -78,7 +78,7 @@ def review(
     key: str | None = None,
     alone: bool = False,
 ) -> ApproveOutcome:
-    """Return the subject of an approval of the change to `address`. Writes nothing.
+    """Return what an approval of the change to `address` would cover. Writes nothing.
 
     If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`. With
     `key`, the base64 of a public key, it is a problem if the approval of its owner would not count; `alone` is for an approval
@@ -135,7 +135,7 @@ def sign_approval(
     rows: int | None = None,
     emergency: str | None = None,
 ) -> ApproveOutcome:
-    """Sign and push an approval for the gated change of `address`, refusing before the push if it would not count.
+    """Sign and push an approval for the gated change of `address`. Refuses before the push if it would not count.
 
     `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason given by a person who acts alone; such
     an approval leaves a debt.
@@ -145,7 +145,7 @@ def sign_approval(
 
 
 def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = None) -> tuple[ApproveOutcome, ...]:
-    """Sign an approval for each of these changes in one repository, and push all of them atomically.
+    """Sign an approval for each of these changes in one repository, and push them all atomically.
 
     Nothing is signed unless every plan is the one that was reviewed, and nothing is pushed unless every approval would
     count. `emergency` is as for `sign_approval`.
@@ -297,7 +297,7 @@ def read_gated_change(
     rows: int | None = None,
     check: Callable[[GatedChange], None] = lambda _: None,
 ) -> GatedChange:
-    """Return the gated change of `address` in a new plan, whose graph the approver was shown with `rows`.
+    """Plan again and return the gated change of `address`. The approver saw its graph with `rows`.
 
     `check` rejects an approver before the first prompt. Raises GitopsError `approval_not_required`, `ledger_missing`,
     and, if the covered data is unknown here, `approval_data_unknown`, `schema_preview_unavailable`.
@@ -332,7 +332,7 @@ def read_gated_change(
 
 
 def find_gated_change(current: Session, plan: Plan, address: Address) -> GatedChange:
-    """Return the gated change of `address` in the plan of a session.
+    """Return the gated change of `address` in a session's plan.
 
     Raises GitopsError `approval_not_required`, `ledger_missing`.
     """
@@ -380,7 +380,7 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPublisher:
-    """Destination and signer of an approval. `signing_key` is a path for ssh-keygen; `ref_prefix` starts the branch name."""
+    """Where an approval goes, and who signs it. `signing_key` is a path for ssh-keygen; `ref_prefix` starts the branch name."""
 
     store: GitStore
     remote: GitRemote
@@ -391,7 +391,7 @@ class ApprovalPublisher:
 
 @dataclass(frozen=True, slots=True)
 class GatedChange:
-    """The gated change of a plan made at time `at`, against the ledger entry `head` with the rules `trust`."""
+    """A gated change in a plan that was made at time `at` against the ledger entry `head` under the rules `trust`."""
 
     workspace: Workspace
     governance: Governance
@@ -405,13 +405,13 @@ class GatedChange:
 
     @property
     def subject(self) -> ApprovalSubject:
-        """Return the subject of an approval of the change."""
+        """Return what an approval of the change covers."""
         governance, address = self.governance, self.change.address
         head, tree = governance.source.commit, governance.source.tree
         return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
 
     def need(self) -> ApprovalNeed:
-        """Return the current requirements for an approval of the change. If origins are unknown here, the bot checks them."""
+        """Return the current requirements for an approval of the change. The bot checks origins that are unknown here."""
         authors = self.governance.authors_for(self.change)
         return ApprovalNeed(
             target=self.governance.target,
@@ -427,7 +427,7 @@ class GatedChange:
 
 
 def push_approvals(workspace: Workspace, publisher: ApprovalPublisher, updates: Sequence[RefUpdate]) -> None:
-    """Push the branches of approvals, either all or none.
+    """Push the branches of approvals atomically.
 
     Raises GitopsError `approval_write_error` or `push_refused`, or RemoteError.
     """
@@ -447,7 +447,7 @@ def write_approval_commit(
     emergency: str | None = None,
     principal: str | None = None,
 ) -> tuple[Approval, RefUpdate]:
-    """Write and verify an approval commit. Returns the document, and the branch to push.
+    """Write and verify an approval commit. Return its document and the branch to push.
 
     `principal` is the approver, if that is not the signer. Raises GitopsError with the code of the verification step that
     refuses the approval.
@@ -515,7 +515,7 @@ def _write_commit(
 
 
 def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
-    """Return the changes of a cluster that lack an approval and that a key's owner is allowed to approve.
+    """Return a cluster's changes that still need an approval which the owner of this key may give.
 
     `key` is the base64 of the public key. Each change that the person is not allowed to approve is a warning with the
     reason. A cluster without a ledger has none.

@@ -1,4 +1,4 @@
-"""`revoke` and `countersign`: signed decisions about an approval, each on a separate create-only branch.
+"""`revoke` and `countersign`: signed decisions about an approval, each on its own create-only branch.
 
 Neither loads the cluster folder, so you can revoke an approval or countersign an emergency while the folder is broken.
 
@@ -61,7 +61,7 @@ _PREFIX = {DecisionKind.REVOKE: revocations_prefix, DecisionKind.COUNTERSIGN: co
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """The ledger of a cluster, and the signer of decisions about its approvals."""
+    """A cluster's ledger, and the signer of decisions about its approvals."""
 
     ledger: LedgerStore
     target: ClusterTarget
@@ -73,7 +73,7 @@ class DecisionContext:
 
 
 def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
-    """Return what a decision about an approval would cover. Writes nothing. `commit` is that of a revocation that exists."""
+    """Return what a decision about an approval would cover. Writes nothing. `commit` is the existing revocation, if any."""
     problems, about, known = Diagnostics(), None, None
     try:
         view, trust = _read_ledger(context)
@@ -96,7 +96,7 @@ def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> De
 
 
 def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None) -> DecisionOutcome:
-    """Revoke an approval, so that it no longer counts. Changes that it already permitted remain applied.
+    """Revoke an approval, so that it no longer counts. Changes that were already applied with it remain applied.
 
     `commit` is the commit of the approval that the signer reviewed. Holds the ledger's lock, so that every apply either
     used the approval earlier or sees the revocation. If the lock cannot be taken because of an error, there is a
@@ -145,7 +145,7 @@ def await_recorded(
     cancel: Cancellation,
     relist: Callable[[], object] = lambda: None,
 ) -> DecisionOutcome:
-    """Return the outcome of a revocation once an entry records it, otherwise at the time limit or after a signal.
+    """Return the outcome of a revocation once an entry records it, or after the time limit or a signal.
 
     `relist` makes the remote list its branches again. If anything cannot be read, the wait ends with that problem.
     """

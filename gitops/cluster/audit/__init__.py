@@ -1,1 +1,1 @@
-"""Verification of a ledger by anyone with a clone: the chain of entries, the rules, the attested statements."""
+"""Verification of a ledger, possible in any clone: the chain of entries, the rules, the attested statements."""

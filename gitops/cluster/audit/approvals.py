@@ -56,7 +56,7 @@ from gitops.git.port import GitReader
 
 
 def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
-    """Check parts 1 to 5 and return the addresses with an approved change. Raises IntegrityError for the first failure."""
+    """Check parts 1 to 5 and return the addresses whose change is approved. Raises IntegrityError for the first failure."""
     approved = approved_addresses(walk, found)
     situation = _situation(found)
     for listed in found.entry.changes:
@@ -113,7 +113,7 @@ def _note_data(walk: Walk, found: VerifiedEntry, verification: ApprovalVerificat
 
 
 def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
-    """Describe, for a finding, how many people these gates require under the rules before an entry."""
+    """Describe how many people these gates require under the rules before an entry. Used in findings."""
     quorum = found.before.quorum(found.entry.target.environment)
     gate = next(iter(quorum.deciding(met)), GateName.IRREVERSIBLE)
     needed = quorum.needed(met)

@@ -1,4 +1,4 @@
-"""Results of `gitops log` and `gitops audit`, and the inputs of an audit besides the ledger branch."""
+"""Results of `gitops log` and `gitops audit`, and what an audit reads besides the ledger branch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LogRecord:
 
     @property
     def is_step(self) -> bool:
-        """True for a valid entry that only records a step of a run: its announcement, or an event of its changeset."""
+        """True for a valid entry that only records a step of a run: its announcement, or a changeset event."""
         kinds = (EntryKind.INTENT, EntryKind.CHANGESET)
         entry = self.entry
         return self.ok and entry is not None and entry.kind in kinds and not (entry.revoked or entry.quarantined)
@@ -74,7 +74,7 @@ def _none() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AuditWitnesses:
-    """Knowledge about a ledger besides its branch: names with the commit of an entry or of a signed document.
+    """Evidence about a ledger from outside its branch. Each mapping has the commit of an entry or a signed document by name.
 
     `seen` are heads that this clone saw before, keyed by where it noted them. `signed` are the branches with approvals and
     with decisions about them, consumed or not. `copies` are the heads of other copies of the ledger, keyed by the name of
@@ -88,7 +88,7 @@ class AuditWitnesses:
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A problem of an entry, identified by commit and number from 1, or of the whole chain (number 0 and the head)."""
+    """A problem in an entry (its commit and its number from 1) or in the whole chain (the head and number 0)."""
 
     commit: str
     number: int
@@ -98,7 +98,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Result of verifying a ledger branch from its first entry, or from the entry after the trusted number `since`.
+    """Result of verifying a ledger branch from its first entry, or from the entry after the trusted entry number `since`.
 
     The first `verified` of `entries` entries are valid; those up to `since` were not checked. `findings` has the first
     invalid entry, if there is one, and then the contradictions with witnesses. `notes` list what could not be checked, such
@@ -131,7 +131,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditPin:
-    """Proof that entry `number` of a cluster's ledger, with the id `commit`, and all entries before it were verified."""
+    """Confirms that entry `number` of a cluster's ledger, with the id `commit`, and all entries before it were verified."""
 
     cluster: str
     number: int

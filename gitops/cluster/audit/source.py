@@ -1,4 +1,4 @@
-"""Step 8 of the audit: checks that an entry matches its source commit."""
+"""Step 8 of the audit: compares an entry with its source commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from gitops.git.port import Commit, GitReader
 
 
 def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState, recorded: Recording | None) -> None:
-    """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first difference."""
+    """Compare an entry with its source. Raises IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid`."""
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not name its source commit")
@@ -136,7 +136,7 @@ _WAITS = (Disposition.BLOCKED, Disposition.DEFERRED)
 
 
 def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """Raise IntegrityError `ledger_source_mismatch` for the first difference; `source` continues the previous entry."""
+    """Check the authors and origins of an entry whose `source` continues the previous one. Raises `ledger_source_mismatch`."""
     entry, previous = found.entry, walk.previous
     if previous is None or previous.entry.source is None:
         return
@@ -290,7 +290,7 @@ _FORGES = {"+": "github", "-": "gitlab"}
 def authors_of(
     reader: GitReader, *, base: str | None, head: str, path: str, files: tuple[str, ...] = ()
 ) -> frozenset[str]:
-    """Return e-mail addresses of authors and co-authors, with accounts (`github:583231`) in these addresses.
+    """Return the e-mail addresses of authors and co-authors, and the accounts in them (`github:583231`).
 
     Covers the commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`. Empty
     without a base, because nothing is gated then.

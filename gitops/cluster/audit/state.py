@@ -1,4 +1,4 @@
-"""Checks that a ledger entry explains the change from the state before it to the state after it.
+"""Checks that a ledger entry explains the difference between the states before and after it.
 
 1. An intent entry doesn't change anything. An entry of kind `changeset` can record observations of graphs, but not that
    a graph was lost, and changes nothing else. Every entry that changes the state increments its revision.
@@ -50,7 +50,7 @@ class AnnouncedOperation:
 
 @dataclass(frozen=True, slots=True)
 class StateTransition:
-    """The state before and after an entry. `approved` are addresses whose irreversible change it approves."""
+    """The states before and after an entry. `approved` has the addresses whose irreversible change it approves."""
 
     entry: LedgerEntry
     before: LedgerState

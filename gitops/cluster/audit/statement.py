@@ -1,4 +1,4 @@
-"""Ledger entries as in-toto statements, the envelopes that sign them, and the verification of such envelopes.
+"""Ledger entries as in-toto statements: the signed envelopes, and their verification.
 
 A statement describes one entry: its subjects are the applied cluster folder, the state document after it, and the commit of
 the entry. The same entry always produces the same bytes, so anyone with the ledger can rebuild the statement and compare.
@@ -90,13 +90,13 @@ class Envelope:
 
 
 def signature_of(armor: str, key: str) -> EnvelopeSignature:
-    """Return an armored SSH signature in envelope form. `key` is the base64 text of the public key that made it."""
+    """Return an armored SSH signature in envelope form. `key` is the base64 public key that belongs to it."""
     blob = base64.b64decode("".join(armor.strip().splitlines()[1:-1]))
     return EnvelopeSignature(blob, fingerprint(key))
 
 
 def armored(signature: EnvelopeSignature) -> str:
-    """Return the signature in ssh-keygen's armored form."""
+    """Return the signature in the armored form of ssh-keygen."""
     text = base64.b64encode(signature.blob).decode()
     lines = [text[at : at + _ARMOR_WIDTH] for at in range(0, len(text), _ARMOR_WIDTH)]
     return "\n".join((_BEGIN, *lines, _END, ""))
@@ -113,7 +113,7 @@ def write_envelope(envelope: Envelope) -> bytes:
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Read an envelope that any program might have written: both base64 alphabets, `keyid` optional, unknown fields ignored.
+    """Read an envelope from any program: either base64 alphabet, `keyid` optional, unknown fields ignored.
 
     Raises IntegrityError `envelope_invalid`. Checks no signature and does not read the payload.
     """
@@ -167,7 +167,7 @@ def _bytes(form: dict[str, Any], name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEnvelope:
-    """The commit and number of the entry in an accepted envelope, and its signer."""
+    """Commit, entry number and signer of an accepted envelope."""
 
     commit: str
     number: int
@@ -175,7 +175,7 @@ class VerifiedEnvelope:
 
 
 def statement_of(reader: GitReader, found: VerifiedEntry) -> bytes:
-    """Return the statement of a verified entry. Raises IntegrityError for one without a state."""
+    """Return the statement of a verified entry. Raises IntegrityError if the entry has no state."""
     commit, at = found.commit, parse_timestamp(found.entry.at)
     state = reader.read(commit.tree, layout.STATE)
     if state is None or at is None:
@@ -193,7 +193,7 @@ def check_envelope(
     now: datetime,
     verify: Callable[[bytes, str], CommitSignature],
 ) -> VerifiedEnvelope:
-    """Verify an envelope with these steps.
+    """Verify an envelope by these steps.
 
     `entries` are the ids of the ledger's entries, `trust` the keys in force at its head; `verify` checks an armored
     signature over bytes in the namespace of envelopes. Raises IntegrityError `envelope_invalid`, or the errors of a damaged

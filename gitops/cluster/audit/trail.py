@@ -1,4 +1,4 @@
-"""The audit trail for `gitops log`: every entry with the results for its signature and its approvals.
+"""The audit trail for `gitops log`: every entry, with the check results of its signature and approvals.
 
 It does not check the content of entries; that is the audit (`gitops.cluster.audit.verb`).
 """
@@ -41,7 +41,7 @@ from gitops.git.port import GitReader
 
 @dataclass(frozen=True, slots=True)
 class AuditedPosition:
-    """A ledger entry with the entries `chain`, and the state before it, empty for the first one.
+    """A position in the ledger: the entries up to it (`chain`), and the state before it, empty for the first entry.
 
     `moved_since` returns whether an entry between the given one and this one changed a resource. Without it, this is
     not checked.
@@ -54,7 +54,7 @@ class AuditedPosition:
 
 
 def read_trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
-    """Yield the audit trail, newest entry first, reading each on demand. An unreadable entry is shown as such.
+    """Yield the audit trail, newest entry first, and read each entry on demand. An unreadable entry is shown as unreadable.
 
     Raises GitopsError for a history that cannot be followed.
     """
@@ -133,7 +133,7 @@ def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
 
 
 def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedPosition) -> ApprovalVerification:
-    """Verify an approval that an entry used. The steps are those of a plan at the position of that entry.
+    """Verify an approval that an entry used, by the steps that a plan at that entry's position would apply.
 
     Raises IntegrityError `ledger_entry_invalid` if the entry does not list the change that it was used for.
     """
@@ -176,7 +176,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedP
 
 
 def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, position: AuditedPosition) -> str:
-    """Explain why a recorded countersignature does not settle `debt`, by a plan's steps at that position. Empty if it does."""
+    """Explain why a recorded countersignature does not settle `debt` at that position. Empty if it does."""
     entry, before = position.found.entry, position.found.before
     evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)
     need = DecisionNeed(entry.target, entry_time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
@@ -192,12 +192,12 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
 
 
 def entry_time(entry: LedgerEntry) -> datetime:
-    """Return the time of an entry. An unreadable time is before everything."""
+    """Return the time of an entry. An unreadable time counts as the earliest one."""
     return parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC)
 
 
 def change_of(listed: EntryChange) -> Change:
-    """Return a change from an entry's list. Raises IntegrityError `ledger_entry_invalid` for an unknown operation."""
+    """Return a change that an entry lists. Raises IntegrityError `ledger_entry_invalid` for an unknown operation."""
     try:
         action = Action(listed.operation)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The offline audit: every entry from the first on must be valid under the keys and rules of its position.
+"""The offline audit: checks every entry against the keys and rules in force at its position.
 
 For each entry, in order; the first failing step is the finding, and nothing after it is checked:
 
@@ -88,7 +88,7 @@ def _no_anchor(first: VerifiedEntry) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """Scope of an audit: the entries after `since` (None: all), and the knowledge of `witnesses` besides the branch.
+    """Scope of an audit: the entries after `since` (None: all), and the evidence in `witnesses`.
 
     `anchor` checks whether the first entry of another ledger is one of this cluster. `verified` is called with every valid
     entry, in order.
@@ -103,7 +103,7 @@ class AuditScope:
 def audit(
     reader: GitReader, head: str, cluster: str, open_tree: TreeOpener, scope: AuditScope | None = None
 ) -> AuditReport:
-    """Verify the ledger branch that ends in `head`. Never raises, no matter what the repository contains or lacks.
+    """Verify the ledger branch that ends at `head`. Never raises, whatever the repository contains or lacks.
 
     A chain that cannot be read back to its first entry, or that has no entry `since`, produces a finding with number 0
     at `head`. Exceptions from `scope.verified` are passed on.
@@ -278,7 +278,7 @@ _LISTED = 10
 def find_contradictions(
     reader: GitReader, ledger: WitnessedLedger, numbers: Mapping[str, int], witnesses: AuditWitnesses
 ) -> Iterator[AuditFinding | str]:
-    """Yield findings about the whole chain, and notes (as strings). Never raises, no matter what witnesses contain.
+    """Yield findings about the whole chain, and notes (as strings). Never raises, whatever the witnesses contain.
 
     A diverged ledger is one finding, with the details from all witnesses.
     """

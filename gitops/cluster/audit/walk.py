@@ -1,4 +1,4 @@
-"""The state of an audit between two entries, and how an audit starts after a trusted entry."""
+"""The state of an audit between two entries. Also starts an audit after a trusted entry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TreeOpener = Callable[[GitReader, str], SourceTree]
 
 
 class SourceRules:
-    """Cached keys and rules of source commits. Nearly all commits have the same ones, and reading them is expensive."""
+    """Caches the keys and rules of source commits. Nearly all commits have the same ones, and reading them is slow."""
 
     def __init__(self, reader: GitReader) -> None:
         """Start with an empty cache."""
@@ -39,7 +39,7 @@ class SourceRules:
         self._found: dict[tuple[tuple[str, bytes], ...], TrustRoot] = {}
 
     def files(self, commit_id: str) -> dict[str, bytes]:
-        """Return the key and rule files of a commit by path, like `trust_at`."""
+        """Return a commit's key and rule files by path, like `trust_at`."""
         tree = self._reader.commit(commit_id).tree
         config = self._reader.read(tree, CONFIG_FILE)
         if config is None:
@@ -50,7 +50,7 @@ class SourceRules:
         return {path: content for path, content in found.items() if content is not None}
 
     def digest(self, files: Mapping[str, bytes], version: int) -> str:
-        """Return the digest of these files in entries of a version. Raises the errors of `trust_root`."""
+        """Return the digest that entries of this version use for these files. Raises the errors of `trust_root`."""
         key = tuple(sorted(files.items()))
         if key not in self._found:
             self._found[key] = trust_root(files)
@@ -59,7 +59,7 @@ class SourceRules:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedApproval:
-    """An accepted approval, and the number of the first entry that used it."""
+    """An accepted approval, and the number of the entry that first used it."""
 
     verification: ApprovalVerification
     number: int
@@ -97,18 +97,18 @@ class Walk:
     moved: dict[str, int] = field(default_factory=dict)
 
     def settle(self, entry: LedgerEntry, state: LedgerState) -> None:
-        """Record whether an entry, with the state after it, left no unapplied changes."""
+        """Record whether an entry left changes unapplied, given the state after it."""
         self.settled = is_settled_after(self, entry, state)
         if entry.source is not None and (self.settled or self.settled_at is None):
             self.settled_at = entry.source.commit
 
     def moved_since(self, entry: str, resource: str) -> bool:
-        """Return True if an entry after the given one changed a resource, among the entries read so far."""
+        """Return True if an entry after `entry` changed a resource, among the entries read so far."""
         return self.moved.get(resource, 0) > self.numbers.get(entry, 0)
 
 
 def entry_ids(reader: GitReader, head: str) -> tuple[str, ...]:
-    """Return the ids of a chain, the first entry first. Raises GitopsError `shallow_repository`, `git_object_missing`."""
+    """Return the entry ids of a chain, first entry first. Raises GitopsError `shallow_repository`, `git_object_missing`."""
     reader.is_ancestor(head, head)  # refuses a shallow repository
     ids: list[str] = []
     at: str | None = head
@@ -121,7 +121,7 @@ def entry_ids(reader: GitReader, head: str) -> tuple[str, ...]:
 def announced_operations(
     reader: GitReader, found: VerifiedEntry, approved: frozenset[str]
 ) -> Mapping[str, AnnouncedOperation]:
-    """Return the operations that an intent entry announces, by id. A later entry may complete them."""
+    """Return the operations that an intent entry announces, by id. A later entry can complete them."""
     if found.entry.kind is not EntryKind.INTENT:
         return {}
     granted = {use.approval_id for use in found.entry.approvals if use.resource in approved}
@@ -136,7 +136,7 @@ def announced_operations(
 
 
 def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEntry], frozenset[str]]) -> None:
-    """Set `walk` to its state after entry `since`, which is trusted and not checked again.
+    """Set `walk` to its state after entry `since`. That entry is trusted, so it is not checked.
 
     Operations in progress there were announced by that entry or by the ones just before it; `approvals_of` returns the
     addresses for which these entries had approvals. Raises IntegrityError for an entry that cannot be read.
