@@ -1,4 +1,4 @@
-"""Cached results of earlier runs of this program, used only as hints that never permit anything.
+"""Results of earlier runs of this program. They are only hints and never permit anything.
 
 Checked texts are cached by content, unchanged files and graphs by folder.
 """
@@ -23,7 +23,7 @@ _MAX_PAIRS = 4096
 
 
 class CompileCache(Protocol):
-    """Entries by name. It never fails: an unreadable entry counts as missing, and a failed write is ignored.
+    """Cache entries by name. It never fails: an unreadable entry counts as missing, and a failed write is ignored.
 
     An entry is returned only complete and only to the same edition of the program: the same sources of the languages and the
     loader on the same Python version. Several processes may use one cache at the same time; the last write wins.
@@ -33,11 +33,11 @@ class CompileCache(Protocol):
         """Return the entry with this name, or None."""
 
     def save(self, name: str, data: bytes) -> None:
-        """Store an entry, replacing an older one with the same name."""
+        """Store an entry, replacing any older one with this name."""
 
 
 class Hints(NamedTuple):
-    """Hints that make advisory commands load faster: a tree of the folder, and a cache.
+    """Hints that speed up loading for advisory commands: a tree of the folder, and a cache.
 
     A cache is not evidence. No command that permits, applies or checks a change request uses it.
     """
@@ -46,7 +46,7 @@ class Hints(NamedTuple):
     cache: CompileCache
 
     def recall(self) -> Index | None:
-        """Return the stored index of an earlier load of the folder."""
+        """Return the index that an earlier load of the folder stored."""
         return read_index(self.cache.load(f"index {self.tree.identity}"))
 
     def keep(self, index: Index) -> None:
@@ -55,7 +55,7 @@ class Hints(NamedTuple):
 
 
 class MemoryCache:
-    """CompileCache in a dictionary."""
+    """A CompileCache in a dictionary."""
 
     def __init__(self) -> None:
         self.entries: dict[str, bytes] = {}
@@ -70,7 +70,7 @@ class MemoryCache:
 
 
 class SoundPairs:
-    """Cache of query files that parse and check against a schema, keyed by the digests of both.
+    """Cache of query files that are valid against a schema, keyed by the digests of both.
 
     A pair with the empty text stands for a schema alone, a pair with the binding kinds for a policy. Only validity is
     stored, never problems, so every load finds problems again. A pair is identified only by content, so it is valid in
@@ -83,7 +83,7 @@ class SoundPairs:
         self._grown: set[str] = set()
 
     def names(self, schema: str, query: str = "") -> Sequence[str] | None:
-        """Return the file's queries in order if all are valid against the schema; None if the pair is not known."""
+        """Return the file's queries in order if all are valid against the schema; None if this pair is not in the cache."""
         key = digest(f"{schema} {query}".encode())
         return self._group(key).get(key)
 
@@ -128,7 +128,7 @@ class SoundPairs:
 
 
 class GraphRecord(NamedTuple):
-    """One graph without problems.
+    """A graph that loaded without problems.
 
     `files` and `folders` are positions in the columns of the index: the files that were read, and the folders that were
     listed or passed through. `queries` is the path of each query as written.
@@ -140,7 +140,7 @@ class GraphRecord(NamedTuple):
 
 
 class FileColumns(NamedTuple):
-    """Columns of files: normalized path, digest of the content, size, stamp."""
+    """Files, as columns: normalized path, digest of the content, size, stamp."""
 
     places: list[str]
     digests: list[str]
@@ -149,7 +149,7 @@ class FileColumns(NamedTuple):
 
 
 class FolderColumns(NamedTuple):
-    """Folders, as columns: normalized path, stamp, and digest of the folder's query files (empty for a mere parent folder)."""
+    """Folders, as columns: normalized path, stamp, digest of the query files (empty for a folder that is only a parent)."""
 
     places: list[str]
     stamps: list[str | None]
@@ -158,7 +158,7 @@ class FolderColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The part of a load without problems.
+    """The part of a load that had no problems.
 
     `config` is the digest of `cluster.yaml`, `form` is its content as in `config_form`, and `header` contains its name,
     storage root and lock setting. `digests` are the digests of all resources of `graphs`, by address.
@@ -177,7 +177,7 @@ NO_INDEX = Index("", {}, (None, None, True), {}, {}, FileColumns([], [], [], [])
 
 
 class IndexColumns:
-    """Columns of an index under construction, with each file and folder only once."""
+    """Columns of an index that is being built. Each file and folder appears only once."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[int, str, int]] = {}
@@ -200,7 +200,7 @@ class IndexColumns:
         return GraphRecord(places, passed, queries)
 
     def stamped(self, tree: StampedTree) -> tuple[FileColumns, FolderColumns]:
-        """Return the columns with current stamps. Anything that changed since the load began has no stamp."""
+        """Return the columns with current stamps. A file that changed since the load began gets no stamp."""
         files, folders = list(self._files), list(self._folders)
         digests, sizes = [each[1] for each in self._files.values()], [each[2] for each in self._files.values()]
         listings = [listing for _, listing in self._folders.values()]
@@ -217,7 +217,7 @@ def write_index(index: Index) -> bytes:
 
 
 def read_index(data: bytes | None) -> Index | None:
-    """Decode an index, or return None for other bytes."""
+    """Decode an index. Returns None if the bytes are not an index."""
     try:
         value = None if data is None else json.loads(data)
         if type(value) is not list:
@@ -294,7 +294,7 @@ def addresses_of(graph: str, queries: Iterable[str]) -> list[Address]:
 
 
 class RecordedTree:
-    """An `index` compared with the current folder.
+    """Compares an `index` with the current folder.
 
     `stale` is the number of files and folders that had to be checked.
     """
@@ -325,7 +325,7 @@ class RecordedTree:
                 self._changed_folders.add(position)
 
     def compare_files(self, reader: SourceReader) -> None:
-        """Read the files whose stamps do not match. Those with the recorded content count as unchanged."""
+        """Read the files whose stamps differ from the record. A file with the recorded content counts as unchanged."""
         files = self.index.files
         self._changed_files = {
             position
@@ -336,7 +336,7 @@ class RecordedTree:
         }
 
     def facts(self, place: str) -> tuple[str, int] | None:
-        """Return digest and size of the file at a normalized path, if its stamp and parent folders match the record."""
+        """Return digest and size of the file at a normalized path, if the record still applies to it and its parent folders."""
         files = self.index.files
         if self._positions is None:
             self._positions = {each: position for position, each in enumerate(files.places)}
@@ -346,7 +346,7 @@ class RecordedTree:
         return files.digests[position], files.sizes[position]
 
     def is_unchanged(self, record: GraphRecord) -> bool:
-        """Return True if all files and folders of a graph match the record."""
+        """Return True if the record still applies to all files and folders of a graph."""
         return self._changed_files.isdisjoint(record.files) and self._changed_folders.isdisjoint(record.folders)
 
 

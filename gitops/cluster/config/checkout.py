@@ -1,4 +1,4 @@
-"""Checks the `gitops.yaml` of a checkout, or of any other root tree, with the files that it refers to."""
+"""Checks `gitops.yaml` in a checkout or another root tree, together with the files that it refers to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CO
 
 
 def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
-    """Explain why the folder of a cluster cannot be read in a root tree: the folder or its `cluster.yaml` does not exist."""
+    """Explain why a cluster folder cannot be read in a root tree: the folder or its `cluster.yaml` does not exist."""
     above, _, name = rule.path.rpartition("/")
     if tree.kind(f"{rule.path}/{CLUSTER_FILE}".removeprefix("./")) is PathKind.FILE:
         return None

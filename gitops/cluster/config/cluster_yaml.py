@@ -1,4 +1,4 @@
-"""Parses `cluster.yaml` to its declarations, with all problems in its structure and header.
+"""Parses `cluster.yaml` into declarations, and finds all problems in its structure and header.
 
 The loader checks the declared things themselves (files, graphs in policy bindings).
 """
@@ -70,7 +70,7 @@ def read_cluster(tree: SourceTree) -> tuple[DeclaredCluster | None, Diagnostics]
 
 
 def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
-    """Perform step 5 of a load. Returns None if there is a problem, which is added to `found`."""
+    """Perform step 5 of a load. Adds problems to `found` and then returns None."""
     before = len(found)
     if cluster.version != 1:
         message = f"version {cluster.version} is not supported; this release reads version 1"
@@ -140,7 +140,7 @@ def _keys(shape: str) -> tuple[str, ...]:
 
 
 def required_keys(shape: str) -> tuple[str, ...]:
-    """Return the required keys below a key of the table; in a section of a kind, all keys are required."""
+    """Return the required keys below a key of the table. In a section for a kind, all keys are required."""
     if shape.removesuffix(".*") in SECTIONS:
         return _keys(shape)
     return tuple(key for key in _keys(shape) if (f"{shape}.{key}" if shape else key) in REQUIRED_KEYS)
@@ -411,7 +411,7 @@ _PROMOTED = ("graphs", *SECTIONS)
 
 
 def promoted_config(source: bytes, target: bytes) -> bytes | None:
-    """Return `target` with the graphs and policies of `source`; None if one is not in block style at its top level.
+    """Return `target` with the graphs and policies of `source`. None if either is not in block style at its top level.
 
     Raises YamlError for a document that cannot be read.
     """

@@ -22,7 +22,7 @@ _REFUSED = {EntryType.SYMLINK: Code.SOURCE_SYMLINK, EntryType.SUBMODULE: Code.SO
 
 
 class CommitTree:
-    """The files below one git tree. It is always confined, because a change request chooses the paths."""
+    """The files of a git tree. Always confined, because a change request chooses the paths."""
 
     def __init__(
         self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
@@ -36,7 +36,7 @@ class CommitTree:
 
     @property
     def root(self) -> str:
-        """The given display name, or otherwise the tree id."""
+        """The display name, or the tree id if there is none."""
         return self._root
 
     @property
@@ -50,7 +50,7 @@ class CommitTree:
         return self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Return the ids of blobs and trees. The id of a tree also proves that nothing below it changed."""
+        """Return the ids of blobs and trees. If a tree's id is the same, everything below it is unchanged."""
         found: list[str | None] = []
         for place in places:
             entry = None

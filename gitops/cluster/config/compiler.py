@@ -1,4 +1,4 @@
-"""Compilation for one load: each text is compiled once, and each problem is reported at its place.
+"""Compiles the texts of one load, each of them once, and reports each problem at its place.
 
 The languages take long to import. A load in which everything is recorded or known to be valid does not import this module.
 """
@@ -25,7 +25,7 @@ _SCHEMA_CODES = {Stage.PARSE: Code.SCHEMA_PARSE_ERROR, Stage.CATALOG: Code.SCHEM
 
 
 class LanguageCompiler:
-    """Compiler for one load, which adds every problem to `found`."""
+    """Compiler for one load. It adds every problem to `found`."""
 
     def __init__(self, found: Diagnostics) -> None:
         self._found = found
@@ -35,7 +35,7 @@ class LanguageCompiler:
         self._reported_schemas: set[str] = set()
 
     def schema(self, file: SourceFile, at: str) -> Schema | None:
-        """Return the compiled schema, or None after reporting its problems for the config path `at`."""
+        """Return the compiled schema. Reports its problems for the config path `at` and then returns None."""
         result = _once(self._schemas, file, compile_schema)
         # For other graphs with the same schema, one problem is enough.
         limit = 1 if file.digest in self._reported_schemas else None
@@ -50,11 +50,11 @@ class LanguageCompiler:
         return None
 
     def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
-        """Return the queries of a file in order, or its parse error (not reported)."""
+        """Return the queries of a file in order, or its parse error, which is not reported."""
         return _once(self._queries, file, parse_queries)
 
     def check(self, query: Query, file: SourceFile, schema: Schema, at: str) -> CheckedQuery | None:
-        """Return the checked query of a file, or None after reporting its problems for the config path `at`."""
+        """Return a checked query of a file. Reports its problems for the config path `at` and then returns None."""
         try:
             return check_query(query, schema.catalog)
         except LanguageError as error:
@@ -62,7 +62,7 @@ class LanguageCompiler:
             return None
 
     def are_sound(self, queries: Iterable[Query], schema: Schema) -> bool:
-        """Return True if queries are valid against a schema, without reporting anything."""
+        """Return True if queries are valid against a schema. Reports nothing."""
         try:
             for query in queries:
                 check_query(query, schema.catalog)
@@ -75,7 +75,7 @@ class LanguageCompiler:
         self._report(error, file, at, QUERY_CODES)
 
     def drop_trees(self) -> None:
-        """Drop the parsed queries, which use most of a load's memory and are rarely shared by graphs.
+        """Drop the parsed queries. They use most of a load's memory, and graphs rarely share them.
 
         A file that was needed twice is kept, so no file is parsed more than twice.
         """
@@ -110,7 +110,7 @@ def _once(
 
 
 def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) -> tuple[str, SourceFile] | None:
-    """Return the path as written and the file that a query would be loaded from, or None.
+    """Return the file that a query would be loaded from and its declared path, or None.
 
     Nothing is reported or checked. A file is parsed only if the name is in its text.
     """

@@ -1,4 +1,4 @@
-"""The section `compute` of `cluster.yaml`: targets, and the strategies of their compute clusters.
+"""The `compute` section of `cluster.yaml`: targets, and the strategies of their compute clusters.
 
 Its structure is read with the file. The load checks consistency on the same declaration in its JSON form, so an unchanged
 folder is checked without reading its YAML.
@@ -66,7 +66,7 @@ _RESERVED = ("mz_", "pg_", "external_")
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStrategies:
-    """Declared rules, at most one for each strategy."""
+    """The declared rules, at most one for each strategy."""
 
     target_size: TargetSize | None = None
     shrink_to_fit: ShrinkToFit | None = None
@@ -75,7 +75,7 @@ class DeclaredStrategies:
 
     @property
     def rules(self) -> tuple[StrategyRule, ...]:
-        """Return the declared rules in the order in which they are applied."""
+        """Return the declared rules in the order in which they apply."""
         found = (self.target_size, self.shrink_to_fit, self.burst, self.idle_suspend)
         return tuple(rule for rule in found if rule is not None)
 
@@ -157,7 +157,7 @@ def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental
 
 
 def strategy_warnings(declared: DeclaredStrategies, interval_s: int) -> list[tuple[Place, str]]:
-    """Return warnings about allowed but probably unintended strategies, for this interval between ticks in seconds."""
+    """Return warnings about strategies that are valid but probably unintended. The tick interval is in seconds."""
     idle, found = declared.idle_suspend, list[tuple[Place, str]]()
     if idle is None:
         return found
@@ -202,7 +202,7 @@ class DeclaredTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredComputeCluster(DeclaredStrategies):
-    """One entry of `strategies`. `cluster` is its name on the target, if that differs from the key."""
+    """One entry of `strategies`. `cluster` is its name on the target, if the key is a different name."""
 
     target: str
     cluster: str | None = None
@@ -213,7 +213,7 @@ class DeclaredComputeCluster(DeclaredStrategies):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSection:
-    """The section `compute`.
+    """The `compute` section.
 
     `interval` is the scheduled time between two ticks in seconds, which is used only for warnings.
     """
@@ -292,7 +292,7 @@ COMPUTE_FORM = mapping(
 
 
 def read_compute(value: object) -> ComputeSection:
-    """Read the section from plain values, either from YAML or from its JSON form.
+    """Read the section from plain values, which come from YAML or from its JSON form.
 
     Raises Refused with places below the section.
     """
@@ -300,7 +300,7 @@ def read_compute(value: object) -> ComputeSection:
 
 
 def compute_form(declared: ComputeSection) -> dict[str, Any]:
-    """Return the JSON form that the configuration digest covers. `read_compute` reverses it."""
+    """Return the JSON form that the configuration digest covers. `read_compute` turns it back."""
     return {
         "targets": {
             name: {
@@ -330,7 +330,7 @@ def _cluster_form(declared: DeclaredComputeCluster) -> dict[str, Any]:
 
 
 def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
-    """Return the strategies of the compute clusters whose target is declared, by address."""
+    """Return the strategies of all compute clusters whose target is declared, by address."""
     targets = {
         name: ComputeTarget(name, each.url, TargetKind(each.kind), each.application_name, each.prune)
         for name, each in declared.targets.items()
@@ -349,7 +349,7 @@ def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
 
 
 def check_compute(declared: ComputeSection, section: Callable[[], YamlNode], found: Diagnostics) -> None:
-    """Add contradictions with their places in `cluster.yaml`. `section` is called only if there is a problem."""
+    """Report contradictions with their places in `cluster.yaml`. `section` is called only if there is a problem."""
     for code, place, message in _problems(declared):
         path, source = place_of(section(), place, message)
         found.add(code, path, message, source=source)

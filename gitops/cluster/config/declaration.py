@@ -1,4 +1,4 @@
-"""Declarations in `cluster.yaml`: typed, with the place of each value, without resolving anything or reading other files.
+"""Typed declarations of `cluster.yaml` with the place of each value. Resolves nothing and reads no other file.
 
 The same content has a plain JSON form, which the configuration digest covers and the compile cache stores.
 """
@@ -40,7 +40,7 @@ class Text:
 
 
 class Placed(Protocol):
-    """An object whose place is determined on demand."""
+    """An object whose place is computed on demand."""
 
     @property
     def source(self) -> SourceRef:
@@ -48,7 +48,7 @@ class Placed(Protocol):
 
 
 def source_of(place: Placed | SourceRef) -> SourceRef:
-    """Return the place itself. Call this only to report a place, because finding it requires counting lines."""
+    """Return the place. Call this only to report it, because finding a place requires counting lines."""
     return place if isinstance(place, SourceRef) else place.source
 
 
@@ -66,7 +66,7 @@ class QueryRegistry(NamedTuple):
 
 
 class QuerySources(NamedTuple):
-    """The other forms of `queries`: folders and files, with all queries in them.
+    """The other forms of `queries`: folders and files. All queries in them are declared.
 
     `single` means a string instead of a list.
     """
@@ -84,7 +84,7 @@ class DeclaredGraph(NamedTuple):
 
 
 class DeclaredText(NamedTuple):
-    """One entry of a section of texts, such as `policies`.
+    """One entry in a section of texts, such as `policies`.
 
     `applies_to` is as written; empty for kinds without bindings.
     """
@@ -95,7 +95,7 @@ class DeclaredText(NamedTuple):
 
 
 class DeclaredRestore(NamedTuple):
-    """One entry of `restores`. Its key is the id of its graph."""
+    """One entry of `restores`. Its key is the graph id."""
 
     graph: Text
     version: int
@@ -103,7 +103,7 @@ class DeclaredRestore(NamedTuple):
 
 
 class DeclaredCompute(NamedTuple):
-    """The section `compute`, in the JSON form of `gitops.cluster.config.compute` and as written in the document."""
+    """The `compute` section, in the JSON form of `gitops.cluster.config.compute` and as written in the document."""
 
     form: Mapping[str, Any]
     section: YamlNode
@@ -157,7 +157,7 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
 
 
 def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
-    """Return the configuration as JSON values in declaration order, with every key; absent values are null or `{}`.
+    """Return the configuration as JSON values in declaration order, with every key. Absent values are null or `{}`.
 
     Everything after `policies` is omitted if it is missing, so the digest of a folder without it does not change.
     """
@@ -194,7 +194,7 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
 
 
 def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
-    """Return the configuration digest, a single value for all declarations of a cluster folder.
+    """Return the configuration digest, one value for everything that a cluster folder declares.
 
     It covers `form`, as returned by `config_form`, and `digests`, address to digest, of all desired resources: the input is
     `cluster-config NUL <compact JSON of the form> NUL`, then `<address> NUL <digest> NUL` by address. So formatting,
@@ -222,7 +222,7 @@ class _TextOfForm(Text):
 
 
 def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
-    """Return all texts of a declaration, in the document's sorted order; empty without a declaration."""
+    """Return all texts of a declaration in the document's sorted order. Empty if there is no declaration."""
     if declared is None:
         return ()
     if isinstance(declared, DeclaredText):
@@ -233,7 +233,7 @@ def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
 
 
 def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredGraph:
-    """Return a graph's declaration from its JSON form. `document` returns the declaration in the document, for places.
+    """Return a graph's declaration from its JSON form. `document` returns the parsed document, which has the places.
 
     A place raises SourceMovedError if the text is no longer there in the document.
     """
@@ -252,7 +252,7 @@ def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], S
 
 
 def text_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredText:
-    """Return a text's declaration from its JSON form. The rest is as in `graph_from_form`."""
+    """Return a text's declaration from its JSON form. `document` is as in `graph_from_form`."""
     written = name, form["file"], *form.get("applies_to", ())
     texts = [_TextOfForm(value, n, document) for n, value in enumerate(written)]
     return DeclaredText(texts[0], texts[1], tuple(texts[2:]))

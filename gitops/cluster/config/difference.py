@@ -1,4 +1,4 @@
-"""Differences between the declarations of two states of a cluster folder, at a cost that depends only on the differences.
+"""Compares what two states of a cluster folder declare. The cost depends only on the differences.
 
 Only graphs and texts whose declaration or files differ are loaded. All others have the same digests in both, so they do not
 have to be read. Strategies have no files: if the section differs, all of them are compared.
@@ -31,7 +31,7 @@ _PAGE = 4096
 
 
 class Differences:
-    """Compares pairs of folders. A `cluster.yaml` that several folders share is parsed once.
+    """Compares pairs of folders. If several folders have the same `cluster.yaml`, it is parsed once.
 
     `effort` grows with the amount of work: 4 KiB of `cluster.yaml`, or one resource, count as one.
     """
@@ -62,7 +62,7 @@ class Differences:
         return frozenset(found - same)
 
     def certain(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address] | None:
-        """Return the same addresses, but with every query in a changed file.
+        """Return the same addresses, but count every query in a changed file.
 
         Returns None if a problem in either folder hides its declarations.
         """
@@ -72,7 +72,7 @@ class Differences:
         return found if readable and not problems.has_errors else None
 
     def users(self, tree: SourceTree, paths: Collection[str]) -> frozenset[str] | None:
-        """Return the names of the graphs, policies and other texts that use one of these files.
+        """Return the names of the graphs, policies and other texts that use any of these files.
 
         Returns None if `cluster.yaml` cannot be read.
         """

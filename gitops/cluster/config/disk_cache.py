@@ -35,7 +35,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class DiskCache:
-    """CompileCache in `folder`, which is created on the first write. `edition` identifies the program that wrote the entries."""
+    """A CompileCache in `folder`, which the first write creates. `edition` identifies the program that wrote the entries."""
 
     def __init__(self, folder: str | os.PathLike[str], edition: str, *, max_bytes: int = _MAX_BYTES) -> None:
         self._folder = os.fspath(folder)

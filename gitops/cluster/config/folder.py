@@ -35,7 +35,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 class FolderTree:
-    """Files of one folder, accessed through directory descriptors one name at a time, so that no race can insert a link.
+    """The files of a folder. It opens paths one name at a time by directory descriptor, so that no race can insert a link.
 
     A confined tree reads only inside the folder; an unconfined one also reads absolute paths and `..`, which the operator
     may pass to a command. The declarations in the folder's files never lead out of it.
@@ -67,7 +67,7 @@ class FolderTree:
         return self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Return size, both times and inode number of each file or folder, as git's index does.
+        """Return size, both times and inode number of each file or folder, like git's index.
 
         None if it changed just now, or if there is no time to compare with.
         """
@@ -85,11 +85,11 @@ class FolderTree:
             os.close(start)
 
     def reopened(self) -> FolderTree:
-        """Return the same folder with the same start time."""
+        """Return the same folder, with the same start time."""
         return self.at(self._now_ns)
 
     def at(self, now_ns: int | None) -> FolderTree:
-        """Return the same folder with stamps. `now_ns` is the current time in nanoseconds since 1970, before anything is read."""
+        """Return the same folder with stamps. `now_ns` is the time before the first read, in nanoseconds since 1970."""
         tree = FolderTree(self._folder, confined=self._confined, limits=self._meter.limits)
         tree._now_ns = now_ns
         return tree

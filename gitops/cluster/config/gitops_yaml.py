@@ -1,4 +1,4 @@
-"""`gitops.yaml`: the bot's settings for the clusters of a repository, and the trusted people.
+"""`gitops.yaml`: the trusted people of a repository, and the bot's settings for its clusters.
 
 Read from the target branch.
 """
@@ -84,12 +84,12 @@ _MAX_TEXT = 1024
 
 
 def is_plain(text: str) -> bool:
-    """Return True if a text is printable and not longer than any rule needs."""
+    """Return True if a text is printable and short enough for a value of a rule."""
     return text.isprintable() and len(text) <= _MAX_TEXT
 
 
 def is_path(text: str) -> bool:
-    """Return True if a text is a plain path inside of the repository."""
+    """Return True if a text is a plain path inside the repository."""
     return is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
 
 
@@ -226,7 +226,7 @@ class ClusterRule:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRule:
-    """Storage of ledgers, and the people who can sign their entries."""
+    """Where ledgers are stored, and the people who can sign their entries."""
 
     store: LedgerStore = rule(
         choice(*get_args(LedgerStore)),
@@ -251,7 +251,7 @@ def _grows(before: DataGrowth, after: DataGrowth) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """Approvers of irreversible changes, the number of required approvals, and the lifetime of an approval.
+    """Who approves irreversible changes, how many approvals are required, and how long an approval is valid.
 
     `accounts` maps forge accounts to people, by the number that the forge never gives to anyone else. `via_forge` are the
     kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` also requires the
@@ -477,7 +477,7 @@ class ApplyRule:
 
 @dataclass(frozen=True, slots=True)
 class ForgeRule:
-    """The forge of the repository and the bot's actions there.
+    """The forge of the repository, and what the bot does there.
 
     The operator, never a commit, configures its address and token. `kind` and `project` are for runs outside of a job that
     provides them. `templates` is a folder with the repository's own comment templates.
@@ -528,7 +528,7 @@ class ForgeRule:
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
-    """The whole file. `repository` is a stable id of the repository; without it, the root commit is used."""
+    """The whole file. `repository` is a stable id of the repository; by default, it is the root commit."""
 
     version: int = rule(_VERSION, f"The version of this file: `{VERSION}`.")
     repository: str | None = rule(
@@ -596,7 +596,7 @@ def value_at(config: BotConfig, key: str) -> Any:
 
 
 def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
-    """Yield the trust rules of a file: path, trust property and value of each."""
+    """Yield the trust rules of a file, each with its path, trust property and value."""
     for key, row in KEY_ROWS.items():
         if row.trusted is not None:
             yield key, row.trusted, value_at(config, key)

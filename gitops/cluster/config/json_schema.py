@@ -47,7 +47,7 @@ _VALUES: Mapping[str, _Schema] = MappingProxyType(
 
 
 def json_schema(document: str) -> _Schema:
-    """Return the schema of a document, one of `SCHEMAS`."""
+    """Return the schema of one of the documents in `SCHEMAS`."""
     make, title = SCHEMAS[document]
     return {"$schema": _DIALECT, "title": title, **make()}
 

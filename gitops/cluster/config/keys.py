@@ -1,4 +1,4 @@
-"""All keys of `cluster.yaml` with a line of documentation, in the order in which messages list them.
+"""All keys of `cluster.yaml`, each with a line of documentation, in the order in which messages list them.
 
 The parser accepts the keys in this table, editors complete and explain them, and the pages list them. `*` is a
 user-chosen name. Keys below `compute` are read by forms with the same keys. The keys of `gitops.yaml` are in
@@ -83,7 +83,7 @@ LISTS = frozenset({"clusters", "oidc.issuers", "oidc.issuers.rules"})
 
 
 def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:
-    """Return the path with `*` in place of user-chosen names, as in the documentation of keys."""
+    """Return the path with `*` in place of the names that users choose, as in the documentation of keys."""
     shape = ""
     for name in path:
         exact, chosen = f"{shape}{name}", f"{shape}*"
@@ -92,7 +92,7 @@ def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:
 
 
 def keys_below(path: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys that are allowed below a path, with their documentation."""
+    """Return the allowed keys below a path, with their documentation."""
     prefix = f"{documentation_path(path, keys)}." if path else ""
     found = {key[len(prefix) :]: words for key, words in keys.items() if key.startswith(prefix)}
     return {key: words for key, words in found.items() if "." not in key and key != "*"}

@@ -1,4 +1,4 @@
-"""Loads a cluster folder from its files to its desired state, and finds all problems in one run.
+"""Loads a cluster folder: turns its files into the desired state, and finds all problems in one run.
 
 The steps, in order. If one of steps 1 to 4 fails, the load ends; steps 5 to 8 report everything that they find:
 
@@ -91,7 +91,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Result of a full load.
+    """The result of a full load.
 
     `desired` and `header` are None if an error concerns them. `resources` (in address order) and `dependencies` contain
     everything that could be loaded even then, for reports but never for planning. `sound` are the graphs without
@@ -115,7 +115,7 @@ class Loaded:
 def load_desired(
     tree: SourceTree, vouched: VouchedGraphs | None = None, hints: Hints | None = None, *, applied: bool = False
 ) -> Loaded:
-    """Perform the steps, except for parts that a ledger's checked graphs or a cache already cover.
+    """Perform the steps, but skip whatever a ledger's checked graphs or a cache already cover.
 
     Each file is read at most once, and only the cache is written; without either, everything is read. `vouched` and the
     tree of `hints`, which is read instead of `tree`, are for the same folder. `applied` means that the folder was
@@ -159,7 +159,7 @@ def load_desired(
 
 
 def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
-    """Return the schema text that the folder declares for a graph, if its digest is as expected. Reads two files."""
+    """Return the schema text that the folder declares for a graph, if it has the expected digest. Reads two files."""
     from gitops.cluster.config.cluster_yaml import read_cluster
 
     cluster, _ = read_cluster(tree)
@@ -177,7 +177,7 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
 
 
 class Configuration:
-    """`cluster.yaml`, either parsed or from an index. `form` is as in `config_form`."""
+    """`cluster.yaml`, either parsed or from an index. `form` is the result of `config_form`."""
 
     def __init__(
         self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
@@ -192,7 +192,7 @@ class Configuration:
 
     @classmethod
     def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
-        """Perform steps 3 to 5. Returns None if step 3 or 4 failed; problems are added to `found`."""
+        """Perform steps 3 to 5. Returns None if step 3 or 4 failed. Adds problems to `found`."""
         # A load that does not need the parser or the languages must not import them.
         from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
 
@@ -202,7 +202,7 @@ class Configuration:
 
     @classmethod
     def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
-        """Return the recorded content; None if the index is for a different file.
+        """Return the content that an index recorded. None if the index is for a different file.
 
         A cache must not influence which ledger is read and locked, so a storage root must appear literally in the file,
         on one line.
@@ -218,7 +218,7 @@ class Configuration:
 
     @functools.cached_property
     def parsed(self) -> DeclaredCluster:
-        """Return the document with the places of all texts. Raises SourceMovedError if it does not match the index."""
+        """Return the document with the places of all texts. Raises SourceMovedError if it differs from the index."""
         from gitops.cluster.config.cluster_yaml import parse_cluster
 
         cluster, _ = parse_cluster(self._data)
@@ -236,7 +236,7 @@ class Configuration:
 
     @property
     def compute(self) -> YamlNode:
-        """Return the section `compute` of the document. Raises SourceMovedError if there is none."""
+        """Return the document's `compute` section. Raises SourceMovedError if there is none."""
         if self.parsed.compute is None:
             raise SourceMovedError
         return self.parsed.compute.section
@@ -515,7 +515,7 @@ def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | N
 
 
 def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
-    """Return the bundle in a policy file (None if it has errors), and its problems with its bindings."""
+    """Return the bundle of a policy file (None if it has errors), and the problems of the file and its bindings."""
     # A load in which everything is known to be valid does not import the reader.
     from gitops.cluster.policy.read import read_bundle
 
@@ -528,7 +528,7 @@ def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
 
 
 def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> None:
-    """Report each additional policy for a scope that already has one."""
+    """Report each further policy for a scope that already has one."""
     named = {policy.declared.name.value: policy for policy in policies}
     for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
         for name in names[1:]:
@@ -540,14 +540,14 @@ def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> No
 
 
 def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
-    """Return the policy that is enforced on each scope, omitting policies with errors."""
+    """Return the enforced policy of each scope, leaving out policies with errors."""
     bundles = ((policy, read_policy(policy)[0]) for policy in policies)
     bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
     return bind(bound)[0]
 
 
 def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
-    """Yield the test case files next to the configuration and the policies. Unreadable files are reported."""
+    """Yield the test case files next to the configuration and the policies. Reports unreadable files."""
     folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
     for folder in sorted(folders):
         try:
@@ -571,7 +571,7 @@ def judge(
     sound: SoundPairs | None,
     compiled: Callable[[str], GraphDeclaration],
 ) -> Judgement:
-    """Perform step 8. Problems are added to the reader. `compiled` returns a graph of a folder without errors."""
+    """Perform step 8. Adds problems to the reader. `compiled` returns a compiled graph of a folder without errors."""
     found, graphs = reader.found, config.form["graphs"]
     for policy in policies:
         check_bundle(policy, found, sound)

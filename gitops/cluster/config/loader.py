@@ -1,4 +1,4 @@
-"""Steps 6 and 7 of a load: from the declarations of graphs, queries and texts to resources.
+"""Steps 6 and 7 of a load: turns declarations of graphs, queries and texts into resources.
 
 With `sound`, which contains pairs that earlier loads found valid, a text is compiled only if its pair is missing, or to
 report a problem. Files, their order and problems are the same as without it.
@@ -65,7 +65,7 @@ _LONGEST_GRAPH = 224
 
 
 class LoadedGraph(NamedTuple):
-    """A graph's sources: its files, and the digest of each folder listing, by normalized path.
+    """The sources of a graph, by normalized path: its files, and the digest of each folder listing.
 
     `queries` is the path of each query as written.
     """
@@ -181,7 +181,7 @@ class ResourceLoader:
         return tuple(sorted(bindings))
 
     def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
-        """Return True for a valid name, otherwise report it. `most` is the maximum length, for graph ids."""
+        """Return True for a valid name; report any other. `most` is the maximum length, for graph ids."""
         if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"

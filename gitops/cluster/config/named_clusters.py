@@ -1,4 +1,4 @@
-"""The clusters in `gitops.yaml`, without the rest of the file.
+"""Reads only the clusters in `gitops.yaml`, not the rest of the file.
 
 A server's hook needs them for every push. Almost all pushes leave the rules unchanged, so the rules need not be
 validated.
@@ -23,6 +23,6 @@ class NamedCluster(NamedTuple):
 
 
 def named_clusters(source: bytes) -> tuple[NamedCluster, ...]:
-    """Return the clusters in a file that was validated earlier, without validating it again."""
+    """Return the clusters in a file that was validated earlier. Does not validate it again."""
     listed = to_plain(parse_yaml(source)).get("clusters", ())
     return tuple(NamedCluster(c["name"], c["path"], f"refs/heads/{c.get('branch', DEFAULT_BRANCH)}") for c in listed)

@@ -1,4 +1,4 @@
-"""Section `oidc` of `gitops.yaml`: the identity providers whose tokens servers accept.
+"""The `oidc` section of `gitops.yaml`: the identity providers whose tokens servers accept.
 
 An operator's file has the same format.
 
@@ -57,7 +57,7 @@ _LONGEST, _MOST_TOLERANCE = 500, timedelta(minutes=5)
 
 
 def is_address(address: str) -> bool:
-    """Return True if keys can be read from an address.
+    """Return True if a provider's keys can be read from an address.
 
     That is an HTTPS address, or an HTTP address on this machine, without a user or a fragment.
     """
@@ -73,7 +73,7 @@ def is_address(address: str) -> bool:
 
 
 def is_here(address: str) -> bool:
-    """Return True if an address is on this machine."""
+    """Return True if an address points to this machine."""
     return urlsplit(address).hostname in _LOOPBACK
 
 
@@ -224,7 +224,7 @@ OIDC_FORM = mapping(OidcRule)
 
 
 def issuer_problems(section: OidcRule, below: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield problems with the combination of issuers, and with rules for issuers that issue tokens to anyone."""
+    """Yield problems with combinations of issuers, and with rules for issuers that issue tokens to anyone."""
     if len(section.issuers) > _MOST_ISSUERS:
         yield (*below, "issuers"), f"expected at most {_MOST_ISSUERS} of them"
     seen: set[str] = set()
@@ -241,7 +241,7 @@ def issuer_problems(section: OidcRule, below: Place = ()) -> Iterator[tuple[Plac
 
 
 def parse_issuers(source: bytes, place: str) -> tuple[TokenIssuer, ...]:
-    """Read the issuers in an operator's file.
+    """Read the issuers from an operator's file.
 
     Raises GitopsError `oidc_rules_invalid` with all problems and their lines.
     """

@@ -1,4 +1,4 @@
-"""The files of one load. Each is read at most once, within limits, and each problem is reported at its place."""
+"""Reads the files of one load, each at most once and within limits, and reports each problem at its place."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class SourceFile:
 
     @property
     def data(self) -> bytes:
-        """The content. Raises SourceMovedError if it does not match the record."""
+        """The content. Raises SourceMovedError if it differs from the record."""
         if callable(self._data):
             self._data = self._data()
         return self._data
 
     @property
     def content(self) -> bytes | Callable[[], bytes]:
-        """Return the content for a Resource: the bytes, or a function that reads those of a recorded file only once."""
+        """Return the content for a Resource: the bytes, or for a recorded file a function that reads them only once."""
         return (lambda: self.data) if callable(self._data) else self._data
 
     def at(self, span: Span) -> SourceRef:
-        """Return the place of the start of a span."""
+        """Return the place where a span starts."""
         if self._text is None:
             self._text = SourceText(self.data)
         line, column = self._text.position(span.start)
@@ -76,7 +76,7 @@ class FileSpan(NamedTuple):
 
 
 class SourceReader:
-    """Reader for one load, which adds every problem to `found`.
+    """Reader for one load. It adds every problem to `found`.
 
     `files` are the files requested so far, by normalized path. `queries` and `query_bytes` are the totals so far; `full`
     means that there were too many.
@@ -99,7 +99,7 @@ class SourceReader:
         self._hints = _MAX_HINTS
 
     def read(self, path: str) -> SourceFile | SourceError:
-        """Return the file at a declared path regardless of its content, or the error that explains why there is none.
+        """Return the file at a declared path, whatever its content, or the error that explains why it cannot be read.
 
         A declared path cannot leave the folder, whatever the tree would read. Otherwise a hostile folder could make a
         message quote any file of this machine.
@@ -121,7 +121,7 @@ class SourceReader:
         return self.files[place]
 
     def file(self, path: str, at: str, place: Placed | SourceRef, *, missing: Code) -> SourceFile | None:
-        """Return the file at a path as written, which must be UTF-8.
+        """Return the file at a path as written. The file must be UTF-8.
 
         Otherwise return None, and report the problem for the config path `at`: as `missing`, or with the code of the
         tree's refusal.
@@ -153,13 +153,13 @@ class SourceReader:
         self.found.add(code, at, message, source=source_of(place), fix=error.fix)
 
     def hint(self, name: str, known: Collection[str]) -> str:
-        """Return a suffix with the nearest known name for a message about an unknown name, only for the first such messages."""
+        """Return a suffix with the nearest known name, for a message about an unknown one. Empty after the first few messages."""
         self._hints -= 1
         near = did_you_mean(name, known) if self._hints >= 0 else None
         return f"; {near}" if near else ""
 
     def admit(self, at: str, place: Placed | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
-        """Count queries and query file bytes of one graph. Return False, after one report, if there are too many."""
+        """Count queries and query file bytes of one graph. Reports once if there are too many, and then returns False."""
         self.queries += queries
         self.query_bytes += size
         if not self.full and (self.queries > MAX_QUERIES or self.query_bytes > MAX_QUERY_BYTES):

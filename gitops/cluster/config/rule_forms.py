@@ -1,4 +1,4 @@
-"""Forms that define the values of a rules document: each takes a plain value and returns the result or all problems.
+"""Forms for the values in a rules document. A form takes a plain value and returns the result, or all problems.
 
     class LedgerRule:
         store: str = rule(choice("branch", "directory"), "Where the ledger is.", default="branch")
@@ -45,7 +45,7 @@ _MAX_PROBLEMS = 20
 
 
 class RuleProblem(NamedTuple):
-    """A problem with its line and column, which count from 1."""
+    """A problem with its line and column, both counted from 1."""
 
     line: int
     column: int
@@ -53,7 +53,7 @@ class RuleProblem(NamedTuple):
 
 
 class BotConfigError(GitopsError):
-    """Refusal of `gitops.yaml`. `problems` has every problem with its place."""
+    """`gitops.yaml` is invalid. `problems` has every problem with its place."""
 
     def __init__(self, detail: str, problems: tuple[RuleProblem, ...]) -> None:
         """`detail` is the text of all problems."""
@@ -72,14 +72,14 @@ class BotConfigError(GitopsError):
 
 
 def refused_text(error: YamlError) -> BotConfigError:
-    """Return the error for a text that is not YAML."""
+    """Return the error for a text that is not valid YAML."""
     detail = "; ".join(str(p) for p in error.problems)
     said = [(p, f"{p.message}; {p.fix}" if p.fix else p.message) for p in error.problems]
     return BotConfigError(detail, tuple(RuleProblem(p.line, p.column, message) for p, message in said))
 
 
 def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigError:
-    """Combine problems into one error, up to a limit."""
+    """Combine problems into one error. Leaves out problems beyond a limit."""
     found = [place_problem(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
     lines = [f"line {each.line}: {each.message}" for each in found]
     if len(problems) > _MAX_PROBLEMS:
@@ -88,7 +88,7 @@ def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigE
 
 
 def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
-    """Return a validation problem with its dotted place, at the deepest existing key, value or item on that path."""
+    """Return a validation problem with its dotted place: the deepest key, value or item on that path that exists."""
     about_key = message.startswith(UNKNOWN) or CHOSEN_KEY in place
     node: YamlNode | None = root
     at: YamlNode = root
@@ -122,7 +122,7 @@ Shape = Callable[[], dict[str, Any]]
 
 
 class Refused(Exception):  # noqa: N818 - what is refused is the value, and no more than that is wrong
-    """Raised for an invalid value. `problems` are messages with their places in it."""
+    """Raised for an invalid value. `problems` are messages with their places in the value."""
 
     def __init__(self, *problems: tuple[Place, str]) -> None:
         super().__init__(problems)
@@ -131,7 +131,7 @@ class Refused(Exception):  # noqa: N818 - what is refused is the value, and no m
 
 @dataclass(frozen=True, slots=True)
 class KnownForm(Generic[T]):
-    """A form that describes its values to editors and pages.
+    """A form that also describes its values, for editors and docs pages.
 
     `values` are all allowed texts, if there are few; `bounds` are the limits of a number. `names` is the source of its
     names. `below` are the rows of the keys below it; `*` is a user-chosen key. `shape` makes the JSON Schema of its
@@ -150,7 +150,7 @@ class KnownForm(Generic[T]):
         return self.read(value)
 
     def holding(self, read: Form[Any], shape: Shape) -> KnownForm[Any]:
-        """Return the form of a container for values of this form."""
+        """Return the form of a container whose values have this form."""
         return KnownForm(read, self.values, self.bounds, self.names, self.below, shape)
 
 
@@ -164,7 +164,7 @@ def schema_of(form: Form[Any]) -> dict[str, Any]:
 
 
 def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> Form[str]:
-    """Form of a text for which `accepts` is true. `problem` is the message for any other text."""
+    """Form of a text that `accepts` returns True for. `problem` is the message for any other text."""
 
     def read(value: object) -> str:
         if not isinstance(value, str):
@@ -181,7 +181,7 @@ def _text_shape() -> dict[str, Any]:
 
 
 def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
-    """Form that returns the result of `make` for a value. The text of its ValueError becomes the message."""
+    """Form that returns `make(value)`. The message of its ValueError is the problem."""
 
     def read(value: object) -> T:
         try:
@@ -227,7 +227,7 @@ truth: Form[bool] = KnownForm(_truth, ("true", "false"), shape={"type": "boolean
 
 
 def choice(*texts: str) -> Form[Any]:
-    """Form of a text from a fixed set."""
+    """Form of a text that must be in a fixed set."""
 
     def read(value: object) -> object:
         if value not in texts or not isinstance(value, str):
@@ -241,7 +241,7 @@ def choice(*texts: str) -> Form[Any]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """Form of a value, or null for none."""
+    """Form of a value, or of null for none."""
     return _known(form).holding(
         lambda value: None if value is None else form(value),
         lambda: {"anyOf": [schema_of(form), {"type": "null"}]},
@@ -260,7 +260,7 @@ def listed(item: Form[T]) -> Form[tuple[T, ...]]:
 
 
 def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T]]:
-    """Form of a mapping with user-chosen keys of one form. `words` describe one of its values."""
+    """Form of a mapping from user-chosen keys to values of one form. `words` describe such a value."""
 
     def read(value: object) -> Mapping[str, T]:
         if not isinstance(value, dict):
@@ -282,7 +282,7 @@ def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T
 
 
 def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
-    """Form of a mapping with the fields of the dataclass `kind` as members; fields without a default are required.
+    """Form of a mapping whose members are the fields of the dataclass `kind`. Fields without a default are required.
 
     If `members` is absent, the rows of the dataclass fields are used.
     """
@@ -348,7 +348,7 @@ def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
 
 
 class Trusted(NamedTuple):
-    """Marks a trust rule, which takes effect with the ledger entry that records it and whose changes need approval.
+    """Marks a trust rule: it takes effect when a ledger entry records it, and changing it needs approval.
 
     `words` describe a change to it for people. `widens` decides whether a change from an old to a new value permits
     something new; for a set, it is called for each name, and the values are whether the set contains it. `member` is the
@@ -361,17 +361,17 @@ class Trusted(NamedTuple):
 
 
 def more(before: Any, after: Any) -> bool:
-    """Return True if `after` permits more, for a rule in which larger values permit more and None permits anything."""
+    """Return True if `after` permits more, for a rule whose larger values permit more and whose None permits anything."""
     return before is not None and (after is None or after > before)
 
 
 def less(before: Any, after: Any) -> bool:
-    """Return True if `after` permits more, for a rule in which smaller values permit more and None permits nothing."""
+    """Return True if `after` permits more, for a rule whose smaller values permit more and whose None permits nothing."""
     return more(after, before)
 
 
 def any_other(before: Any, after: Any) -> bool:  # noqa: ARG001 - no order of values
-    """Return True if the values differ, for a rule in which each value permits something different."""
+    """Return True if the values differ, for a rule whose values each permit something different."""
     return True
 
 
@@ -391,12 +391,12 @@ class Row(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The description with its values filled in."""
+        """The description, with its values filled in."""
         return self.words.replace("{bounds}", _known(self.form).bounds)
 
     @property
     def said_default(self) -> str:
-        """The behaviour without the key, in Markdown; empty for required keys and for keys that only contain other keys."""
+        """What happens without the key, in Markdown. Empty for required keys and for keys that only contain other keys."""
         shown = shown_value(self.default)
         return self.unset or (shown if isinstance(self.default, int) or not shown else f"`{shown}`")
 
@@ -406,7 +406,7 @@ class Row(NamedTuple):
         return f"{self.said} Default: {self.said_default}." if self.said_default else self.said
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of its value, with its words."""
+        """Return the JSON Schema of its value, with its description."""
         return {**({"description": self.documentation} if self.words else {}), **schema_of(self.form)}
 
 
@@ -437,7 +437,7 @@ def _row(stated: Form[Any] | Row) -> Row:
 
 
 def rows_below(form: Form[Any], prefix: str = "") -> Iterator[tuple[str, Row]]:
-    """Yield the rows of all keys of a mapping with their dotted paths, in order."""
+    """Yield the rows of all keys of a mapping in order, with their dotted paths."""
     for name, row in _known(form).below.items():
         yield f"{prefix}{name}", row
         yield from rows_below(row.form, f"{prefix}{name}.")
@@ -449,7 +449,7 @@ def form_of(row: Row) -> KnownForm[Any]:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value as a rules file would contain it; empty for none."""
+    """Return a value as it would be written in a rules file; empty for none."""
     match value:
         case bool():
             return "true" if value else "false"

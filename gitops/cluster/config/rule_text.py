@@ -1,4 +1,4 @@
-"""Edits the text of `gitops.yaml`: finds a key, and adds a key that is not set yet."""
+"""Edits the text of `gitops.yaml`: finds a key, and adds one that is not set yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATA_ROWS = "approvals.data_growth.rows"
 
 
 def line_of(source: bytes, key: str) -> int:
-    """Return the line of a dotted key, or of the innermost key above it that the text has. Raises YamlError."""
+    """Return the line of a dotted key, or of the innermost parent key in the text. Raises YamlError."""
     return place_problem(parse_yaml(source), tuple(key.split(".")), "").line
 
 
@@ -23,7 +23,7 @@ def sets(source: bytes, key: str) -> bool:
 
 
 def with_rule(source: bytes, key: str, value: str) -> bytes:
-    """Return the text with a dotted key set to a plain value; nothing else changes.
+    """Return the text with a dotted key set to a plain value. Nothing else changes.
 
     Raises GitopsError `bot_config_invalid` if the key is already set, or if the text must be edited by hand.
     """

@@ -1,4 +1,4 @@
-"""Checked graphs of a cluster folder: the graphs that, according to a ledger, an apply read and compiled without problems.
+"""Checked graphs of a cluster folder: an apply compiled them without problems, and a ledger recorded that.
 
 An unchanged graph is neither read nor compiled. It is unchanged if these are the same:
 
@@ -48,14 +48,14 @@ class SoundGraph(NamedTuple):
 
 
 class PlainFolder(NamedTuple):
-    """The git tree of a folder without links, submodules and unsafe names, with its maximum number of subfolders."""
+    """The git tree of a folder without links, submodules and unsafe names, and the largest number of subfolders in it."""
 
     tree: str
     folders: int
 
 
 class FolderDifference(NamedTuple):
-    """Differences between a cluster folder and an earlier tree: paths of added, removed and changed entries.
+    """The paths that differ between a cluster folder and an earlier tree: added, removed and changed entries.
 
     Folders that are in both trees are compared entry by entry. For the other different paths, which
     `whole` contains, everything below them counts as different too.
@@ -65,14 +65,14 @@ class FolderDifference(NamedTuple):
     whole: frozenset[str]
 
     def covers(self, place: str) -> bool:
-        """Return True if something at or below a normalized path differs."""
+        """Return True if anything at or below a normalized path differs."""
         if place == ".":
             return bool(self.places)
         return place in self.places or any(above in self.whole for above in parents(place))
 
 
 class ComparedFolder(NamedTuple):
-    """A plain folder and its differences from the folder in a ledger's record; None if they were not compared."""
+    """A plain folder, and how it differs from the folder in a ledger's record; None if they were not compared."""
 
     plain: PlainFolder
     difference: FolderDifference | None = None
@@ -95,7 +95,7 @@ class SoundRecord:
 def sound_record(
     vouched: VouchedGraphs, sound: Mapping[str, SoundGraph], given: Digests, recorded: Digests
 ) -> SoundRecord:
-    """Return the record of a folder whose load found `sound` graphs and resources with the digests `given`.
+    """Return the record of a folder: its load found the graphs `sound`, and resources with the digests `given`.
 
     Graphs for which the state has `recorded` other digests are omitted, because that record does not come from this
     folder.
@@ -120,14 +120,14 @@ class ContentTree(StampedTree, Protocol):
 
 
 class VouchedGraph(NamedTuple):
-    """A graph that does not have to be read: its record, and the digests of all its resources."""
+    """A graph that need not be read: its record, and the digests of all its resources."""
 
     record: SoundGraph
     digests: Mapping[Address, str]
 
 
 class LedgerGraphs:
-    """The graphs of one verified entry: its record, None if it has none, and the digests of its state."""
+    """The graphs in one verified entry: the entry's record (None if it has none), and the digests in its state."""
 
     def __init__(self, record: SoundRecord | None, recorded: Mapping[Address, str]) -> None:
         """`recorded` are the digests of all resources."""
@@ -137,7 +137,7 @@ class LedgerGraphs:
 
     @cached_property
     def digests(self) -> Mapping[str, Mapping[Address, str]]:
-        """The recorded digests of declared resources, by graph. A restore is declared separately and always read."""
+        """The recorded digests of declared resources, by graph. Omits restores, which are declared separately and always read."""
         found: dict[str, dict[Address, str]] = {}
         for address, value in self.recorded.items():
             graph = address.graph
@@ -146,14 +146,14 @@ class LedgerGraphs:
         return found
 
     def composite(self, graph: str) -> str | None:
-        """Return a graph's recorded digest, None if it does not match its recorded resources. Computed once per run."""
+        """Return a graph's recorded digest. None if its recorded resources give a different one. Computed once per run."""
         if graph not in self._composites:
             self._composites[graph] = _composite(graph, self.digests[graph])
         return self._composites[graph]
 
 
 class VouchedGraphs:
-    """The graphs of the folder `tree` that a ledger lists as checked."""
+    """The graphs in the folder `tree` that a ledger lists as checked."""
 
     def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: ComparedFolder) -> None:
         """`compiler` identifies the compiler of this program. `folder` is the compared folder: its check, and its differences."""
@@ -173,7 +173,7 @@ class VouchedGraphs:
         return difference if record.basis == _basis(record.graphs, self._ledger.recorded, self.tree) else None
 
     def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
-        """Return the checked graph with this declaration, as in `config_form`; None if it has to be loaded."""
+        """Return the checked graph with this declaration (see `config_form`). None if the graph must be loaded."""
         record = self._graphs.get(graph)
         if record is None or graph not in self._ledger.digests:
             return None
@@ -188,7 +188,7 @@ class VouchedGraphs:
         return VouchedGraph(record, self._ledger.digests[graph])
 
     def digest(self, graph: str, form: Mapping[str, Any], digests: Mapping[Address, str]) -> str | None:
-        """Return the digest of a graph's sources, from its declaration as in `config_form` and its resource digests.
+        """Compute the digest of a graph's sources from its declaration (see `config_form`) and its resource digests.
 
         None if a path in the declaration cannot be read, or if the digest of the graph does not match its resources.
         """
@@ -248,7 +248,7 @@ _LISTING = SourceLimits(files=1_000_000)
 
 
 def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder | None = None) -> ComparedFolder:
-    """Refuse a cluster folder that contains a link, a submodule or an unsafe name, even at paths that nothing declares.
+    """Refuse a cluster folder with a link, a submodule or an unsafe name anywhere, even at a path that nothing declares.
 
     They are never followed. But reviewers, and programs in a checkout, would not see the bytes that an approval covers.
     Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns the folder,
@@ -300,7 +300,7 @@ def _require_plain(store: GitReader, folder: str, path: str, known: PlainFolder 
 
 
 def changed_paths(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
-    """Return the files that differ from another tree of the folder; empty if that tree is missing here."""
+    """Return the files that differ from another tree of the folder. Empty if that tree is missing in this repository."""
     try:
         return store.changed_paths(other, folder)
     except GitopsError:

@@ -1,4 +1,4 @@
-"""Interface for reading a cluster folder from a commit, a folder on disk, or memory.
+"""Interface for reading a cluster folder from a commit, from a folder on disk or from memory.
 
 Rules for every tree, proven by one contract suite:
 
@@ -33,7 +33,7 @@ _ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9
 
 
 class SourceError(GitopsError):
-    """A path of a source tree cannot be read. `code` is the reason, `path` the path.
+    """A path of a source tree cannot be read. `code` is the reason, `path` is the path.
 
     `source_missing`: nothing exists there. `source_unreadable`: not a regular file (or folder), or the system refused.
     `source_symlink`, `source_submodule`, `source_path_escapes`, `source_name_unsafe`, `source_too_large`: refused on
@@ -42,12 +42,12 @@ class SourceError(GitopsError):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the tree deliberately refused."""
+        """Whether the tree refused on purpose."""
         return self.code not in (Code.SOURCE_MISSING, Code.SOURCE_UNREADABLE)
 
 
 class SourceMovedError(Exception):
-    """The folder changed during the load, or does not match the cache. Load it again from its files only."""
+    """The folder changed during the load, or differs from the cache. Load it again from its files only."""
 
 
 class PathKind(StrEnum):
@@ -60,7 +60,7 @@ class PathKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """Limits of one tree: bytes of a file, files read (and entries of a folder), total bytes read."""
+    """Limits of one tree: bytes per file, number of files read (and of entries per folder), total bytes read."""
 
     file_bytes: int = 4 * 1024 * 1024
     files: int = 20_000
@@ -72,7 +72,7 @@ class SourceTree(Protocol):
 
     @property
     def root(self) -> str:
-        """The place of the folder for people. Never used to find a file."""
+        """Where the folder is, for people to read. Never used to find a file."""
 
     def read(self, path: str) -> bytes:
         """Return the content of the regular file at `path`."""
@@ -88,7 +88,7 @@ class SourceTree(Protocol):
 
 
 class StampedTree(SourceTree, Protocol):
-    """A tree that can prove that a file or folder is unchanged without reading it. Such a proof never permits anything.
+    """A tree that can prove without reading that a file or folder is unchanged. Such a proof never permits anything.
 
     A stamp is an opaque text. Two equal stamps of one path, taken from trees with one `identity`, prove that the content of
     the file, or the names in the folder, were equal at both moments.
@@ -103,7 +103,7 @@ class StampedTree(SourceTree, Protocol):
         """The limits of one load."""
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Return the stamp of each normalized path, in order; None without such an object or a trustworthy stamp.
+        """Return the stamp of each normalized path, in order. None if the path or a reliable stamp does not exist.
 
         Nothing counts as read. The folders above a path are not checked, so request their stamps as well.
         """
@@ -113,7 +113,7 @@ class StampedTree(SourceTree, Protocol):
 
 
 class Meter:
-    """Counter of data read from one tree, which refuses more than its limits."""
+    """Counts the data read from one tree, and refuses to exceed the limits."""
 
     __slots__ = ("_bytes", "_files", "limits")
 
@@ -136,7 +136,7 @@ class Meter:
         raise SourceError(Code.SOURCE_TOO_LARGE, detail, path=path)
 
     def admit(self, path: str, size: int) -> None:
-        """Count a file of `size` bytes that is about to be returned, after the same check."""
+        """Make the same check, then count a file of `size` bytes that is about to be returned."""
         self.check(path, size)
         self._files += 1
         self._bytes += size
@@ -176,12 +176,12 @@ def normalize(path: str, *, confined: bool) -> str:
 
 
 def shown_part(name: str, place: str) -> str:
-    """Return a part of a path for a message: only the path if the part is its end."""
+    """Return `NAME in PLACE` for a message about a part of a path; only the path if it already ends with the part."""
     return place if f"/{place}".endswith(f"/{name}") else f"{name} in {place}"
 
 
 def folder_for_file(place: str) -> SourceError:
-    """Return the error for a path that must be a file but is a folder."""
+    """Return the error for a path that is a folder but must be a file."""
     fix = "write the path of a file in that folder"
     return SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place, fix=fix)
 
@@ -246,7 +246,7 @@ def _require_safe(name: str, path: str) -> None:
 
 
 class MemoryTree:
-    """A confined tree over a mapping of paths to contents, for tests and tools. Its stamps are digests."""
+    """A confined tree in memory, given as contents by path, for tests and tools. Its stamps are digests."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class MemoryTree:
         return [stamp(place) for place in places]
 
     def object_id(self, place: str) -> str | None:
-        """Return a digest of the object at a path and of everything below it, including refused objects."""
+        """Return a digest of the object at a path and everything below it, including refused objects."""
         try:
             kind = self.kind(place)
         except SourceError:

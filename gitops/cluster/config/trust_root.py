@@ -1,4 +1,4 @@
-"""Trust rules of a repository: keys and rules from `gitops.yaml` and its key files, with a digest of their meaning."""
+"""The trust rules of a repository: the keys and rules in `gitops.yaml` and its key files, with a digest of their meaning."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
 
 
 def parse_revoked_keys(text: bytes) -> frozenset[str]:
-    """Parse a plain list of public keys, one `KEYTYPE KEY [COMMENT]` per line, to the base64 of their blobs.
+    """Parse a list of public keys, one `KEYTYPE KEY [COMMENT]` per line, and return the base64 of their blobs.
 
     Binary revocation lists are refused. Raises GitopsError `trust_invalid` with the first invalid line.
     """
@@ -160,14 +160,14 @@ def _date(number: int, value: str | None) -> datetime | None:
 
 
 def trust_paths(config: BotConfig) -> tuple[str, ...]:
-    """Return the paths, from the repository root, of the files that contain trust rules."""
+    """Return the paths of the files that contain trust rules, from the repository root."""
     rule = config.approvals
     extra = () if rule.revoked_keys is None else (rule.revoked_keys,)
     return (CONFIG_FILE, rule.allowed_signers, *extra)
 
 
 def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
-    """Return keys and rules from their files in a repository or a ledger entry.
+    """Build the keys and rules from their files in a repository or a ledger entry.
 
     The digest covers meaning, not bytes: comments, order and settings unrelated to trust do not change it. It covers
     keys, approvals, the id of the repository, the store and the signers of ledgers, and which forge can send which
