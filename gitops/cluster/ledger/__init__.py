@@ -1,1 +1,1 @@
-"""The ledger: entries, the chain on its branch, heads and locks, stored in a folder or on a branch."""
+"""The ledger, stored in a folder or on a branch: entries, the chain on its branch, heads and locks."""

@@ -1,4 +1,4 @@
-"""The ledger as a branch: the tree of a ledger folder in a signed, linear chain of commits that everyone can verify.
+"""The ledger on a branch: the tree of a ledger folder in a signed, linear chain of commits that everyone can verify.
 
 `gitops.cluster.ledger.chain` describes the files of an entry and the rules for verifying entries.
 
@@ -99,7 +99,7 @@ _VIEWS: dict[tuple[GitStore, str], LedgerView] = {}
 
 
 class BranchReader(ChangesetReader):
-    """Reads the newest entry that this clone accepts. A commit is an immutable local snapshot."""
+    """Reads the newest entry that this clone accepts. Each commit is an immutable local snapshot."""
 
     snapshot_reads = True
     parallel = 1
@@ -144,7 +144,7 @@ class BranchReader(ChangesetReader):
             return IntentListing(problem=error.detail)
 
     def approvals(self) -> ApprovalListing:
-        """Return the head's approval documents, and all approval and decision commits from their branches, even consumed ones."""
+        """Return the approval documents in the head, and all commits with approvals and decisions, even consumed ones."""
         listing = ApprovalListing()
         try:
             listing = approval_listing(self._documents(layout.APPROVALS))
@@ -166,7 +166,7 @@ class BranchReader(ChangesetReader):
         )
 
     def moved_since(self, entry: str) -> frozenset[Address]:
-        """Return the resources changed by the entries after this one. Reads the entries back to it."""
+        """Return the resources that later entries changed. Reads all entries back to `entry`."""
         moved: set[Address] = set()
         at = self._head()
         while at is not None and at != entry:
@@ -191,7 +191,7 @@ class BranchReader(ChangesetReader):
         return self._heads.former()
 
     def check_trailers(self, key: str) -> None:
-        """Compare the message of each entry that has events of a changeset with its files, back to the entry that created it."""
+        """Compare each commit message about a changeset with its files, back to the entry that created the changeset."""
         events = self.events(key=key)
         at = self._head() if events else None
         while at is not None:
@@ -262,7 +262,7 @@ class _Draft:
 
 
 class BranchLedger(BranchReader):
-    """LedgerStore on a branch of a git remote, safe for the threads of one run."""
+    """A LedgerStore on a branch of a git remote. The threads of one run can share it."""
 
     def __init__(
         self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
@@ -336,7 +336,7 @@ class BranchLedger(BranchReader):
             raise error.during(Code.RECOVERY_SIDECAR_WRITE_ERROR, self._ref) from error
 
     def arm(self, intent: Intent) -> None:
-        """Check that the intent was announced. `begin` has made it durable."""
+        """Check that the intent was announced. `begin` already made it durable."""
         key = intent_key(intent)
         try:
             announced = self._read(key) is not None
@@ -350,7 +350,7 @@ class BranchLedger(BranchReader):
         self._stage(intent_key(intent), write_intent(intent))
 
     def disarm(self, operation_id: str) -> None:
-        """Drop the sidecar with the next entry."""
+        """Remove the sidecar with the next entry."""
         for key in intent_keys([operation_id]):
             self._stage(key, None)
 
@@ -366,7 +366,7 @@ class BranchLedger(BranchReader):
         return self._publish(view, self._draft(view, due, dict.fromkeys(intent_keys(operation_ids)), recorded))
 
     def put_blob(self, address: Address, content: bytes) -> str:
-        """Stage a catalog blob for the next entry, reusing an intact one in the head."""
+        """Stage a catalog blob for the next entry. Reuses an intact one in the head."""
         found = digest(content)
         key = layout.blob_key(address, found)
         if key is None:
@@ -382,7 +382,7 @@ class BranchLedger(BranchReader):
         return found
 
     def record_approval(self, approval: Approval) -> None:
-        """Refuse, because approvals for a branch ledger are signed commits on separate branches."""
+        """Refuse, because approvals for a branch ledger are signed commits on branches."""
         raise GitopsError(
             Code.APPROVAL_WRITE_ERROR,
             "approve with a signed commit: gitops approve ADDRESS --request N",
@@ -390,7 +390,7 @@ class BranchLedger(BranchReader):
         )
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Push one entry with state, blobs, retired sidecars, consumed approvals and, if given, new keys and rules."""
+        """Push one entry with the state, blobs, retired sidecars, consumed approvals, and any new keys and rules."""
         check_write(view, write)
         files: dict[str, bytes | None] = dict.fromkeys(intent_keys(write.retire))
         files[layout.STATE] = state = write_state(write.state)

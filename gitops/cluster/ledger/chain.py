@@ -103,7 +103,7 @@ def approvals_prefix(cluster: str) -> str:
 
 
 def quarantine_ref(cluster: str, commit: str) -> str:
-    """Return the branch that preserves a commit that a repair removed from a cluster's ledger."""
+    """Return the branch that keeps a commit which a repair removed from a cluster's ledger."""
     return f"{QUARANTINE}{cluster}/{commit}"
 
 
@@ -148,7 +148,7 @@ def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
 
 
 def entry_signer(reader: GitReader, commit_id: str, key: str, now: datetime) -> str | None:
-    """Return the owner of a key by the rules after an entry, at the ledger's time for `now`.
+    """Return the owner of a key under the rules in force after an entry, at the ledger's time for `now`.
 
     Raises the errors of `read_entry`.
     """
@@ -177,7 +177,7 @@ def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | N
 
 
 def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntry:
-    """Verify the chain back to `seen`, or to the first entry, by rules 1 to 4, and return the entry at `head`.
+    """Verify the chain back to `seen` or the first entry, by rules 1 to 4. Return the entry at `head`.
 
     `seen` was verified earlier. Raises IntegrityError `ledger_diverged` if `seen` is not in the chain of `head`, and
     the errors of `read_verified_entry`.
@@ -206,7 +206,7 @@ def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
 def split_chain(
     reader: GitReader, head: str, seen: str | None, check_first: Callable[[VerifiedEntry], None]
 ) -> tuple[VerifiedEntry | None, tuple[str, ...], str]:
-    """Return the newest entry before any bad commit, the commits above it (newest first), and the problem of the lowest.
+    """Return the newest entry before any bad commit, the commits above it (newest first), and what is wrong with the lowest.
 
     It starts with `seen` if that is part of the history, otherwise with the first commit, which must pass
     `check_first`. Raises GitopsError for objects that cannot be read.
@@ -273,7 +273,7 @@ def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) 
 
 
 def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
-    """Return the newest entry of each ledger by name, unverified. It only shows where to find the ledger to verify.
+    """Return the newest entry of each ledger by name, unverified. Use it only to find the ledger to verify.
 
     Unreadable entries are omitted.
     """
@@ -347,7 +347,7 @@ class AnchorFile:
 
     @property
     def place(self) -> str:
-        """The anchor's place in messages."""
+        """Where the anchor is, for messages."""
         return self._open().display(ANCHOR_KEY)
 
     def read(self) -> StorageAnchor | None:
@@ -369,7 +369,7 @@ class AnchorFile:
 
 
 def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster: str) -> None:
-    """Check rule 2. A view with problems is not checked, because its problems are reported anyway.
+    """Check rule 2. Skips a view with problems, because those are reported anyway.
 
     Raises IntegrityError `ledger_anchor_mismatch`, and the errors of `AnchorFile.read`.
     """

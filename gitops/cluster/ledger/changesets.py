@@ -195,7 +195,7 @@ _TYPES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 
 def event_type(happening: model.Happening) -> str:
-    """Return the name of an event type in the stored document."""
+    """Return the name that the stored document uses for an event type."""
     return _TYPES[type(happening)]
 
 
@@ -255,7 +255,7 @@ ENDED = Document(
 
 
 def read_ended(data: bytes) -> tuple[model.EndedChangeset, ...]:
-    """Read the lines of the kept ended changesets, earliest end first. Raises IntegrityError `changeset_invalid`."""
+    """Read the lines of ended changesets that are still kept, earliest end first. Raises IntegrityError `changeset_invalid`."""
     return _read_lines(ENDED, data)
 
 
@@ -270,7 +270,7 @@ def read_archive(data: bytes) -> tuple[model.Changeset, ...]:
 
 
 def write_archive(records: Iterable[model.Changeset]) -> bytes:
-    """Encode records for appending, without their lists, because the size of those depends on the number of changes."""
+    """Encode records for appending. Leaves out their lists, because those grow with the number of changes."""
     return _write_lines(
         CHANGESET, (replace(each, members=(), removals=(), excluded=(), orphaned=()) for each in records)
     )
@@ -281,7 +281,7 @@ def write_archive(records: Iterable[model.Changeset]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIndex:
-    """Open changesets: the one that blocks new changesets, and the ones that are still cleaning up, oldest first.
+    """Open changesets: the one that blocks new ones, and those that are still cleaning up, oldest first.
 
     `seq` is the number of the newest event, `covered` the newest commit that a changeset has applied, or tried to. A
     store that cannot write several files atomically has the events of its newest write in `newest`, as lines, or, if

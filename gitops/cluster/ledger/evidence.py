@@ -1,4 +1,4 @@
-"""Unverified approval and decision commits from git. `gitops.cluster.approvals` decides which of them count.
+"""Approval and decision commits from git, unverified. `gitops.cluster.approvals` decides which of them count.
 
 The entries that they refer to are also evidence about the ledger, and so is another copy of it.
 """
@@ -89,7 +89,7 @@ def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None
 
 
 def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str]) -> tuple[ApprovalEvidence, ...]:
-    """Return the approvals with these ids from the commits in the newest entries that use them, even without their branches.
+    """Return the approvals with these ids from the newest entries that use them, even if their branches are gone.
 
     This is for approvals that an entry announced but no state records as consumed, because their operation was
     interrupted.
@@ -138,7 +138,7 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
 def read_signed_document(
     store: GitReader, commit_id: str
 ) -> tuple[ApprovalStatement | Decision | None, CommitSignature | None]:
-    """Return the statement or decision in a commit message and the check of its separate signature. None for other messages."""
+    """Return the statement or decision in a commit message, and the check of its separate signature. None for other messages."""
     message = store.commit(commit_id).message
     statement, _ = _attempt(lambda: read_statement(message))
     if statement is not None:
@@ -183,7 +183,7 @@ Anchor = Callable[[VerifiedEntry], None]
 
 
 class LedgerEntries(Container[str]):
-    """The ids of a ledger's entries, read from its head as far back as needed, each only once."""
+    """The entry ids of a ledger, read once each, from the head back as far as needed."""
 
     def __init__(self, reader: GitReader, head: str | None) -> None:
         """`head` is the last entry of the ledger; None if the ledger has no entry."""
@@ -200,7 +200,7 @@ class LedgerEntries(Container[str]):
 
 
 class WitnessKind(StrEnum):
-    """Relation of an entry to a ledger: part of it, newer, on another chain, on the previous ledger, or unproven.
+    """How an entry relates to a ledger: part of it, newer, on another chain, on the previous ledger, or unproven.
 
     UNREAD means that it is beyond the limit of the history that one check reads.
     """
@@ -215,7 +215,7 @@ class WitnessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntryWitness:
-    """An entry that a document refers to, verified. `detail` explains why it proves nothing, or where its chain diverges."""
+    """A verified entry that a document refers to. `detail` explains why it proves nothing, or where its chain diverges."""
 
     kind: WitnessKind
     entry: str
@@ -223,7 +223,7 @@ class EntryWitness:
 
     @property
     def contradicts(self) -> bool:
-        """True if it proves, or might prove, that the local ledger is incomplete."""
+        """True if it proves, or could prove, that the local ledger is incomplete."""
         return self.kind in (WitnessKind.NEWER, WitnessKind.FOREIGN, WitnessKind.UNREAD)
 
 
@@ -245,7 +245,7 @@ class WitnessedLedger:
 
 
 def named_entry(reader: GitReader, commit_id: str) -> str | None:
-    """Return the entry that the signer of an approval or decision saw, the commit's only parent. None for another commit."""
+    """Return the entry that the signer of an approval or decision saw: the only parent of its commit. None for other commits."""
     try:
         parents = reader.commit(commit_id).parents
     except GitopsError:
@@ -254,7 +254,7 @@ def named_entry(reader: GitReader, commit_id: str) -> str | None:
 
 
 def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> EntryWitness:
-    """Determine how `entry` relates to the ledger. Never raises, no matter what the commits contain."""
+    """Determine how `entry` relates to the ledger. Never raises, whatever the commits contain."""
     try:
         if entry in ledger.entries:
             return EntryWitness(WitnessKind.PART, entry)
@@ -289,7 +289,7 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
 
 
 def document_problem(reader: GitReader, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-    """Explain why a signed document proves nothing about the ledger (rule 2). Empty if it is a proof.
+    """Explain why a signed document proves nothing about the ledger (rule 2). Empty if it proves something.
 
     The chain of the entry has been verified, unless it is unread. In that case the document still counts if the local
     ledger, if there is one, trusts its key, because anyone can sign a long chain with their own keys. Raises GitopsError for

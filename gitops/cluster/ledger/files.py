@@ -1,4 +1,4 @@
-"""Conversion of ledger files to the port's values, and the parts of a new entry. Pure; shared by all stores."""
+"""Converts ledger files to the values of the port, and builds the parts of a new entry. Pure; shared by all stores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """One file of the sidecar or approval folder: its content, or the reason why it could not be read."""
+    """A file in the sidecar or approval folder: its content, or why it could not be read."""
 
     name: str
     content: bytes | None
@@ -58,7 +58,7 @@ def state_cas(data: bytes) -> str:
 # A run reads the same head several times, and the state of a large cluster takes long to parse.
 @functools.lru_cache(maxsize=2)
 def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
-    """Return the view of a state document with the record of checked graphs; None for a missing document.
+    """Return the view of a state document, with its record of checked graphs. None for a missing document.
 
     An unreadable record counts as missing, because it only saves work.
     """
@@ -77,7 +77,7 @@ def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
 
 
 def unreadable_view(problem: GitopsError) -> LedgerView:
-    """Return the view for an unreadable state document. It counts as found, so that no import overwrites it."""
+    """Return the view for a state document that cannot be read. It counts as found, so that no import overwrites it."""
     return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail, problem.fix))
 
 
@@ -85,7 +85,7 @@ MISSING_BLOB = "the blob is missing from the catalog"
 
 
 def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
-    """Read the lock document; None if there is none. Without a `key`, the digest of its bytes is the key."""
+    """Read the lock document; None if there is none. Without `key`, the digest of its bytes is the key."""
     if data is None:
         return LockObservation(held=False)
     key = key or digest(data)
@@ -96,7 +96,7 @@ def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
 
 
 def lock_held_message(seen: LockObservation, at: str | None = None, place: str = "") -> str:
-    """Describe who holds the lock, since when and how to break it, and with `at` (RFC 3339) its age in whole seconds.
+    """Describe who holds the lock, since when, and how to break it. With `at` (RFC 3339), add its age in whole seconds.
 
     `place` is the part of a command line that selects this cluster.
     """
@@ -121,18 +121,18 @@ def lock_held_message(seen: LockObservation, at: str | None = None, place: str =
 
 
 def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:
-    """Sort the files of the sidecar folder into readable and unreadable intents, in ascending order of names."""
+    """Sort the files in the sidecar folder into readable and unreadable intents, in ascending order of names."""
     return IntentListing(*_sort(documents, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
 
 
 def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
-    """Sort the files of the approval folder into readable and unreadable approvals, in ascending order of names."""
+    """Sort the files in the approval folder into readable and unreadable approvals, in ascending order of names."""
     found, unreadable = _sort(documents, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id)
     return ApprovalListing(documents=found, unreadable=unreadable)
 
 
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
-    """Check that the bytes match the digest `expected`. Other bytes that are not UTF-8 count as unreadable."""
+    """Check that the bytes have the digest `expected`. If they do not and are not UTF-8, they count as unreadable."""
     if data is None:
         return BlobReading(BlobCondition.MISSING, detail=MISSING_BLOB)
     found = digest(data)
@@ -146,12 +146,12 @@ def blob_reading(data: bytes | None, expected: str) -> BlobReading:
 
 
 def is_same_state(view: LedgerView, data: bytes | None) -> bool:
-    """Return True if the state document's bytes (None if absent) are still those of `view`."""
+    """Return True if the bytes of the state document (None if absent) are still those of `view`."""
     return view.cas == (None if data is None else state_cas(data))
 
 
 def restore_commands(cluster: str, commit: str) -> str:
-    """Return commands for people that restore an entry of a ledger branch from any clone that still has it."""
+    """Return the commands that restore an entry of a ledger branch from any clone that still has it."""
     return (
         "restore it from a clone that has it: "
         f"git push origin {commit}:refs/heads/gitops/ledger/{cluster}; if no copy is left: gitops import --adopt"
@@ -159,7 +159,7 @@ def restore_commands(cluster: str, commit: str) -> str:
 
 
 def conflict_error() -> ConflictError:
-    """Return the error for a failed compare-and-swap."""
+    """Return the error for a compare-and-swap that failed."""
     detail = "another writer changed the ledger during this command; nothing was written"
     return ConflictError(Code.STATE_CAS_MISMATCH, detail, path=layout.STATE)
 
@@ -220,7 +220,7 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
 def following(
     entry: LedgerEntry, kind: EntryKind, *, operation: str, at: str, actor: str | None, trust_digest: str
 ) -> LedgerEntry:
-    """Return the next entry for a write that applies nothing.
+    """Return the next entry, for a write that applies nothing.
 
     Source, location, people and state are unchanged, and lists are empty.
 
@@ -249,7 +249,7 @@ def following(
 
 
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
-    """Return the entry with its position in the chain. Its time is never before that of the previous entry.
+    """Return the entry with its position in the chain. Its time is never earlier than the previous entry's.
 
     The cluster remains at the location in the previous entry, unless this one records another. Raises GitopsError
     `ledger_adopt_required` for an entry that would follow an import over an earlier ledger before people approved that.
@@ -266,7 +266,7 @@ def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
 
 
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
-    """Return the signed documents of verified approvals, so that completing an interrupted operation can mark them.
+    """Return the signed documents of verified approvals, needed to mark them if an interrupted operation is completed.
 
     On their own, they don't permit anything; only the approval commits count.
     """
@@ -280,7 +280,7 @@ def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[s
 
 
 def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Approval:
-    """Return the document of a consumed approval, with the time and operation from the state's record of it."""
+    """Return the document of a consumed approval, with the time and operation that the state records for it."""
     record = state.approval_records.get(approval.approval_id, {})
     at, by = record.get("consumed_at"), record.get("consumed_by_operation")
     return replace(

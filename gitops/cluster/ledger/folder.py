@@ -1,4 +1,4 @@
-"""The ledger as a `__cluster/` folder of an object store: a local folder, or an object storage prefix.
+"""The ledger as a `__cluster/` folder in an object store: a local folder, or a prefix in object storage.
 
 Rules of this module:
 
@@ -79,7 +79,7 @@ _INLINE = 16_384
 
 
 class FolderChangesets:
-    """Reads and writes the changesets of a ledger folder, without re-reading its own writes."""
+    """Reads and writes the changesets of a ledger folder. Does not read its own writes again."""
 
     def __init__(self, store: ObjectStore, faults: Faults) -> None:
         """`store` is the storage root."""
@@ -108,12 +108,12 @@ class FolderChangesets:
         return known
 
     def read_ahead(self) -> None:
-        """Read the changesets in advance. After a failure, the next reader tries again."""
+        """Read the changesets in advance. If this fails, the next reader tries again."""
         with contextlib.suppress(GitopsError):
             self.keep()
 
     def forget(self) -> None:
-        """Check the index again before using cached changesets, even for a write."""
+        """Check the index again before the next use of cached changesets, even for a write."""
         self._is_sure = self._is_settled = False
 
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
@@ -139,7 +139,7 @@ class FolderChangesets:
             raise conflict_error()
 
     def announce(self, drafts: Iterable[EventDraft], state: bytes) -> Recording | None:
-        """Put events that take effect with this state document into the index (rule 2). Returns None without events.
+        """Add events to the index that take effect with this state document (rule 2). Returns None without events.
 
         Raises ConflictError `state_cas_mismatch`, and the errors of `record`.
         """
@@ -158,7 +158,7 @@ class FolderChangesets:
         raise conflict_error()
 
     def confirm(self, recording: Recording) -> None:
-        """Record events whose state is now in force. If this fails, the next writer does it."""
+        """Record the announced events, because their state is now in force. If this fails, the next writer does it."""
         known, self._announced = self._announced, None
         with contextlib.suppress(RemoteError):
             with around(self._faults, "ledger.changeset", "confirm"):
@@ -167,14 +167,14 @@ class FolderChangesets:
                 self._follow(known, recording)
 
     def withdraw(self) -> None:
-        """Remove events whose state was not written. If this fails, the next writer does it."""
+        """Remove the announced events, because their state was not written. If this fails, the next writer does it."""
         known, self._announced = self._announced, None
         with contextlib.suppress(RemoteError):
             if known is not None and self._publish(known.index, ()):
                 self._take_over(known)
 
     def settle(self, may_settle: Callable[[], bool] = lambda: True) -> ChangesetRecords:
-        """Finish an interrupted writer's work and return the recorded changesets. Raises the errors of `record`."""
+        """Finish an interrupted writer's work. Return the recorded changesets. Raises the errors of `record`."""
         try:
             for _ in range(_ATTEMPTS):
                 # After a write by this object, the next write detects through its own swap whether another writer wrote
@@ -257,7 +257,7 @@ class FolderChangesets:
 
 
 class FolderLedger(ChangesetReader):
-    """LedgerStore on an object store, thread-safe. Entries are ignored, because a folder keeps no history."""
+    """A thread-safe LedgerStore on an object store. Ignores entries, because a folder keeps no history."""
 
     def __init__(
         self, store: ObjectStore, *, clock: Clock, faults: Faults, has_ended: Callable[[int], bool] = lambda _: False
@@ -287,12 +287,12 @@ class FolderLedger(ChangesetReader):
 
     @property
     def state_path(self) -> str:
-        """The place of the state document in messages."""
+        """Where the state document is, for messages."""
         return self._store.display(layout.STATE)
 
     @property
     def lock_path(self) -> str:
-        """The place of the lock in messages."""
+        """Where the lock is, for messages."""
         return self._store.display(layout.LOCK)
 
     def observe_lock(self) -> LockObservation:
@@ -304,7 +304,7 @@ class FolderLedger(ChangesetReader):
             return LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
 
     def view(self) -> LedgerView:
-        """Return the current state, read once, with every failure as one of its problems.
+        """Return the current state, read once. Every failure is one of its problems.
 
         The holder of the lock needs sidecars, approvals and changesets next. If the store is slow, all of them are read in
         parallel and kept until this run writes.
@@ -349,7 +349,7 @@ class FolderLedger(ChangesetReader):
             return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
 
     def acquire(self, info: LockInfo) -> None:
-        """Take the lock by exclusive creation.
+        """Take the lock by creating its file exclusively.
 
         Raises ConflictError `state_lock_held` with holder, age and the id for force-unlock if they are known, or RemoteError
         `state_lock_error`.
@@ -453,7 +453,7 @@ class FolderLedger(ChangesetReader):
         entry: LedgerEntry | None,  # noqa: ARG002
         events: Sequence[EventDraft] = (),
     ) -> LedgerView:
-        """Record events, and remove sidecars that the state already explains, if the state is still that of `view`.
+        """If the state is still that of `view`, record events and remove sidecars that the state already explains.
 
         A sidecar that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`,
         RemoteError `state_read_error`, and the port's errors for events.
@@ -472,7 +472,7 @@ class FolderLedger(ChangesetReader):
         return view
 
     def put_blob(self, address: Address, content: bytes) -> str:
-        """Publish a catalog blob and return its digest, reusing a correct one and replacing a corrupt one.
+        """Publish a catalog blob and return its digest. Reuses a correct blob and replaces a corrupt one.
 
         Concurrent callers write the same bytes, so it does not matter who is last. Raises GitopsError
         `resource_payload_write_error`, also for content that is not UTF-8.
@@ -509,7 +509,7 @@ class FolderLedger(ChangesetReader):
             )
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Publish the state with its events unless the ledger has changed since `view`; then mark approvals, retire sidecars.
+        """Publish the state with its events, unless the ledger changed since `view`. Then mark approvals and retire sidecars.
 
         Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
         that cannot be stored, BugError for a write that does not belong to its view.
@@ -536,7 +536,7 @@ class FolderLedger(ChangesetReader):
         return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
     def check_trailers(self, key: str) -> None:
-        """Do nothing, because a folder keeps no messages."""
+        """Do nothing, because a folder has no commit messages."""
 
     def _changesets(self) -> ChangesetRecords:
         return self._writer.keep() if self._holds_lock else self._writer.read()

@@ -1,4 +1,4 @@
-"""A lock as a git ref, taken by creating it with a unique commit that has no parent.
+"""A lock that is a git ref. To take it, a process creates the ref with a unique commit that has no parent.
 
 The commit has no parent, because a descendant could be pushed over its holder. It has a new id each time, because pushing the
 same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
@@ -56,7 +56,7 @@ def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockRefs:
-    """The lock refs to use: `fallback` if the host refuses `ref`. `proven` means that this account can delete `ref`.
+    """The refs to use for the lock: `fallback` if the host refuses `ref`. `proven` means that this account can delete `ref`.
 
     `remember` is called with the ref that is in use and proven to work.
     """
@@ -68,7 +68,7 @@ class LockRefs:
 
 
 class GitLock:
-    """The lock of one cluster. `ref` is tried first; it is the ref of the last lock, if any."""
+    """The lock of one cluster. It tries `ref` first, which is the ref of the last lock, if any."""
 
     def __init__(self, store: GitStore, remote: GitRemote, refs: LockRefs, faults: Faults) -> None:
         """Create the lock of the cluster that uses these refs."""
@@ -115,7 +115,7 @@ class GitLock:
             raise ConflictError(Code.STATE_LOCK_HELD, lock_held_message(rival.seen, info.created_at), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
-        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if that fails.
+        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` on failure.
 
         A lock created by this process need not be looked up, because it is deleted only if its commit is still there.
         """
@@ -137,7 +137,7 @@ class GitLock:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
 
     def break_lock(self, lock_id: str) -> None:
-        """Delete the ref with exactly this id in its document, or at the commit with this id.
+        """Delete the ref whose document or commit has exactly this id.
 
         Raises the codes of the force-unlock decision table.
         """

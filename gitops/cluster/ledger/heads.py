@@ -1,4 +1,4 @@
-"""Protection against rollback: which heads of a ledger branch a clone accepts.
+"""Protection against rollback: decides which heads of a ledger branch a clone accepts.
 
 1. The known heads are read before the remote is queried, so that another process's newer note never looks like a rewound
    branch.
@@ -64,7 +64,7 @@ _FOLDER = "gitops/seen"
 
 
 class HeadPin:
-    """The newest ledger head of one cluster that a clone has seen."""
+    """The newest ledger head that a clone has seen for one cluster."""
 
     def __init__(self, git_dir: str | Path, cluster: str) -> None:
         """`git_dir` is the folder that all work trees of the clone share.
@@ -76,7 +76,7 @@ class HeadPin:
         self._path = Path(git_dir) / _FOLDER / cluster
 
     def read(self) -> str | None:
-        """Return the id, or None if there is no file or it cannot be read."""
+        """Return the id, or None if the file is missing or cannot be read."""
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -138,7 +138,7 @@ class BranchSettings:
 
 @dataclass(frozen=True, slots=True)
 class KnownHeads:
-    """The heads of a ledger that this clone knows: the ref of the last seen head, the note next to the refs, its own branch."""
+    """The ledger heads that this clone knows: the ref of the last seen head, the note next to the refs, its own branch."""
 
     seen: str | None
     note: str | None
@@ -146,7 +146,7 @@ class KnownHeads:
 
     @property
     def pin(self) -> str | None:
-        """The head to verify back to."""
+        """The head at which verification can stop."""
         return self.seen or self.note
 
 
@@ -168,7 +168,7 @@ class Heads:
         return KnownHeads(self._store.resolve(self.seen_ref), self._settings.read_note(), self._store.resolve(self.ref))
 
     def newest(self) -> VerifiedEntry | None:
-        """Accept and remember the remote's head, and return it. None if there never was a ledger.
+        """Accept, remember and return the remote's head. None if there never was a ledger.
 
         Raises IntegrityError `ledger_diverged`, the errors of `verify_chain`, GitopsError `ledger_checked_out`,
         RemoteError.
@@ -220,7 +220,7 @@ class Heads:
             self._settings.write_note(head)
 
     def published(self, seen: str | None, head: str) -> None:
-        """Remember an entry that this clone has pushed, and show it as the remote's head."""
+        """Remember an entry that this clone pushed, and show it as the remote's head."""
         shown = self._settings.shown
         if shown is not None and (old := self._store.resolve(shown)) != head:
             with contextlib.suppress(ConflictError):
@@ -228,7 +228,7 @@ class Heads:
         self.remember(seen, head)
 
     def accept(self, head: str) -> None:
-        """Remember a head regardless of earlier ones, after a ledger was deliberately started again.
+        """Remember a head whatever the earlier ones are, because a person started the ledger again on purpose.
 
         The caller has verified it.
 
@@ -242,7 +242,7 @@ class Heads:
         self._settings.write_note(head)
 
     def contradicted(self, head: str | None, named: Mapping[str, str]) -> list[UnreadableDocument]:
-        """Return the signed documents (ref to commit, objects here) that refer to an entry outside the ledger ending in `head`.
+        """Return the signed documents (ref to commit, objects here) that refer to an entry outside the ledger with this head.
 
         Those that prove that the ledger is incomplete have the code `ledger_diverged`; the others prove nothing and are
         listed so that their branches can be deleted.
@@ -284,7 +284,7 @@ class Heads:
             return error.detail
 
     def former(self) -> FormerLedger | None:
-        """Return the first and newest known entry of a ledger without a branch, from this clone or a signed document."""
+        """Return the first and the newest known entry of a ledger whose branch is gone, from this clone or a signed document."""
         known = self.known()
         head, found = known.pin or known.branch, "an entry that was seen in this repository"
         if head is None:
@@ -298,7 +298,7 @@ class Heads:
         return FormerLedger(first_entry(self._store, head).commit.id, head, found, rules)
 
     def proven(self) -> Mapping[str, str]:
-        """Return the entries that signed documents prove, by their branches, regardless of the ledger branch."""
+        """Return the entries that signed documents prove to exist, by their branches, whatever the ledger branch contains."""
         ledger, signed = self._witnessed(None), self.approvals()
         named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
         witnesses = {ref: verify_witness(self._store, entry, ledger) for ref, entry in named.items() if entry}
@@ -309,7 +309,7 @@ class Heads:
         }
 
     def approvals(self) -> Mapping[str, str]:
-        """Return the remote's branches with approvals and decisions about them, with their commits fetched."""
+        """Return the remote's branches with approvals and decisions, after fetching their commits."""
         return self._fetch_signed(self._remote.refs(BRANCHES))
 
     def _fetch_signed(self, listed: Mapping[str, str]) -> Mapping[str, str]:

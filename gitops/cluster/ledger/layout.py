@@ -1,4 +1,4 @@
-"""Keys of ledger files and graph roots, relative to the storage root.
+"""Storage keys of ledger files and graph roots, relative to the storage root.
 
 Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest from a
 document is checked here before it becomes part of a key.
@@ -42,22 +42,22 @@ def approval_key(approval_id: str) -> str:
 
 
 def record_key(changeset: str) -> str:
-    """Return the key of a changeset's record. Raises ValueError if the text is not a changeset key."""
+    """Return the storage key of a changeset's record. Raises ValueError if the text is not a changeset key."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}{DOCUMENT_SUFFIX}"
 
 
 def run_key(changeset: str) -> str:
-    """Return the key of a changeset's run. Raises ValueError if the text is not a changeset key."""
+    """Return the storage key of a changeset's run record. Raises ValueError if the text is not a changeset key."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{DOCUMENT_SUFFIX}"
 
 
 def events_key(changeset: str) -> str:
-    """Return the key of a changeset's events. Raises ValueError if the text is not a changeset key."""
+    """Return the storage key of a changeset's events. Raises ValueError if the text is not a changeset key."""
     return f"{EVENTS}/{_checked_changeset(changeset)}.jsonl"
 
 
 def batch_key(digest: str) -> str:
-    """Return the key of the events of a large write. Raises ValueError if the text is not a digest."""
+    """Return the key of the file with the events of a large write. Raises ValueError if the text is not a digest."""
     if not is_digest(digest):
         raise ValueError(f"{digest[:64]!r} is not a digest")
     return f"{CHANGESETS}/newest-{digest}.jsonl"
@@ -71,12 +71,12 @@ def serving_key(replica: str) -> str:
 
 
 def document_id(name: str) -> str | None:
-    """Return the id in a file name of the sidecar and approval folders; None for other file names."""
+    """Return the id that a file name in the sidecar or approval folder contains; None for other file names."""
     return name.removesuffix(DOCUMENT_SUFFIX) if name.endswith(DOCUMENT_SUFFIX) else None
 
 
 def blob_key(address: Address, digest: str) -> str | None:
-    """Return the key of a catalog blob; None for a different kind, and for an unsafe name or digest."""
+    """Return the key of a catalog blob. None if the kind has no blobs, or the name or digest is unsafe."""
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix

@@ -38,7 +38,7 @@ from gitops.core.errors import GitopsError
 
 
 def ledger_time(now: datetime, newest: LedgerEntry | None) -> datetime:
-    """Return the time for judging keys, approvals and expiry and for dating the next entry, in whole seconds.
+    """Return the time for checking keys, approvals and expiry, and for dating the next entry, in whole seconds.
 
     It is the later of the clock (`now`) and the newest entry. So with a slow clock, nothing that has expired is
     accepted, and an auditor, who judges each entry at its own time, reaches the same verdict.
@@ -49,7 +49,7 @@ def ledger_time(now: datetime, newest: LedgerEntry | None) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """One consistent reading of a ledger.
+    """One consistent view of a ledger.
 
     `state` is None if there is none, or if it is invalid (then `problems` explains why and `found` is True). `cas` is
     `sha256:` and the digest of the stored bytes. `head`, `entry` and `trust` exist only in a branch ledger: the commit id,
@@ -90,7 +90,7 @@ class BlobReading:
 
 @dataclass(frozen=True, slots=True)
 class IntentListing:
-    """All recovery sidecars in ULID order, and the unusable ones. `problem` is set if they cannot be listed."""
+    """All usable recovery sidecars in ULID order, and the unusable ones. `problem` is set if they cannot be listed."""
 
     intents: tuple[Intent, ...] = ()
     unreadable: tuple[UnreadableDocument, ...] = ()
@@ -99,7 +99,7 @@ class IntentListing:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalListing:
-    """All approvals: the store's own `documents`, and the `evidence` of approval commits that wait to be consumed.
+    """All approvals: the store's own `documents`, and `evidence` from approval commits that are not consumed yet.
 
     `decisions` revoke approvals or settle debts. `announced` are the approvals among `documents` that an entry
     announced but none records as consumed, with the commits in the ledger.
@@ -113,7 +113,7 @@ class ApprovalListing:
     announced: tuple[ApprovalEvidence, ...] = ()
 
     def complete(self) -> ApprovalListing:
-        """Return the listing itself. Raises GitopsError `approval_read_error` if not everything could be read."""
+        """Return this listing. Raises GitopsError `approval_read_error` if some of it could not be read."""
         if self.problem is not None:
             raise GitopsError(Code.APPROVAL_READ_ERROR, self.problem, path=layout.APPROVALS)
         return self
@@ -121,7 +121,7 @@ class ApprovalListing:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetListing:
-    """The records of `open` changesets, the oldest first. `problem` is set if they cannot be read."""
+    """The records of `open` changesets, oldest first. `problem` is set if they cannot be read."""
 
     index: ChangesetIndex = field(default_factory=ChangesetIndex)
     open: tuple[Changeset, ...] = ()
@@ -149,7 +149,7 @@ class LedgerWrite:
 
 
 class LedgerReader(Protocol):
-    """The read half of a ledger. It neither takes a lock nor writes."""
+    """The reading half of a ledger. It takes no lock and writes nothing."""
 
     @property
     def snapshot_reads(self) -> bool:
@@ -158,25 +158,25 @@ class LedgerReader(Protocol):
 
     @property
     def parallel(self) -> int:
-        """The useful number of concurrent reads."""
+        """How many concurrent reads are useful."""
         ...
 
     @property
     def state_path(self) -> str:
-        """The place of the state document in messages."""
+        """Where the state document is, for messages."""
         ...
 
     @property
     def lock_path(self) -> str:
-        """The place of the lock in messages."""
+        """Where the lock is, for messages."""
         ...
 
     def observe_lock(self) -> LockObservation:
-        """Return the lock and its holder. An unreadable lock counts as held, with a problem."""
+        """Return the lock and its holder. An unreadable lock counts as held and has a problem."""
         ...
 
     def view(self) -> LedgerView:
-        """Return the current state, read once. Problems are values; only a remote that does not respond raises RemoteError."""
+        """Return the current state, read once. Problems are values. RemoteError is raised only if a remote does not respond."""
         ...
 
     def intents(self) -> IntentListing:
@@ -188,11 +188,11 @@ class LedgerReader(Protocol):
         ...
 
     def moved_since(self, entry: str) -> frozenset[Address]:
-        """Return the resources changed by entries after this one. Empty for a folder, which keeps no entries."""
+        """Return the resources that later entries changed. Empty for a folder, which keeps no entries."""
         ...
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """Return the catalog blob of a query or policy at `digest`, verified."""
+        """Return the verified catalog blob of a query or policy with this digest."""
         ...
 
     def changesets(self) -> ChangesetListing:
@@ -207,33 +207,33 @@ class LedgerReader(Protocol):
         ...
 
     def changeset_keys(self) -> tuple[str, ...]:
-        """Return the keys of all changesets, the newest first."""
+        """Return the keys of all changesets, newest first."""
         ...
 
     def latest_changeset(self) -> ChangesetStanding | None:
-        """Return the active changeset, or the newest one even if it has ended. None if there are none."""
+        """Return the active changeset; without one, the newest, even if it has ended. None if there are none."""
         ...
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:
-        """Return the keys of the changesets that apply a merge commit, the newest first."""
+        """Return the keys of the changesets that apply a merge commit, newest first."""
         ...
 
     def run_of(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset. None if it is not recorded or no longer kept.
+        """Return the run record of a changeset. None if it was not recorded or is no longer kept.
 
         Also raises `run_record_invalid`.
         """
         ...
 
     def check_trailers(self, key: str) -> None:
-        """Compare the ledger's commit messages about a changeset with their files, which are authoritative.
+        """Compare the ledger's commit messages about a changeset with its files, which are authoritative.
 
         Raises IntegrityError `trailer_mismatch`, `changeset_mismatch`.
         """
         ...
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
-        """Return the events with a number above `after`, of one changeset or of all, in order.
+        """Return the events after number `after`, of one changeset or of all, in order.
 
         Events of changesets that ended long ago are no longer available, so the result may start later than `after`
         requires.
@@ -242,14 +242,14 @@ class LedgerReader(Protocol):
 
 
 class LedgerStore(LedgerReader, Protocol):
-    """The write half of a ledger. All writes except locks, approvals and decisions happen under the caller's lock."""
+    """The writing half of a ledger. All writes except locks, approvals and decisions require the caller to hold the lock."""
 
     def acquire(self, info: LockInfo) -> None:
         """Take the lock. Raises ConflictError `state_lock_held`, or RemoteError `state_lock_error`."""
         ...
 
     def release(self, lock_id: str) -> None:
-        """Release the lock if it still has `lock_id`. It is not an error if it does not.
+        """Release the lock if it still has `lock_id`. If it does not, do nothing.
 
         Raises GitopsError `state_unlock_error` if it cannot be removed.
         """
@@ -260,14 +260,14 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def check_anchor(self, view: LedgerView) -> None:
-        """Refuse a branch ledger that lacks the entry in the anchor next to the graphs. Requires the lock.
+        """Refuse a branch ledger if it lacks the entry in the anchor next to the graphs. Requires the lock.
 
         Raises IntegrityError `ledger_anchor_mismatch`, `ledger_anchor_invalid`, RemoteError `storage_failed`.
         """
         ...
 
     def former(self) -> FormerLedger | None:
-        """Return traces of the cluster's earlier ledger if there is no branch; None for a folder.
+        """Return traces of an earlier ledger of the cluster if there is no branch; None for a folder.
 
         Raises the errors of `check_anchor`.
         """
@@ -300,11 +300,11 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def amend(self, intent: Intent) -> None:
-        """Update an armed intent. Raises the same errors as `arm`, after which the caller continues."""
+        """Update an armed intent. Raises the same errors as `arm`; the caller continues anyway."""
         ...
 
     def disarm(self, operation_id: str) -> None:
-        """Withdraw an armed intent whose operation provably had no effect. Failures are ignored, because recovery settles it."""
+        """Withdraw an armed intent if its operation certainly had no effect. Ignores failures, because recovery settles it."""
         ...
 
     def retire(
@@ -314,11 +314,11 @@ class LedgerStore(LedgerReader, Protocol):
         entry: LedgerEntry | None,
         events: Sequence[EventDraft] = (),
     ) -> LedgerView:
-        """Remove settled sidecars if the state itself needs no write. Raises the errors of `commit`."""
+        """Remove settled sidecars when the state itself needs no write. Raises the errors of `commit`."""
         ...
 
     def put_blob(self, address: Address, content: bytes) -> str:
-        """Publish a catalog blob and return its digest, reusing a correct blob and replacing a corrupt one.
+        """Publish a catalog blob and return its digest. Reuses a correct blob and replaces a corrupt one.
 
         Raises GitopsError `resource_payload_write_error`. Thread-safe.
         """

@@ -1,4 +1,4 @@
-"""Changesets read from the files of a ledger, and the files that new events produce. Pure; shared by all stores.
+"""Reads changesets from ledger files, and builds the files that new events produce. Pure; shared by all stores.
 
 Rules:
 
@@ -81,7 +81,7 @@ class Recording:
 
 
 class ChangesetRecords:
-    """The changesets of one ledger at one moment. Each file is read once, when it is needed."""
+    """The changesets of one ledger at one moment. Each file is read once, when it is first needed."""
 
     def __init__(
         self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
@@ -128,7 +128,7 @@ class ChangesetRecords:
         return _events_of_newest(data)
 
     def record(self, key: str) -> Changeset | None:
-        """Return the record of a changeset, without members if it is archived. None if it does not exist."""
+        """Return the record of a changeset (without members if it is archived). None if it does not exist."""
         if key not in self._records and is_changeset_key(key):
             if any(event.changeset == key for event in self.newest):
                 self._records[key] = replay(self.events_of(key))
@@ -139,19 +139,19 @@ class ChangesetRecords:
         return self._records.get(key)
 
     def open(self) -> tuple[Changeset, ...]:
-        """Return the records that have not ended, the oldest first."""
+        """Return the records that have not ended, oldest first."""
         active = () if self.index.active is None else (self.index.active,)
         return tuple(filter(None, map(self.record, (*self.index.open, *active))))
 
     def keys(self) -> tuple[str, ...]:
-        """Return the keys of all changesets, the newest first."""
+        """Return the keys of all changesets, newest first."""
         active = () if self.index.active is None else (self.index.active,)
         archived = (each.key for each in read_archive(self._read(layout.ARCHIVE) or b""))
         oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
         return tuple(reversed(dict.fromkeys(oldest_first)))
 
     def latest(self) -> ChangesetStanding | None:
-        """Return the active changeset, or the newest one that is cleaning up, or the one that ended last, if any.
+        """Return the active changeset; otherwise the newest that is cleaning up, or the last one that ended. None if empty.
 
         If it has the newest event of all, only its line is read, because a record has as many events as its run had
         changes.
@@ -166,14 +166,14 @@ class ChangesetRecords:
         return None if record is None else ChangesetStanding(record.key, record.state, record.updated_at)
 
     def of_commit(self, commit: str) -> tuple[str, ...]:
-        """Return the keys of the changesets for a commit, the newest first."""
+        """Return the keys of the changesets for a commit, newest first."""
         found = [each.key for each in self.open() if commit in each.commits]
         found += [each.key for each in reversed(self.ended(commit)) if commit in each.commits]
         found += [each.key for each in reversed(self._archived(commit)) if commit in each.commits]
         return tuple(dict.fromkeys(found))
 
     def events_of(self, key: str) -> tuple[ChangesetEvent, ...]:
-        """Return the events of a changeset; none if it is archived.
+        """Return the events of a changeset. Empty if it is archived.
 
         Events of the newest write may be in the file already. Later ones in it are from a write after this reading began.
         """
@@ -197,7 +197,7 @@ class ChangesetRecords:
         return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
 
     def run(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset. None if it is not recorded or no longer kept.
+        """Return the run record of a changeset. None if it was not recorded or is no longer kept.
 
         Also raises `run_record_invalid`.
         """
@@ -205,14 +205,14 @@ class ChangesetRecords:
         return None if data is None else read_run(data)
 
     def ended(self, containing: str = "") -> tuple[EndedChangeset, ...]:
-        """Return the kept ended changesets, earliest end first, optionally only those whose line contains a text."""
+        """Return the ended changesets that are kept, earliest end first. `containing` selects lines with a text."""
         data = self._read(layout.ENDED) or b""
         if self.newest:
             data = self.unwritten().files.get(layout.ENDED) or data
         return read_ended(_lines(data, containing))
 
     def recording(self, drafts: Iterable[EventDraft]) -> Recording:
-        """Return the recording of these drafts on top of the recorded events.
+        """Return the recording that adds these drafts to the recorded events.
 
         Raises ConflictError `changeset_active`, `changeset_overlap`, `changeset_conflict`, `changeset_state_invalid`.
         """
@@ -261,7 +261,7 @@ class ChangesetRecords:
         return replace(recording, files={**recording.files, **written})
 
     def unwritten(self) -> Recording:
-        """Return the events of the newest write with their files, in case a file-by-file store has not written them.
+        """Return the events of the newest write with their files, because a file-by-file store may not have written them.
 
         Changesets that would have been archived with them are archived with the next changeset that ends.
         """
@@ -384,15 +384,15 @@ class ChangesetReader(ABC):
         return self._changesets().record(key)
 
     def changeset_keys(self) -> tuple[str, ...]:
-        """Return the keys of all changesets, the newest first. Raises GitopsError."""
+        """Return the keys of all changesets, newest first. Raises GitopsError."""
         return self._changesets().keys()
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:
-        """Return the keys of the changesets that apply a commit, the newest first. Raises GitopsError."""
+        """Return the keys of the changesets that apply a commit, newest first. Raises GitopsError."""
         return self._changesets().of_commit(commit)
 
     def latest_changeset(self) -> ChangesetStanding | None:
-        """Return the active changeset, or the newest one even if it has ended. Raises GitopsError."""
+        """Return the active changeset; without one, the newest, even if it has ended. Raises GitopsError."""
         return self._changesets().latest()
 
     def run_of(self, key: str) -> RunRecord | None:
@@ -400,7 +400,7 @@ class ChangesetReader(ABC):
         return self._changesets().run(key)
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
-        """Return the kept events after a number, of one changeset or of all, in order. Raises GitopsError."""
+        """Return the kept events after number `after`, of one changeset or of all, in order. Raises GitopsError."""
         return self._changesets().events(after, key)
 
 
@@ -430,7 +430,7 @@ RUN = Document(
 
 
 def write_run(run: RunRecord) -> bytes:
-    """Encode a run record. If it would exceed 256 KiB, it contains only the 200 longest nodes."""
+    """Encode a run record. If it would exceed 256 KiB, it keeps only the 200 slowest nodes."""
     # A node takes at least 100 bytes, so a much longer run need not be encoded to detect that.
     data = b"" if len(run.nodes) * 100 > MAX_BYTES else RUN.write(run)
     return data if data and len(data) <= MAX_BYTES else RUN.write(longest(run, _LONGEST))

@@ -1,4 +1,4 @@
-"""Repair of a ledger branch: returns it to the newest valid entry, whatever was pushed to or removed from the branch.
+"""Repairs a ledger branch: returns it to the newest valid entry, whatever was pushed or removed.
 
 1. The longest known chain of valid entries counts. Its sources are the branch up to its first invalid commit, the
    entries that this clone saw, the anchor next to the graphs, and signed documents. All of them must be one chain: if
@@ -32,7 +32,7 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The damage of a ledger branch.
+    """What is wrong with a ledger branch.
 
     `head` is its current head (None if it is missing), and `good` is the newest valid entry.
 
@@ -51,7 +51,7 @@ class RepairLedger(BranchLedger):
     """A ledger branch that can be examined and repaired."""
 
     def damage(self) -> Damage | None:
-        """Return the damage of the branch; None if there is none.
+        """Return what is wrong with the branch; None if nothing is.
 
         Raises GitopsError `ledger_repair_refused` if no valid entry is known, or if two ledgers have valid entries;
         RemoteError.

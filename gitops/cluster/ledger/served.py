@@ -1,4 +1,4 @@
-"""Reports of query servers: a small file per server, next to the graphs that it serves, which expires.
+"""Reports of query servers: each server writes a small file next to the graphs that it serves. Reports expire.
 
     <storage root>/__cluster/serving/<replica>.json
 
@@ -78,7 +78,7 @@ SERVER_REPORT = Document(
 
 @dataclass(frozen=True, slots=True)
 class UnreadReport:
-    """A file among the reports that is not a valid report, with its place and the reason."""
+    """A file in the reports folder that is not a valid report, with its place and the reason."""
 
     place: str
     detail: str
@@ -86,14 +86,14 @@ class UnreadReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportListing:
-    """The reports in a storage root, live or not, and the files that were skipped."""
+    """The reports in a storage root, expired or not, and the files that were skipped."""
 
     reports: tuple[ServerReport, ...] = ()
     unread: tuple[UnreadReport, ...] = ()
 
 
 class ServingReports:
-    """The reports of one storage root, which is opened on first use. Every method raises the errors of the store."""
+    """The reports in one storage root, which is opened on first use. Every method raises the errors of the store."""
 
     def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
         """`open_store` opens the storage root."""
@@ -101,7 +101,7 @@ class ServingReports:
         self._opened: ObjectStore | None = None
 
     def read(self) -> ReportListing:
-        """Return all reports in order of names, at most MAX_REPORTS of them."""
+        """Return all reports in order of their names, at most MAX_REPORTS."""
         store = self._store
         names = [name for name in store.names(layout.SERVING) if name.endswith(layout.DOCUMENT_SUFFIX)]
         chosen = names[:MAX_REPORTS]
@@ -112,11 +112,11 @@ class ServingReports:
         return ReportListing(tuple(each for each in found if isinstance(each, ServerReport)), tuple(unread))
 
     def write(self, report: ServerReport) -> None:
-        """Replace the last report of the same server. Raises GitopsError if that is not possible."""
+        """Replace the last report of the same server. Raises GitopsError on failure."""
         self._store.write(layout.serving_key(report.replica), SERVER_REPORT.write(report))
 
     def take_back(self, report: ServerReport) -> None:
-        """Remove a report if it is still this server's newest one, because a different server may use the name now."""
+        """Remove a report if it is still this server's newest one. A different server may be using the name by then."""
         key = layout.serving_key(report.replica)
         if self._store.read(key) == SERVER_REPORT.write(report):
             self._store.delete(key)
@@ -155,7 +155,7 @@ class ServingReports:
 
 
 def past_ledger(ledger: LedgerStore, state: str, objects: GitReader | None = None) -> LedgerStore:
-    """Return the ledger at its newest entry whose state document has the digest `state`, optionally after `sha256:`.
+    """Return the ledger at the newest entry whose state document has the digest `state` (with or without `sha256:`).
 
     `objects` are those of a branch ledger; a ledger in a folder or bucket keeps only its newest state.
     """

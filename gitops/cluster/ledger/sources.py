@@ -1,4 +1,4 @@
-"""Facts about a cluster from source commits: keys and rules, and its location for entries of the first release.
+"""Facts about a cluster from its source commits: keys and rules, and its location if the first release wrote the entry.
 
 `gitops.cluster.ledger.chain` reads the keys and rules of ledger entries.
 """
@@ -18,7 +18,7 @@ from gitops.git.port import GitReader
 
 
 def trust_at(reader: GitReader, tree: str) -> Mapping[str, bytes]:
-    """Return the existing key and rule files in a root tree. Raises GitopsError `bot_config_invalid`."""
+    """Return the key and rule files that exist in a root tree. Raises GitopsError `bot_config_invalid`."""
     source = reader.read(tree, CONFIG_FILE)
     paths = () if source is None else _paths(source)
     found = {path: reader.read(tree, path) for path in paths}
@@ -35,7 +35,7 @@ def _paths(source: bytes) -> tuple[str, ...]:
 
 
 def trust_waits(reader: GitReader, source: str | None, in_force: str) -> bool:
-    """Return True if a source commit's keys and rules differ from the digest `in_force` and therefore wait for approval.
+    """Return True if a commit's keys and rules wait for approval: their digest differs from `in_force`.
 
     False if the commit is not available.
     """
@@ -53,7 +53,7 @@ FolderOpener = Callable[[GitReader, str], SourceTree]
 
 
 def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpener) -> ClusterScope:
-    """Return the location of the cluster after an entry.
+    """Return where the cluster is located after an entry.
 
     Entries of the first release do not record the location of the graphs. Their storage is the one declared in their
     source commit, which that release used. Without that commit, it is unknown and differs from every declaration.
@@ -68,7 +68,7 @@ def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpe
 
 
 def declared_storage(reader: GitReader, tree: str, path: str, open_folder: FolderOpener) -> str | None:
-    """Return the storage that the cluster folder `path` of a root tree declares; None for the default or a missing folder."""
+    """Return the storage root that the folder at `path` in a root tree declares. None for the default or a missing folder."""
     folder = reader.subtree(tree, path)
     header = None if folder is None else load_header(open_folder(reader, folder))[0]
     return None if header is None else header.storage
