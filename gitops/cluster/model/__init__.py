@@ -1,1 +1,1 @@
-"""Immutable values shared by several packages: addresses, changes, plans, states, approvals, entries."""
+"""Immutable values that several packages share: addresses, changes, plans, states, approvals, entries."""

@@ -1,4 +1,4 @@
-"""Gains and losses of access when a cluster's policies, their bindings, its graphs or its queries change."""
+"""Who gains or loses access when a cluster's policies, bindings, graphs or queries change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROM = "_from"
 
 
 class AccessClass(StrEnum):
-    """Severity class of a permission. The most severe class that fits applies."""
+    """Severity class of a permission. If several fit, the most severe one applies."""
 
     CONTROL = "control"
     PROTECTED = "protected"
@@ -27,7 +27,7 @@ class AccessClass(StrEnum):
 
 
 class CauseKind(StrEnum):
-    """The part of a change whose reversal alone would undo a difference, in the order in which they are tried."""
+    """Which part of a change causes a difference: reversing only that part would undo it. Tried in this order."""
 
     MEMBERSHIP = "membership"
     RULE = "rule"
@@ -40,7 +40,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccessCause:
-    """Explains why actors gain or lose something: because of `subject`, a group, a rule or a policy.
+    """Why actors gain or lose something. `subject` is a group, a rule or a policy.
 
     `line` is the place of the rule, if the rule still exists afterwards.
     """
@@ -53,7 +53,7 @@ class AccessCause:
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """The actors of a row: `members` by name, and with `others` every valid token of actors in no group.
+    """The actors of a row: `members` by name; with `others`, also every valid token of an actor in no group.
 
     `union` and `minus` are up to three groups whose combination is exactly these actors, `*` for all; both are empty if
     there is no such combination.
@@ -70,7 +70,7 @@ class Actors:
 
 @dataclass(frozen=True, slots=True)
 class AccessRow:
-    """A gain or loss of one action, for some actors, on branches of one scope.
+    """Some actors gain or lose one action on branches of one scope.
 
     It applies to the given `branches`, or with `other_branches` to all except `except_branches`; an action without a
     branch has none of these. `queries` are the queries to run. `rule`, `file` and `line` are the rule that permits it
@@ -94,7 +94,7 @@ class AccessRow:
 
     @property
     def copies(self) -> bool:
-        """Whether the row is about copying branches rather than changing them."""
+        """Whether the row is about copying branches, not about changing them."""
         return self.action.endswith(FROM)
 
 
@@ -120,7 +120,7 @@ class AccessDiff:
 
     @property
     def widenings(self) -> tuple[AccessRow, ...]:
-        """The gains that a policy change causes.
+        """The gains that come from a policy change.
 
         Gains from a new graph or a new query are not included, because a new graph has nothing to protect yet, and a
         new query does not change a policy.
@@ -130,12 +130,12 @@ class AccessDiff:
 
 
 def place_of(scope: str) -> str:
-    """Describe a scope: the id of its graph, or the server."""
+    """Describe a scope: the graph id, or the server."""
     return "the server" if scope == CLUSTER_SCOPE else Address(scope).name
 
 
 def widening_words(rows: Iterable[AccessRow]) -> str:
-    """Describe the most severe gain in one line, with the number of others."""
+    """Describe the most severe gain in one line, with the number of other gains."""
     first, *more = sorted(rows, key=lambda row: tuple(AccessClass).index(row.row_class))
     where = place_of(first.scope)
     branches = "" if not first.branches else f"{'' if first.copies else ' on'} {', '.join(first.branches[:3])}"

@@ -1,4 +1,4 @@
-"""Resource addresses such as `query.knowledge.find_experts`, the keys of every map of resources."""
+"""Resource addresses such as `query.knowledge.find_experts`. They are the keys of all resource maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROUTES = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
 class Kind(StrEnum):
-    """Resource kinds. `UNKNOWN` is for kinds in another release's ledger, which are compared but never applied."""
+    """Resource kinds. `UNKNOWN` stands for kinds that another release recorded; they are compared but never applied."""
 
     GRAPH = "graph"
     SCHEMA = "schema"
@@ -35,12 +35,12 @@ _QUERY, _STRATEGY, _UNKNOWN = Kind.QUERY, Kind.STRATEGY, Kind.UNKNOWN
 
 
 def is_name(text: str) -> bool:
-    """Return True if `text` is a valid name of a graph, query or policy."""
+    """Return True if `text` is a valid name for a graph, query or policy."""
     return NAME.match(text) is not None
 
 
 def is_servable(graph: str) -> bool:
-    """Return True if a server can serve a graph with this id, which becomes part of URLs."""
+    """Return True if a server can serve a graph with this id, which is part of URLs."""
     return _SERVABLE.match(graph) is not None and graph not in _ROUTES
 
 
@@ -72,7 +72,7 @@ class Address(str):
 
     @property
     def name(self) -> str:
-        """Last part of the address: the id of a graph or schema, the name of a query, policy, strategy or cluster.
+        """Last part of the address: a graph id (graph, schema), or the name of a query, policy, strategy or cluster.
 
         For an unknown kind, the complete address.
         """
@@ -86,7 +86,7 @@ class Address(str):
 
     @property
     def graph(self) -> str | None:
-        """The id of the graph that owns the resource, or of the graph itself. None if it belongs to no graph."""
+        """The id of the graph, or of the graph that owns the resource. None if it belongs to no graph."""
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             graph, _, name = rest.partition(".")
@@ -112,7 +112,7 @@ class Address(str):
 
 
 def of_kind(addresses: Iterable[Address], kind: Kind) -> list[Address]:
-    """Return the addresses of a known kind in the given order, parsing only those."""
+    """Return the addresses of a known kind in the given order. Parses only those."""
     return [address for address in addresses if address.startswith(kind) and address.kind is kind]
 
 
@@ -137,12 +137,12 @@ def policy_address(name: str) -> Address:
 
 
 def named_address(kind: Kind, name: str) -> Address:
-    """Return `<kind>.<name>`, for a kind whose resources belong to no graph."""
+    """Return `<kind>.<name>`, for a kind whose resources do not belong to a graph."""
     return Address(f"{kind.value}.{name}")
 
 
 def restore_address(graph: str) -> Address:
-    """Return `restore.<id>`, the address of a restore of rows from an earlier version of a graph."""
+    """Return `restore.<id>`, the address of a restore of a graph's rows from an earlier version."""
     return Address(f"restore.{graph}")
 
 

@@ -1,4 +1,4 @@
-"""Approvals: the ledger's document, the statement that a signature covers, and the evidence found in git.
+"""Approvals: the document in the ledger, the statement that a signature covers, and the evidence found in git.
 
 An approval is a person's own signature, the bot's attestation of a review on a forge, or an emergency approval by one
 person. A revocation ends it. An emergency leaves a debt, which a second person's countersignature settles.
@@ -26,7 +26,7 @@ No other program uses it by accident.
 
 
 class Via(StrEnum):
-    """Kind of an approval.
+    """How an approval was given.
 
     SIGNATURE: signed by the approver. FORGE: signed by the bot for an account's action on a forge. BREAK_GLASS: signed by
     one person who can act alone in an emergency; it leaves a debt.
@@ -38,7 +38,7 @@ class Via(StrEnum):
 
 
 class GrantSource(StrEnum):
-    """Action with which an account approved on a forge."""
+    """How an account approved on a forge."""
 
     REVIEW = "review"
     COMMENT = "comment"
@@ -46,7 +46,7 @@ class GrantSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForgeGrant:
-    """An account's review or comment on a forge that the bot attests as an approval.
+    """A review or comment by an account on a forge, which the bot attests as an approval.
 
     `account` is the unchanging number that the forge gives the person, such as `github:583231`. `login` and `url` are
     only displayed. `reference` is the forge's id of the review or comment in change request `request`, given at `at`
@@ -109,7 +109,7 @@ class ClusterTarget:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStatement:
-    """The content that an approval commit's signature covers, repeated as canonical JSON in its message.
+    """What the signature of an approval commit covers. The commit message repeats it as canonical JSON.
 
     `cluster_tree` is the git tree id of the approved cluster folder; `plan_digest`, `config_digest`, `change_digest`
     and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique; `ledger_head`
@@ -169,7 +169,7 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The content that a decision commit's signature covers: a revocation of one approval, or the countersignature of a debt.
+    """What the signature of a decision commit covers: a revocation of one approval, or the countersignature of a debt.
 
     `decision_id` is a ULID and the last part of the branch. `approval_id` and `subject`, its commit, identify the approval
     that is revoked, or that left the debt. `reason` is one line for people. `ledger_head` is the entry that the signer saw,
@@ -190,7 +190,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEvidence:
-    """One decision commit as found. `on_chain` means that the parent is an entry of this ledger.
+    """One decision commit as found. `on_chain` is set if its parent is an entry of this ledger.
 
     `own_signature` covers the decision itself; None for versions of decisions without one.
     """

@@ -1,4 +1,4 @@
-"""Changes: differences between recorded and desired state, each with its disposition."""
+"""Changes: how the desired state differs from the recorded one. Each change has a disposition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gitops.database.graph.port import MigrationPreview
 
 
 class Action(StrEnum):
-    """Effect of a change on the resource."""
+    """What a change does to the resource."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -21,7 +21,7 @@ class Action(StrEnum):
 
 
 class Disposition(StrEnum):
-    """An apply's treatment of a change."""
+    """How an apply treats a change."""
 
     APPLIED = "applied"
     DERIVED = "derived"
@@ -30,7 +30,7 @@ class Disposition(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reason why a change is deferred or blocked."""
+    """Why a change is deferred or blocked."""
 
     APPROVAL_REQUIRED = "approval_required"
     RECOVERY_PENDING = "cluster_recovery_pending"
@@ -45,7 +45,7 @@ class Reason(StrEnum):
 
     @property
     def words(self) -> str:
-        """The reason in words, to be shown after the disposition."""
+        """The reason in words, for use after the disposition."""
         return _REASONS[self]
 
 
@@ -64,7 +64,7 @@ _REASONS = {
 
 
 class Effect(StrEnum):
-    """Class of a change, which determines when it takes effect and whether it can be rolled back.
+    """Class of a change. It determines when the change takes effect, and whether it can be rolled back.
 
     In chronological order.
 
@@ -79,19 +79,19 @@ class Effect(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in the order, which never decreases along a dependency."""
+        """Position in the order. Along a dependency, it never decreases."""
         return tuple(Effect).index(self)
 
 
 class Tier(StrEnum):
-    """Classification of a gated change, by whether a later plan can undo it."""
+    """Classification of a gated change: whether a later plan can undo it."""
 
     REVERSIBLE = "reversible"
     IRREVERSIBLE = "irreversible"
 
 
 class GateName(StrEnum):
-    """Gates that require approvals. A change can meet several gates; the one that requires the most people counts.
+    """Gates that require approvals. If a change meets several gates, the one that requires the most people counts.
 
     LOSSY also covers the only replica of a compute cluster. `covers` describes the changes that meet a gate. Rules contain a
     gate with a `limit` if they have that key, whose value is a number.
@@ -125,7 +125,7 @@ NOT_KNOWN_HERE = "its rows are not known here"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The graph of a change as it was observed: its creation id, rows and version.
+    """The graph of a change as observed: its creation id, rows and version.
 
     `recorded_at` is the time at which the ledger or a plan of the bot recorded them, if the graph was not read here; None
     if it was read. `stated` means that only the approver says how many rows there are.
@@ -145,7 +145,7 @@ class Seen:
 
     @property
     def dated(self) -> str:
-        """The end of a clause about rows that were not read; empty if they were."""
+        """The end of a clause about rows that were not read now; empty if they were."""
         return "" if self.recorded_at is None else f", last recorded at {self.recorded_at}"
 
     @property
@@ -156,7 +156,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
+    """One difference. Digests have 64 hex digits. `before` is None for a create, and `after` is None for a delete.
 
     `disposition` and `reason` describe what apply will do and never affect the change itself. `details` are lines for
     people. `seen` is the graph of a data change, None if unknown. If `at_hand` is false, the graph was not read here:
@@ -181,10 +181,10 @@ class Change:
 
     @property
     def unknown_data(self) -> bool:
-        """Whether the data of the graph is unknown here. Unknown data is never treated as zero rows."""
+        """Whether the graph's data is unknown here. Unknown data never counts as zero rows."""
         return self.seen is None and not self.at_hand
 
     @property
     def data_words(self) -> str:
-        """Describe the graph to an approver in one line; empty for a change without data."""
+        """Describe the graph to an approver in one line. Empty for a change that affects no data."""
         return NOT_KNOWN_HERE if self.unknown_data else "" if self.seen is None else self.seen.words

@@ -1,4 +1,4 @@
-"""Changesets: the run of one plan as a ledger record, and the events that make up the record.
+"""Changesets: how the ledger records the run of one plan, and the events that build up that record.
 
 A cluster is never changed directly. First, a changeset that lists the changes is created. It is tracked while its
 members are prepared, and then moves the cluster's applied state atomically.
@@ -38,7 +38,7 @@ ENDED = frozenset({ChangesetState.FINALIZED, ChangesetState.FAILED})
 
 
 class ChangesetKind(StrEnum):
-    """Origin of a changeset: a merge, a retry of one, a repair of drift, or a strategy decision."""
+    """Why a changeset exists: a merge, a retry, a repair of drift, or a strategy decision."""
 
     MERGE = "merge"
     RETRY = "retry"
@@ -59,7 +59,7 @@ class RuntimeState(StrEnum):
 
 
 class RemovalState(StrEnum):
-    """Progress of the removal of a resource."""
+    """Progress of removing a resource."""
 
     PLANNED = "planned"
     DRAINING = "draining"
@@ -81,7 +81,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A resource that a changeset creates or changes: the digest of the complete new definition, never a patch.
+    """A resource that a changeset creates or changes. Has the digest of the complete new definition, never a patch.
 
     `lifted` means that it could be staged but depends on a pivot. It is applied after the pivot and can still be rolled
     back. A migration with an `expanded` schema leads to that schema, by digest, before the commit, and drops the rest
@@ -105,7 +105,7 @@ class Member:
 
     @property
     def finishes(self) -> bool:
-        """Whether part of the work is done after the commit."""
+        """Whether part of its work happens after the commit."""
         return self.effect is Effect.FINISH or self.expanded is not None
 
 
@@ -124,7 +124,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A change of the plan that is not a member, with its disposition and reason."""
+    """A planned change that is not a member, with its disposition and reason."""
 
     address: Address
     disposition: str
@@ -133,7 +133,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Data that a failed changeset left behind, with the reason why it was not removed."""
+    """Data that a failed changeset left behind, and the reason why it was not removed."""
 
     address: Address
     reason: str
@@ -141,7 +141,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetSource:
-    """Origin of a changeset: the merge, the previously applied commit, the change request, and the actor."""
+    """Where a changeset comes from: the merge, the previously applied commit, the change request, and the actor."""
 
     branch: str | None = None
     merge_commit: str | None = None
@@ -152,7 +152,7 @@ class ChangesetSource:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetBase:
-    """The applied state from which a changeset starts. `applied_digest` covers only its `applied_revision`."""
+    """The applied state that a changeset starts from. `applied_digest` covers only its `applied_revision`."""
 
     state_revision: int
     state_cas: str | None
@@ -172,7 +172,7 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetResult:
-    """Result of a changeset. `counts` contains the number of members and removals by outcome."""
+    """Result of a changeset. `counts` has the number of members and removals by outcome."""
 
     state_revision: int
     converged: bool
@@ -184,7 +184,7 @@ class ChangesetResult:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """The times at which a changeset passed its four boundaries (RFC 3339, UTC)."""
+    """When a changeset passed each of its four boundaries (RFC 3339, UTC)."""
 
     prepared: str | None = None
     committed: str | None = None
@@ -226,23 +226,23 @@ class Changeset:
 
     @property
     def addresses(self) -> frozenset[Address]:
-        """The addresses of all resources that the changeset touches."""
+        """The addresses of all resources that the changeset affects."""
         return frozenset((*(m.address for m in self.members), *(r.address for r in self.removals)))
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The merge commits of the changeset: its merge, and every merge that it applies."""
+        """The merge commits of the changeset: its own merge, and every merge that it applies."""
         return tuple(dict.fromkeys(filter(None, (self.source.merge_commit, *self.covers))))
 
     @property
     def phase(self) -> str:
-        """One of the three states for simple clients: `provisioning`, `committed` or `failed`."""
+        """One of three states, for simple clients: `provisioning`, `committed` or `failed`."""
         otherwise = "failed" if self.state is ChangesetState.FAILED else "committed"
         return "provisioning" if self.state in BLOCKING else otherwise
 
     @property
     def ended(self) -> bool:
-        """True if the record is final."""
+        """True if the record no longer changes."""
         return self.state in ENDED
 
 
@@ -255,7 +255,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeUpdated:
-    """`resource_runtime_updated`, with the progress of one member or removal."""
+    """`resource_runtime_updated`: the progress of one member or removal."""
 
     address: Address
     runtime: Runtime
@@ -278,7 +278,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`changeset_committed`: the applied state has moved."""
+    """`changeset_committed`: the applied state has changed."""
 
     state_revision: int
     previous_revision: int
@@ -288,7 +288,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """`changeset_drained`: the removed data is no longer read; `evidence` explains how that is known."""
+    """`changeset_drained`: no server reads the removed data any longer; `evidence` explains why this is known."""
 
     waited_ms: int
     evidence: str
@@ -303,14 +303,14 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """`changeset_finalized`: there is nothing left to do."""
+    """`changeset_finalized`: all work is done."""
 
     result: ChangesetResult
 
 
 @dataclass(frozen=True, slots=True)
 class RollingBack:
-    """`changeset_rolling_back`: a failure, before the rollback starts. `on_failure` is `rollback` or `keep`."""
+    """`changeset_rolling_back`: something failed, and the rollback is about to start. `on_failure` is `rollback` or `keep`."""
 
     error: str
     failed: Address | None
@@ -382,7 +382,7 @@ class EventDraft:
 
 @dataclass(frozen=True, slots=True)
 class EndedChangeset:
-    """The ledger's list entry for an ended changeset: result, time, first and newest event, and its commits."""
+    """What the ledger lists for an ended changeset: result, time, first and newest event, commits."""
 
     key: str
     state: ChangesetState

@@ -57,7 +57,7 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ComputeTarget:
-    """A database whose compute clusters have strategies.
+    """A database with compute clusters that strategies control.
 
     `url_env` is the environment variable with its URL; the URL itself is never declared or recorded. `prune` lets an apply
     delete strategy rows that were never declared here.
@@ -101,7 +101,7 @@ class ComputeRules:
 
 @dataclass(frozen=True, slots=True)
 class OwnedRow:
-    """A row in a target's strategy table that this cluster has written or is about to write.
+    """A row in a target's strategy table that this cluster wrote or is about to write.
 
     `digest` is the digest of the text from which the row was last written, `cluster_id` is the id of its compute
     cluster at that time, and `owner` is the name of this cluster folder in the row; all are None until the write is
@@ -180,13 +180,13 @@ STRATEGY = Document(
 
 
 def rule_config(rule: StrategyRule) -> dict[str, Any]:
-    """Return the values of a rule without its type, as JSON for the column `config` of a target's strategy table."""
+    """Return a rule's values without its type, as JSON for the `config` column of a target's strategy table."""
     form: dict[str, Any] = _RULE.write(rule)
     return {name: value for name, value in form.items() if name != "type"}
 
 
 def new_sizes(declared: ComputeRules, applied: Iterable[ComputeRules]) -> tuple[str, ...]:
-    """Return the declared sizes of a compute cluster that no applied strategy of its target uses."""
+    """Return the sizes that a compute cluster declares but no applied strategy on its target uses."""
     known = {size for each in applied if each.target.name == declared.target.name for size in sizes_of(each.rules)}
     return tuple(size for size in sizes_of(declared.rules) if size not in known)
 
@@ -203,7 +203,7 @@ def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resour
 
 
 def read_strategy(address: Address, content: bytes) -> StrategyText:
-    """Read a strategy from its text. Raises IntegrityError `strategy_record_invalid`, also for the text of another strategy."""
+    """Read a strategy from its text. Raises IntegrityError `strategy_record_invalid`, also if the text is another strategy's."""
     try:
         found = STRATEGY.read(content)
     except IntegrityError as error:
@@ -214,7 +214,7 @@ def read_strategy(address: Address, content: bytes) -> StrategyText:
 
 
 def drops_first(resources: Iterable[Resource]) -> frozenset[Address]:
-    """Return the strategies that leave a compute cluster without replicas during a size change. Raises IntegrityError."""
+    """Return the strategies that leave a compute cluster without replicas while its size changes. Raises IntegrityError."""
     rules = {each.address: read_strategy(each.address, each.content or b"").rule for each in resources}
     return frozenset(name for name, rule in rules.items() if isinstance(rule, TargetSize) and rule.drop_first)
 
@@ -256,7 +256,7 @@ _OBSERVED = "strategy"
 
 
 def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[OwnedRow, ...]:
-    """Return the target rows that a state records as belonging to this cluster, by address.
+    """Return the target rows that belong to this cluster according to a state, by address.
 
     Raises IntegrityError `strategy_record_invalid`.
     """
@@ -271,7 +271,7 @@ def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[Owned
 
 
 def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
-    """Return the record of one strategy's rows in a state, for `owned_rows`."""
+    """Return the state's record of one strategy's rows. `owned_rows` reads it."""
     ordered = sorted(rows, key=lambda row: (row.target.name, row.cluster, row.cluster_id or ""))
     return {
         "kind": _OBSERVED,
@@ -289,7 +289,7 @@ def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
 
 
 def intended_rows(address: Address, content: bytes, observed: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the row record for an applied strategy: existing rows plus the intended one.
+    """Return the row record for an applied strategy: the existing rows and the intended one.
 
     It is recorded with the commit, so that every row is known to be ours even if a run crashes.
     """
@@ -309,7 +309,7 @@ def _invalid(address: Address, detail: str) -> IntegrityError:
 
 @dataclass(frozen=True, slots=True)
 class StrategyChanges:
-    """All applied and declared strategies, with the keys of the compute clusters where they differ.
+    """All applied and declared strategies, and the keys of the compute clusters where the two differ.
 
     `own` are the names of the cluster folder in its targets' rows.
     """
@@ -320,7 +320,7 @@ class StrategyChanges:
     own: frozenset[str] = frozenset()
 
     def sides(self, key: str) -> tuple[ComputeRules, ComputeRules]:
-        """Return the applied and the declared strategies of one compute cluster; one of them may be empty.
+        """Return the applied and the declared strategies of one compute cluster. Either can be empty.
 
         Both are on the declared target, or on the applied one if there are no declarations any longer.
         """
@@ -337,7 +337,7 @@ class StrategyChanges:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals over several days: replicas, and seconds in which statements ran without a hydrated replica."""
+    """Totals over several days: replicas, and the seconds in which statements ran while no replica was hydrated."""
 
     replica_hours: float
     credits: float
@@ -346,7 +346,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAction:
-    """A statement that the strategies would run now, with the reason."""
+    """A statement that the strategies would execute now, with the reason."""
 
     sql: str
     reasons: tuple[str, ...]

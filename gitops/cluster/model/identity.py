@@ -1,4 +1,4 @@
-"""Maps the claims of an identity provider's token to a person, by the rules of `oidc` in `gitops.yaml`. Pure.
+"""Maps the claims of an identity provider's token to a person, by the `oidc` rules in `gitops.yaml`. Pure.
 
 1. The first rule of an issuer whose `require` matches the claims decides. Claims that lack a value that this rule uses
    are refused.
@@ -29,7 +29,7 @@ _WHOLE = ("http://", "https://", "urn:")
 
 
 class Refusal(StrEnum):
-    """Reason for refusing a token, as in logs and metrics."""
+    """Why a token is refused, for logs and metrics."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
@@ -51,7 +51,7 @@ class Refusal(StrEnum):
 
 
 class TokenRefusedError(Exception):
-    """A token that does not identify its holder.
+    """The token does not identify its holder.
 
     The message contains claim values at most, never any other part of the token.
     """
@@ -64,7 +64,7 @@ class TokenRefusedError(Exception):
 
 
 class Grant(StrEnum):
-    """Permitted uses of a token: the query server, reading the bot's API, or also changing things through it."""
+    """What a token can be used for: the query server, reading the bot's API, or also making changes through it."""
 
     QUERY = "query"
     BOT_READ = "bot_read"
@@ -73,7 +73,7 @@ class Grant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A token's holder: an actor, and the groups from the identity provider, as policy members (`group:NAME`)."""
+    """The holder of a token: an actor, and the groups from the identity provider, as policy members (`group:NAME`)."""
 
     actor: str
     groups: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRule:
-    """Required claims of a token, and the actor and groups that they map to.
+    """The claims that a token must have, and the actor and groups that they map to.
 
     `require` lists values by claim; one of each must match. `actor` and each of `groups` are texts with at most one
     claim in braces; a claim that is a list produces a group for each of its values.
@@ -105,7 +105,7 @@ class ClaimRule:
         }
 
     def meets(self, claims: Mapping[str, Any]) -> bool:
-        """Return whether the claims satisfy this rule. A list claim matches if one of its items does."""
+        """Return True if the claims satisfy this rule. A list claim matches if one of its items does."""
         return all(
             any(_same(value, wanted) for value in _listed(claim_of(claims, claim)) for wanted in values)
             for claim, values in self.require
@@ -113,7 +113,7 @@ class ClaimRule:
 
 
 class KeysNeededError(Exception):
-    """Raised if an issuer's keys must be fetched first, which takes as long as the issuer needs to respond."""
+    """The issuer's keys must be fetched first, which takes as long as the issuer needs to respond."""
 
     def __init__(self, issuer: TokenIssuer) -> None:
         super().__init__(issuer.issuer)
@@ -149,7 +149,7 @@ class TokenIssuer:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> TokenIssuer:
-        """Restore an issuer from the JSON that `form` produced."""
+        """Rebuild an issuer from the JSON that `form` returned."""
         rules = tuple(
             ClaimRule(
                 each["actor"],
@@ -163,7 +163,7 @@ class TokenIssuer:
         return cls(form["issuer"], tuple(form["audience"]), rules, tuple(form["algorithms"]), form["jwks"], tolerance)
 
     def identify(self, claims: Mapping[str, Any]) -> Identity:
-        """Return the identity of a verified token's holder. Raises TokenRefusedError."""
+        """Return who holds a verified token. Raises TokenRefusedError."""
         rule = next((each for each in self.rules if each.meets(claims)), None)
         if rule is None:
             wanted = " or ".join(" and ".join(claim for claim, _ in each.require) for each in self.rules)
@@ -205,7 +205,7 @@ class TokenIssuer:
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a claim; None if it is missing. `a.b` is `b` in the object `a`; a URL is used as one name."""
+    """Return the value of a claim; None if it is missing. `a.b` means `b` in the object `a`; a URL is a single name."""
     value: Any = claims
     for part in [name] if name.startswith(_WHOLE) else name.split("."):
         if not isinstance(value, Mapping):
@@ -215,12 +215,12 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def is_claim(name: str) -> bool:
-    """Return whether a text is a valid claim name."""
+    """Return True if a text is a valid claim name."""
     return _CLAIM.match(name) is not None and (name.startswith(_WHOLE) or all(name.split(".")))
 
 
 def holes(text: str) -> Iterator[str]:
-    """Yield the claims in the braces of a text. Raises ValueError for unmatched braces."""
+    """Yield the claims in braces in a text. Raises ValueError for unmatched braces."""
     rest = _HOLE.sub("", text)
     if "{" in rest or "}" in rest:
         raise ValueError("the braces do not match")
@@ -228,7 +228,7 @@ def holes(text: str) -> Iterator[str]:
 
 
 def describe(issuer: TokenIssuer) -> str:
-    """Describe an issuer completely in one line, for an approver of a change."""
+    """Describe an issuer completely in one line, for the approver of a change."""
     return json.dumps({k: v for k, v in issuer.form.items() if k != "issuer"}, ensure_ascii=False, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Rules for each kind of resource, in one table. `docs/extending.md` shows how to add a kind.
+"""The rules for each kind of resource, in one table. `docs/extending.md` shows how to add a kind.
 
 Everything that the rest of the program needs to know about a kind is an attribute or a method of its rules, so there is
 no other table of kinds.
@@ -40,7 +40,7 @@ LOSES_DATA = (GateName.IRREVERSIBLE, GateName.LOSSY)
 
 
 class Gate(NamedTuple):
-    """Why a change needs approval, as a fixed sentence, and the gates that it meets.
+    """Why a change needs approval, as a fixed sentence, and which gates it meets.
 
     Destroying rows also counts as lossy.
     """
@@ -50,12 +50,12 @@ class Gate(NamedTuple):
 
     @property
     def tier(self) -> Tier:
-        """The tier, which depends on whether a later plan can undo the change."""
+        """The tier: whether a later plan can undo the change."""
         return Tier.IRREVERSIBLE if GateName.IRREVERSIBLE in self.met else Tier.REVERSIBLE
 
 
 class Classified(NamedTuple):
-    """The class of a change, with the reason in words.
+    """The class of a change, and the reason in words.
 
     `expanded` is the digest of the schema to which a staged migration leads before the commit, if part of the migration
     is finished later.
@@ -67,7 +67,7 @@ class Classified(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """Operation on a graph: the intent that announces it, and how it is reported if it is not done.
+    """An operation on a graph: the intent that announces it, and how it is reported if it is not performed.
 
     `failed` is the status recorded after a failure. `refused` and `skipped` are the codes for a refusal by the graph
     and for an operation that was not attempted; None if the graph's own code is reported.
@@ -99,7 +99,7 @@ _RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The rest of the plan, as far as it affects a ruling.
+    """What a ruling needs to know about the rest of the plan.
 
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
@@ -137,7 +137,7 @@ class Situation:
         return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
     def stays(self, policy: Address) -> bool:
-        """Return True if a policy must not change.
+        """Return True if a policy must not change in this plan.
 
         That is the case if it guards a graph, waits for an approval, or claims an unreleased scope. It also must not
         change if it would release a scope to a policy that waits for an approval, because nothing would guard the scope
@@ -161,19 +161,19 @@ class Situation:
         return any(graph in self.pending or (graph in self.created and self._gate_is_shut(graph)) for graph in bound)
 
     def unguarded(self, graph: str) -> bool:
-        """Return True if a new graph would lack a policy that it is bound to, because that policy must not change."""
+        """Return True if a new graph would lack a policy bound to it, because that policy must not change."""
         if graph not in self.created or not (self.deleted or self.givers or self.widened):
             return False
         return any(graph in bound and self.stays(policy) for policy, bound in self.policy_graphs.items())
 
     def waits(self, graph: str | None) -> bool:
-        """Return True if the graph cannot be created, or its schema migrated, before an approval."""
+        """Return True if the graph cannot be created or its schema migrated before an approval."""
         if graph is None or graph in self.deleted:
             return False
         return self.unguarded(graph) or self._gate_is_shut(graph)
 
     def is_shut(self, address: Address) -> bool:
-        """Return True if a change lacks an approval that it needs."""
+        """Return True if a change still needs an approval."""
         return address in self.gated and address not in self.approved
 
     def _gate_is_shut(self, graph: str) -> bool:
@@ -181,7 +181,7 @@ class Situation:
 
 
 class ResourceKind:
-    """Rules of one kind, as pure functions. The defaults suit a text that can change at any time."""
+    """Rules of one kind, as pure functions. The defaults fit a text that can change at any time."""
 
     catalog_suffix: ClassVar[str] = ""
     """Suffix of the file names of its texts in the ledger's catalog; empty for a kind without texts there."""
@@ -202,7 +202,7 @@ class ResourceKind:
 
     @property
     def has_text(self) -> bool:
-        """True if people can compare the texts of a change."""
+        """True if people can compare the old and the new text of a change."""
         return bool(self.catalog_suffix)
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
@@ -214,21 +214,21 @@ class ResourceKind:
         return _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - for migrations
-        """Return the class of the change. `restored` means that the same plan restores rows of its graph."""
+        """Return the class of the change. `restored` is set if the same plan restores rows of its graph."""
         if change.action is Action.DELETE:
             return Classified(Effect.COMMIT, "it only leaves what is recorded")
         return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
 
     def operation(self, action: Action) -> Operation | None:  # noqa: ARG002 - for kinds that touch graphs
-        """Return the operation on a live graph, or None if there is none, as for a text in the catalog."""
+        """Return the operation on a live graph. None if there is none, as for a text in the catalog."""
         return None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
-        """Return the reason why the change needs approval, or None."""
+        """Return why the change needs approval; None if it does not."""
         return None
 
     def gated_at(self, change: Change) -> Address:
-        """Return the address whose approval covers the change, which can be that of another change."""
+        """Return the address whose approval covers the change. It can be a different change's address."""
         return change.address
 
     def is_about_data(self, change: Change) -> bool:  # noqa: ARG002 - for kinds with data
@@ -241,7 +241,7 @@ class ResourceKind:
 
 
 class GraphKind(ResourceKind):
-    """Graphs. They are created and deleted; updates only follow from changes to schema and queries. Rows 1 to 7."""
+    """Graphs. They are created and deleted. They are updated only because their schema or queries change. Rows 1 to 7."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Apply creates and deletes; derive updates."""
@@ -260,11 +260,11 @@ class GraphKind(ResourceKind):
         return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
 
     def operation(self, action: Action) -> Operation | None:
-        """Return the operation for a create or a delete; an update has none."""
+        """Return the operation for a create or a delete. An update has none."""
         return {Action.CREATE: _CREATES, Action.DELETE: _DELETES}.get(action)
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
-        """Gate every delete, and the creation of a graph in place of a vanished one."""
+        """Gate every delete, and creating a graph in place of one that vanished."""
         if change.action is Action.CREATE and change.before is not None:
             return Gate("the graph vanished: to create it again is to give up its data")
         return Gate("deleting a graph destroys its data") if change.action is Action.DELETE else None
@@ -275,17 +275,17 @@ class GraphKind(ResourceKind):
 
 
 class SchemaKind(ResourceKind):
-    """Schemas. They are created and deleted with their graph and updated by migrations. Rows 8 to 15."""
+    """Schemas. They are created and deleted with their graph, and updated by migrations. Rows 8 to 15."""
 
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "graph_schema"})
 
     @property
     def has_text(self) -> bool:
-        """Return True, because the text is in git and in the graph, though not in the catalog."""
+        """Return True, because the text is in git and in the graph, although not in the catalog."""
         return True
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Apply a create or delete only together with that of the graph."""
+        """Apply a create or delete only together with the graph's."""
         graph = change.address.name
         pending = graph in situation.pending
         if change.action is Action.CREATE:
@@ -303,7 +303,7 @@ class SchemaKind(ResourceKind):
         return _APPLIED if self.gated_at(change) in situation.approved else _NEEDS_APPROVAL
 
     def gated_at(self, change: Change) -> Address:
-        """Return its own address for a migration, and that of the graph for a create or delete."""
+        """Return the schema's address for a migration, and the graph's address for a create or delete."""
         return change.address if change.action is Action.UPDATE else graph_address(change.address.name)
 
     def effect(self, change: Change, *, restored: bool) -> Classified:
@@ -319,14 +319,14 @@ class SchemaKind(ResourceKind):
         return _MIGRATES if action is Action.UPDATE else None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
-        """Gate a delete unless the graph's gate covers it, and a migration by its steps."""
+        """Gate a delete unless the graph's gate covers it, and gate a migration by its steps."""
         if change.action is Action.UPDATE:
             return self._migration_gate(change, situation)
         alone = change.action is Action.DELETE and change.address.name not in situation.deleted
         return Gate("deleting a schema makes the data of its graph unreadable") if alone else None
 
     def is_about_data(self, change: Change) -> bool:
-        """Return True if it removes or changes data. A new schema belongs to a new graph."""
+        """Return True if the change removes or alters data. A create never does, because its graph is new."""
         return change.action is not Action.CREATE
 
     def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
@@ -383,7 +383,7 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
 
 
 class QueryKind(ResourceKind):
-    """Stored queries: texts in the catalog that are published by digest. Rows 16 to 21."""
+    """Stored queries: texts in the catalog, published by digest. Rows 16 to 21."""
 
     catalog_suffix = ".gq"
     uses_graph = True
@@ -392,7 +392,7 @@ class QueryKind(ResourceKind):
     )
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Publish unless the graph waits or has problems. Remove with the graph only if that is approved."""
+        """Publish unless the graph waits or has problems. Remove together with the graph only if that is approved."""
         graph = change.address.graph
         pending = graph in situation.pending
         if change.action is Action.DELETE:
@@ -407,7 +407,7 @@ class QueryKind(ResourceKind):
         return _APPLIED
 
     def gated_at(self, change: Change) -> Address:
-        """Return the graph's address for a delete, which happens together with the graph, otherwise its own address."""
+        """Return the graph's address if the query is deleted with its graph; otherwise the query's own address."""
         return (change.address.graph_address if change.action is Action.DELETE else None) or change.address
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
@@ -417,7 +417,7 @@ class QueryKind(ResourceKind):
 
 
 class PolicyKind(ResourceKind):
-    """Access policies: texts in the catalog that apply where they are bound. Rows 22 to 24."""
+    """Access policies: texts in the catalog that apply to the scopes they are bound to. Rows 22 to 24."""
 
     catalog_suffix = ".yaml"
     section = "policies"
@@ -426,7 +426,7 @@ class PolicyKind(ResourceKind):
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "policy_target"})
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Publish unless a bound graph waits for recovery, or for the approval of its creation.
+        """Publish unless a bound graph waits for recovery, or for approval of its creation.
 
         A graph that waits to be deleted keeps its policy, because the changed policy no longer guards it. A graph or the
         cluster has only one policy, so a policy that takes over a scope waits for the one that does not release it. Its own
@@ -448,12 +448,12 @@ class PolicyKind(ResourceKind):
         return None if reason is None else Gate(reason, (GateName.WIDENING,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
-        """Return the graphs that it is bound to."""
+        """Return the graphs that the policy is bound to."""
         return tuple(Address(scope) for scope in bindings if scope != CLUSTER_SCOPE)
 
 
 class RestoreKind(ResourceKind):
-    """One-time restores of rows from an earlier version of a graph. Removing a declaration does not change the graph."""
+    """One-time restores of rows from an earlier version of a graph. Removing the declaration does not change the graph."""
 
     with_graph = False
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType(
@@ -471,13 +471,13 @@ class RestoreKind(ResourceKind):
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:
-        """Return PIVOT, because it cannot be rolled back."""
+        """Return PIVOT, because a restore cannot be rolled back."""
         if change.action is Action.DELETE:
             return super().effect(change, restored=restored)
         return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
 
     def operation(self, action: Action) -> Operation | None:
-        """Return the operation of a restore; a removed declaration has none."""
+        """Return the operation for a restore. Removing the declaration has none."""
         return None if action is Action.DELETE else _RESTORES
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
@@ -495,19 +495,19 @@ class RestoreKind(ResourceKind):
 
 
 class StrategyKind(ResourceKind):
-    """Replica strategies: texts in the catalog that the target follows once they are applied."""
+    """Replica strategies: texts in the catalog. Once they are applied, the target follows them."""
 
     catalog_suffix = ".json"
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Apply together: strategies of one compute cluster or target must match, so all wait for the approval of any of them."""
+        """Apply strategies of a compute cluster or target together, because they must match. If one needs approval, all wait."""
         if situation.is_shut(change.address):
             return _NEEDS_APPROVAL
         waits = any(situation.is_shut(each) for each in situation.gapped)
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
-        """Gate dropping the only replica before there is another one, if the rules list that.
+        """Gate dropping a compute cluster's only replica before a new one exists, if the rules list that.
 
         The new replica is empty at first and must hydrate.
         """
@@ -527,7 +527,7 @@ class _RuleKind(ResourceKind):
 
 
 class TrustKind(_RuleKind):
-    """The keys and rules of a branch ledger. Whoever can change them can approve anything, so changes meet every gate.
+    """The keys and rules of a branch ledger. Whoever changes them can approve anything, so changes meet every gate.
 
     Until a change is approved under the keys and rules in force, those remain in force.
     """
@@ -558,10 +558,10 @@ class ClusterKind(_RuleKind):
 
 
 class UnknownKind(ResourceKind):
-    """Resources recorded by another release: compared but never applied. Row 25."""
+    """Resources that another release recorded. They are compared but never applied. Row 25."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - one ruling for all
-        """Always defer, which also prevents the cluster from converging, so that it is not overlooked."""
+        """Always defer. The cluster then does not converge, so the resource is not overlooked."""
         return _DEFERRED
 
 
@@ -585,17 +585,17 @@ SECTIONS: Mapping[str, Kind] = MappingProxyType({rules.section: kind for kind, r
 
 
 def rules_of(address: Address) -> ResourceKind:
-    """Return the rules for the kind of an address."""
+    """Return the rules for the kind of this address."""
     return KINDS[address.kind]
 
 
 def is_counted_delete(change: Change) -> bool:
-    """Return True for the delete of a resource that a folder declares, of any kind."""
+    """Return True if the change deletes a resource that a folder declares, of any kind."""
     return change.action is Action.DELETE and rules_of(change.address).in_folder
 
 
 def gate_of(change: Change, situation: Situation) -> Gate | None:
-    """Return the gate of a change: the gate of its kind, or for any kind the gate of a plan with more deletes than permitted.
+    """Return the gate of a change: its kind's gate, or otherwise the gate for plans with more deletes than permitted.
 
     Gates with a limit are met only if the rules set it. Resources that are deleted with their graph are covered by the
     graph's gate.

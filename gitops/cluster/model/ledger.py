@@ -1,4 +1,4 @@
-"""Contents of a ledger as values: entries, the state after each entry, intents and the lock."""
+"""What a ledger contains, as values: entries, the state after each entry, intents and the lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gitops.database.graph.port import RestoreOrder
 
 
 class EntryKind(StrEnum):
-    """Content of an entry.
+    """What an entry records.
 
     INTENT comes before the first side effect of a run that changes graphs. COUNTERSIGN only records settlements of debts,
     REVOKE only revocations. REPAIR only lists commits that were removed from the branch. ADOPT follows an import over an
@@ -45,7 +45,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceRevision:
-    """Source of the desired state: the merged commit and the tree id of its cluster folder."""
+    """Where the desired state comes from: the merged commit, and the tree id of its cluster folder."""
 
     commit: str
     tree: str
@@ -53,7 +53,7 @@ class SourceRevision:
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One change of an entry with its final disposition. Digests are 64 hex digits or None.
+    """One change of an entry with its final disposition. Digests have 64 hex digits, or are None.
 
     `seen` is the observed graph of a data change when it was decided, `tier` is the tier of a gated change, and
     `digest` is the digest in its approvals. Entries before version 3 have none of these. `gates` are the names of the
@@ -86,7 +86,7 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """Debt of an emergency approval: `principal` alone let `resource` be changed, for `reason`, with an approval and its commit.
+    """Debt of an emergency approval: `principal` permitted a change of `resource` alone, for `reason`, with this approval.
 
     It is open until a second person countersigns it. Until then, only the countersignature and further emergencies can
     be applied.
@@ -111,7 +111,7 @@ class DebtSettlement:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRevocation:
-    """A revocation recorded in an entry: its commit and signer, and the revoked approval with its approver.
+    """A revocation in an entry: its commit and signer, and the revoked approval with its approver.
 
     `approver` is None if the approval was not available; then it revokes every approval with this id.
     """
@@ -124,7 +124,7 @@ class RecordedRevocation:
 
 @dataclass(frozen=True, slots=True)
 class FormerLedger:
-    """Traces of an earlier ledger found by an import: its first and newest known entry, None if only graphs were left.
+    """Traces of an earlier ledger that an import found: its first and newest known entry, or None if only graphs were left.
 
     `found` describes in one line where it was found. `trust_digest` identifies the keys and rules after `head`.
     """
@@ -208,25 +208,25 @@ class LedgerEntry:
 
     @property
     def new_names(self) -> tuple[str, ...]:
-        """The new name of the cluster, if this entry renames it."""
+        """The cluster's new name, if this entry renames it."""
         after = self.target.cluster if self.scope is None else self.scope.target.cluster
         return () if after == self.target.cluster else (after,)
 
     @property
     def moved(self) -> frozenset[Address]:
-        """The resources that the entry changed. An announcement doesn't change any."""
+        """The resources that the entry changed. An announcement changes none."""
         changes = self.changes if self.kind is EntryKind.APPLY else ()
         return frozenset(change.resource for change in changes if change.disposition == Disposition.APPLIED)
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """The commits that must be its additional parents: used approvals, then recorded decisions."""
+        """The commits that must be its additional parents: used approvals first, then recorded decisions."""
         taken_in = (*(s.commit for s in self.settled), *(r.commit for r in self.revoked))
         return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *taken_in)))
 
 
 def changeset_key(cluster: str, kind: str, subject: str, *, attempt: int = 1, part: str = "1/1") -> str:
-    """Return `chs-` and 16 characters of lower-case base32, the first 80 bits of a SHA-256 over the identifying facts.
+    """Return `chs-` and 16 characters of lower-case base32: the first 80 bits of a SHA-256 over the identifying facts.
 
     `kind` is `merge`, `retry`, `reconcile` or `tick`; `subject` is the merge commit for the first two.
     """
@@ -238,7 +238,7 @@ _CHANGESET_KEY = re.compile(r"chs-[a-z2-7]{16}\Z")
 
 
 def is_changeset_key(text: str) -> bool:
-    """Return True if a text has the form of a changeset key."""
+    """Return True if a text looks like a changeset key."""
     return _CHANGESET_KEY.match(text) is not None
 
 
@@ -265,7 +265,7 @@ class StatusRecord:
 
 @dataclass(frozen=True, slots=True)
 class AppliedResource:
-    """The applied revision of one resource. `applies_to` are the normalized bindings of a policy, None for other kinds."""
+    """The applied revision of one resource. `applies_to` has the normalized bindings of a policy; None for other kinds."""
 
     digest: str
     applies_to: tuple[str, ...] | None = None
@@ -280,7 +280,7 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """`state.json`. Maps are keyed by address; those of records by their ULID.
+    """`state.json`. Maps are keyed by address, but maps of records by ULID.
 
     Values of the last three are free-form JSON.
 
@@ -305,7 +305,7 @@ class LedgerState:
 
     @property
     def decided(self) -> Mapping[str, Mapping[str, Any]]:
-        """The meaningful approval records. Another program's ledger can contain any value there."""
+        """The valid approval records. In another program's ledger, their place can contain any value."""
         return {each: record for each, record in self.approval_records.items() if isinstance(record, Mapping)}
 
     @property
@@ -323,7 +323,7 @@ class LedgerState:
 
     @property
     def vanished(self) -> frozenset[Address]:
-        """The graphs that are recorded as applied but were found missing without a delete."""
+        """The graphs that are recorded as applied but were found missing although nothing deleted them."""
         gone = (address for address, seen in self.observations.items() if seen.get("vanished") is True)
         return frozenset(address for address in gone if address in self.resources)
 
@@ -334,7 +334,7 @@ class LedgerState:
 
     @property
     def has_drift(self) -> bool:
-        """True if drift of an applied resource is recorded that no apply has settled."""
+        """True if an applied resource has recorded drift that no apply has settled."""
         return not self.drifted.isdisjoint(self.resources)
 
     @property
@@ -394,7 +394,7 @@ class Intent:
 
     @property
     def address(self) -> Address:
-        """The resource whose change the operation carries out."""
+        """The resource that the operation changes."""
         made = {IntentKind.SCHEMA_APPLY: schema_address, IntentKind.GRAPH_RESTORE: restore_address}
         return made.get(self.kind, graph_address)(self.graph_id)
 
@@ -406,7 +406,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableDocument:
-    """An unusable intent or approval of a ledger, with the reason in `code`."""
+    """An intent or approval in a ledger that cannot be used. `code` is the reason."""
 
     name: str
     code: Code
@@ -415,7 +415,7 @@ class UnreadableDocument:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """`lock.json`, version 1. `created_at` is RFC 3339 text as found; `pid` is the holder's process id on its host."""
+    """`lock.json`, version 1. `created_at` is the RFC 3339 text as found; `pid` is the holder's process id on its host."""
 
     lock_id: str
     operation: str
@@ -440,7 +440,7 @@ class LockObservation:
 
     @property
     def unlock_id(self) -> str:
-        """The argument for `force-unlock`: the id in the lock, or its key if that is not an id. May be empty."""
+        """The argument for `force-unlock`: the id in the lock, or its key if that is not a valid id. Can be empty."""
         return self.info.lock_id if self.info is not None and is_ulid(self.info.lock_id) else self.key
 
     def is_named(self, name: str) -> bool:
@@ -452,7 +452,7 @@ class LockObservation:
 
 
 class How(StrEnum):
-    """Evidence for the origin of a commit.
+    """How the origin of a commit is known.
 
     MERGE: merging a known request produces the commit, and the request's authors count. UNKNOWN: it has no origin.
     """
@@ -483,7 +483,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Authors:
-    """The authors of a change: the names that cannot approve it, and why there might be further authors.
+    """The authors of a change: the names that cannot approve it, and reasons why there might be more authors.
 
     `pending` explains why they are only temporarily unknown, because the forge did not respond.
     """

@@ -1,4 +1,4 @@
-"""Outcomes of the verbs, for the text, JSON and comment renderers."""
+"""Outcomes of the commands, for the text, JSON and comment renderers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, 
 
 @dataclass(frozen=True, slots=True)
 class StateObservations:
-    """A command's observations of ledger and lock, which are in every envelope except that of `validate`.
+    """What a command observed about ledger and lock. Part of every envelope except that of `validate`.
 
     `held` is a lock that existed before this command. `acquired_lock_id` is set if this command held the lock itself.
     `lock_age_seconds` is whole seconds since the holder took it, at least 0.
@@ -50,7 +50,7 @@ class StateObservations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerbOutcome:
-    """Common part of all outcomes: the folder as given, and the diagnostics in emission order."""
+    """What all outcomes share: the folder as given, and the diagnostics in emission order."""
 
     config_dir: str
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -71,7 +71,7 @@ class ValidateOutcome(VerbOutcome):
 
 
 class Course(StrEnum):
-    """The next apply's treatment of a changeset that an interrupted run left open."""
+    """What the next apply does with a changeset that an interrupted run left open."""
 
     CLOSED = "closed"
     RESUMED = "resumed"
@@ -81,7 +81,7 @@ class Course(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenChangeset:
-    """An open changeset, and the next apply's treatment of it.
+    """An open changeset, and what the next apply does with it.
 
     `orphaned` remains after a rollback; `unfinished` cannot be finished yet after a commit.
     """
@@ -94,7 +94,7 @@ class OpenChangeset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome(VerbOutcome):
-    """Outcome of `plan`. `plan` is None if the command failed before there was one. `debts` prevent an apply.
+    """Outcome of `plan`. `plan` is None if the command failed before it had one. `debts` prevent an apply.
 
     `obstacles` prevent an apply of exactly this plan from succeeding completely now, as far as that can be known without
     side effects. `selected` are the options of a command that approves a change of this plan, None if it cannot be approved
@@ -124,7 +124,7 @@ class PlanOutcome(VerbOutcome):
 
     @property
     def blockers(self) -> tuple[Diagnostic, ...]:
-        """The obstacles that remain after every approval is given, without changes that only wait for a gated change."""
+        """What would still block the plan if every approval were given. Omits changes that only wait for a gated change."""
         missing = self.plan is not None and any(not need.satisfied for need in self.plan.approvals_required)
         return tuple(each for each in self.obstacles if not (missing and each.code in _WAITING))
 
@@ -172,7 +172,7 @@ class ApplyOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSubject:
-    """Subject of an approval: the gated change of `address` in `plan`.
+    """What an approval is about: the gated change of `address` in `plan`.
 
     For a branch ledger, it also contains the target, the commit `head` that would be applied or merged, and `tree`, the
     tree of its cluster folder.
@@ -187,7 +187,7 @@ class ApprovalSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproveOutcome(VerbOutcome):
-    """Outcome of `approve`: the approval that was written. `commit` is its commit id in a branch ledger.
+    """Outcome of `approve`: the new approval. In a branch ledger, `commit` is its commit id.
 
     `about` is the information that the approver must see; None if there is no such change.
     """
@@ -199,14 +199,14 @@ class ApproveOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingApprovals(VerbOutcome):
-    """Gated changes of a cluster that lack an approval and that one person is allowed to approve, as `addresses`."""
+    """A cluster's gated changes (`addresses`) that still need an approval which one person may give."""
 
     addresses: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSubject:
-    """Subject of a decision: an approval of `resource` by `principal`, with its commit and stated reason."""
+    """What a decision is about: an approval of `resource` by `principal`, with its commit and stated reason."""
 
     resource: Address
     principal: str
@@ -264,7 +264,7 @@ class StatusOutcome(VerbOutcome):
 
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
-        """The resources that wait: vanished graphs and what an apply left blocked, then rules and the place of the cluster.
+        """The waiting resources: vanished graphs and blocked changes of an apply, then rules and the cluster's location.
 
         A vanished graph waits from the refresh that recorded it, because any decision about it needs an approval.
         """
@@ -292,7 +292,7 @@ class StatusOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True)
 class OfferedGraph:
-    """A graph in the applied revision as a server offers it, with its queries and its policy by name."""
+    """A graph in the applied revision, as a server offers it: its queries, and its policy by name."""
 
     graph_id: str
     uri: str
@@ -303,7 +303,7 @@ class OfferedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyOutcome(VerbOutcome):
-    """Outcome of `ready`: the content that a server would serve of the applied revision; empty if there is any problem.
+    """Outcome of `ready`: what a server would serve of the applied revision. Empty if there is any problem.
 
     A server that checks itself also returns the identity providers whose tokens it accepts, whether their keys can be
     read, and the holder of a given token.
@@ -318,7 +318,7 @@ class ReadyOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOutcome(VerbOutcome):
-    """Outcome of `refresh` and `import`: the resulting ledger, None if there is none.
+    """Outcome of `refresh` and `import`: the resulting ledger, or None.
 
     `unwritten` are the observations of an import that was incomplete and therefore wrote nothing.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LockMode(StrEnum):
-    """Lock mode. Exclusive: one holder. Shared: many holders, but no exclusive one."""
+    """Lock mode. Exclusive means one holder; shared means many holders, but no exclusive one."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -66,17 +66,17 @@ class ExecNode:
 
     @property
     def address(self) -> Address:
-        """The address of the change that it carries out completely or in part."""
+        """The address of the change that the node makes, completely or in part."""
         return Address(self.of or self.id)
 
     @property
     def changes(self) -> bool:
-        """True if it carries out a change, or part of one, unlike barriers and checks."""
+        """True if the node makes a change or part of one. False for barriers and checks."""
         return self.kind not in CHANGE_NOTHING
 
     @property
     def title(self) -> str:
-        """The action and the address, for people."""
+        """The action and the address, for people to read."""
         if self.kind == BARRIER_KIND:
             return self.id
         return f"{self.action.value if self.changes else CHECK} {self.id}"
@@ -97,7 +97,7 @@ class ExecNode:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ExecEdge:
-    """A dependency: `before` must have succeeded before `after` starts. `reason` is a stable label."""
+    """A dependency: `before` must succeed before `after` starts. `reason` is a stable label."""
 
     before: str
     after: str
@@ -107,7 +107,7 @@ class ExecEdge:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionGraph:
-    """Nodes in plan order and sorted edges; acyclic by construction in `build_graph`."""
+    """Nodes in plan order, and sorted edges. `build_graph` makes sure that it has no cycles."""
 
     nodes: tuple[ExecNode, ...] = ()
     edges: tuple[ExecEdge, ...] = ()
@@ -165,12 +165,12 @@ class NodeResult:
 
     @property
     def concerns_group(self) -> bool:
-        """True if others in its failure group would probably fail too, because a shared service failed or did not respond."""
+        """True if a shared service failed or did not respond, so that others in the failure group would probably fail too."""
         return self.outcome is NodeOutcome.INDETERMINATE or bool(self.facts.get(SHARED))
 
     @property
     def stopped(self) -> bool:
-        """True if it was not carried out because of a request to stop."""
+        """True if the node did not run because a stop was requested."""
         never = self.outcome is NodeOutcome.SKIPPED and self.blocked_by is None
         return never or self.outcome is NodeOutcome.CANCELLED
 
@@ -180,13 +180,13 @@ class NodeResult:
 
 
 def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
-    """Return the earliest-ended result that failed or is indeterminate."""
+    """Return the earliest result that is failed or indeterminate, by end time."""
     failed = [r for r in results if r.outcome.failed]
     return min(failed, key=lambda r: (r.finished_at is None, r.finished_at), default=None)
 
 
 class QueryChange(StrEnum):
-    """Change of a query in the same plan. A query counts as unchanged if only the rest of its file changes."""
+    """How a query changes in the same plan. It counts as unchanged if only the rest of its file changes."""
 
     KEPT = "unchanged"
     ADDED = "new here"
@@ -196,7 +196,7 @@ class QueryChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AffectedQuery:
-    """A query that reads or writes the subject of a step, or both."""
+    """A query that reads or writes what a step changes."""
 
     query: Address
     reads: bool
@@ -206,7 +206,7 @@ class AffectedQuery:
 
 @dataclass(frozen=True, slots=True)
 class ResultChange:
-    """An unchanged query whose result changes with the schema. Columns are written `name: Type`, `Node` for a node."""
+    """An unchanged query whose result changes with the schema. Columns are written `name: Type`; the type of a node is `Node`."""
 
     query: Address
     before: tuple[str, ...]
@@ -215,7 +215,7 @@ class ResultChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaImpact:
-    """Effects of one schema update, if it has a migration preview. It only explains a plan.
+    """The effects of one schema update that has a migration preview. Only explains a plan.
 
     A declared query that does not check against the new schema is an error before there is a plan, so a query that is listed
     here either keeps working, or is changed or removed by the same change.
@@ -232,7 +232,7 @@ class SchemaImpact:
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """A changed text in its recorded and its declared version; None if a version does not exist.
+    """The recorded and the declared version of a changed text. None for a version that does not exist.
 
     A query file consists of the texts of its queries: `resources` are all queries that it changes, at least one and of
     one kind.
@@ -245,7 +245,7 @@ class TextChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """The ledger's record of a graph whose schema or queries change: the accepted schema and the query texts.
+    """What the ledger records of a graph whose schema or queries change: the accepted schema and the query texts.
 
     Only texts of queries that the plan changes or removes are needed. Texts that could not be read are omitted.
     """
@@ -256,7 +256,7 @@ class RecordedGraph:
 
 @dataclass(frozen=True, slots=True)
 class TrustChange:
-    """A pending change to the branch ledger's keys and rules: digests of both bundles, and the differences for people."""
+    """A pending change to the branch ledger's keys and rules: the digests of both bundles, and the differences in words."""
 
     cluster: str
     before: str
@@ -266,7 +266,7 @@ class TrustChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All inputs of a plan, which is a pure function of them without clock, store or network.
+    """Everything that a plan depends on. Planning is a pure function of this, without clock, store or network.
 
     `approvals` are the unconsumed approvals that already passed every check of their store (in a branch ledger: signature,
     signer, target, author, expiry). `pending` are graph ids with an unsettled interrupted operation. `previews` has a
@@ -304,7 +304,7 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """The resources, `affected`, that directly depend on `resource`, in edge order."""
+    """The resources (`affected`) that directly depend on `resource`, in edge order."""
 
     resource: Address
     affected: tuple[Address, ...]
@@ -312,7 +312,7 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequirement:
-    """A change that needs approval from `needed` distinct people.
+    """A change that needs approval from `needed` different people.
 
     `gates` are the gates of the rules that it meets, the one with the largest number first, in `environment`, which is empty
     if a ledger has no rules. `approvals` are the valid ones that together open the gate, `further` all other valid ones,
@@ -334,7 +334,7 @@ class ApprovalRequirement:
 
     @property
     def words(self) -> str:
-        """Describe the number of given and needed approvals, with the gate and environment that require them."""
+        """Describe how many approvals are given and needed, with the gate and environment that require them."""
         where = f", environment {self.environment}" if self.environment else ""
         there = len(self.approvals)
         given = f"{there} of 1 approval" if self.needed == 1 else f"{there} of {self.needed} approvals"
@@ -358,7 +358,7 @@ class ApprovalRequirement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The planner's result, which comment, text, JSON and the run read.
+    """The planner's result. The comment, the text and JSON output, and the run all read it.
 
     `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps. It
     does not cover serial, time, disposition or evidence, so it survives approval and merge unless something else changed.
@@ -393,12 +393,12 @@ class Plan:
 
     @property
     def derived(self) -> tuple[Change, ...]:
-        """The graph updates that only follow from changes to their parts."""
+        """The graph updates that are only due to changes in their parts."""
         return tuple(change for change in self.changes if change.disposition is Disposition.DERIVED)
 
     @property
     def widens(self) -> frozenset[Address]:
-        """The changes that permit more than before, in keys and rules and in policies."""
+        """The changes to keys, rules and policies that permit more than before."""
         rules = {rule.address for rule in self.rule_changes if rule.widens}
         gains = () if self.access is None else self.access.widenings
         return frozenset(rules | {policy_address(row.policy) for row in gains if row.policy is not None})
@@ -440,7 +440,7 @@ class BreakKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContractBreak:
-    """A broken promise to the callers of a query.
+    """Something that callers of a query relied on and that changes.
 
     `subject` is the parameter (`$name`) or the column; `before` and `after` are its types, or `read` and `mutation` for
     an effect. A missing side is empty.
@@ -474,7 +474,7 @@ _ENUM = re.compile(r"enum\((.*)\)(\]?\??)\Z")
 
 
 def type_change(name: str, before: str, after: str) -> str:
-    """Describe a parameter or column with its old and new type on one line; for an enum, only the values that differ."""
+    """Describe the old and new type of a parameter or column on one line. For an enum, show only the values that differ."""
     old, new = _ENUM.match(before), _ENUM.match(after)
     if old is None or new is None or old[2] != new[2]:
         return f"{name} changes from `{before}` to `{after}`"
@@ -489,7 +489,7 @@ def type_change(name: str, before: str, after: str) -> str:
 
 
 class Undo(StrEnum):
-    """Result of undoing a change, from best to worst.
+    """What undoing a change restores, from best to worst.
 
     COMPLETE: everything is restored. RESTORABLE: data is missing, but an earlier version of the graph that is kept has it.
     UNKNOWN: the versions of the graph cannot be read here. LOST: data or versions are missing, and no version has them.
@@ -510,7 +510,7 @@ class Undo(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UndonePart:
-    """Part of a change that is not simply restored by undoing it: a type, a property (`Person.nick`), or a whole graph.
+    """Part of a change that undoing does not simply restore: a type, a property (`Person.nick`), or a whole graph.
 
     `version` is the newest graph version with its data, with that many `rows`; None if no version is known. `words` is
     a description in one line. `comes_back` means that it is a type that is added again, so that all its rows can be
@@ -527,7 +527,7 @@ class UndonePart:
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """Effects of undoing on one resource. `parts` are the parts that are not simply restored."""
+    """What undoing does to one resource. `parts` are the parts that it does not simply restore."""
 
     resource: Address
     parts: tuple[UndonePart, ...] = ()
@@ -567,7 +567,7 @@ class RunNode:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A complete run: the number of workers, and its nodes in the order of their ends. It is for explanation only."""
+    """A complete run: the number of workers, and its nodes in the order in which they ended. Only explains the run."""
 
     workers: int
     nodes: tuple[RunNode, ...]
@@ -615,7 +615,7 @@ If it raises an exception, the run ends.
 
 
 def to_all(*observers: Observer | None) -> Observer:
-    """Return an observer that passes each event to all of these, in order."""
+    """Return an observer that passes each event to all of these observers, in order."""
     present = [observer for observer in observers if observer is not None]
 
     def hear(event: RunEvent) -> None:

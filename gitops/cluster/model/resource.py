@@ -1,4 +1,4 @@
-"""Desired resources: the declarations of a cluster folder, with digests and references."""
+"""Desired resources: what a cluster folder declares, with digests and references."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Resource:
 
 
 class OnDemand(Mapping[K, V]):
-    """A map that creates each value when it is accessed. `known` contains its keys, in order."""
+    """A map that creates each value on first access. `known` has its keys, in order."""
 
     __slots__ = ("_make", "known")
 
@@ -72,7 +72,7 @@ class OnDemand(Mapping[K, V]):
 
 
 def digests_of(resources: Mapping[Address, Resource]) -> Mapping[Address, str]:
-    """Map addresses to digests in the order of `resources`, without creating resources that are created on demand."""
+    """Map addresses to digests in the order of `resources`. Does not create values that are created on demand."""
     return resources.known if isinstance(resources, OnDemand) else {a: r.digest for a, r in resources.items()}
 
 
@@ -108,7 +108,7 @@ class Dependencies(Collection[Dependency]):
 
 
 def edges_near(dependencies: Collection[Dependency], graphs: Collection[str]) -> Collection[Dependency]:
-    """Return, in order, at least the dependencies of policies and of everything that belongs to one of the graphs."""
+    """Return, in order, at least the dependencies of policies and of everything in one of the graphs."""
     return dependencies.near(graphs) if isinstance(dependencies, Dependencies) else dependencies
 
 
@@ -122,7 +122,7 @@ class GraphDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """All declarations of a cluster folder, fully loaded.
+    """Everything that a cluster folder declares, fully loaded.
 
     `resources` is in address order. `storage` is the declared storage root, trimmed, or None for the configuration
     folder. `config_digest` covers the parsed configuration and every resource digest.
@@ -146,7 +146,7 @@ class DesiredState:
 
 
 def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) -> str:
-    """Return the digest of a graph over its id, its schema digest (empty if there is none) and its queries by name.
+    """Return the digest of a graph, computed from its id, its schema digest (empty if none) and its queries by name.
 
     The input is `graph NUL <id> NUL schema NUL <digest> NUL`, then `query NUL <name> NUL <digest> NUL` per query by name.
     """
@@ -164,7 +164,7 @@ def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) 
 
 
 def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, Resource]:
-    """Return the restore resources of the declarations, by address.
+    """Return the declared restores as resources, by address.
 
     Each form belongs to its graph and has `version` and `types`.
     """
@@ -177,7 +177,7 @@ def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, R
 
 
 def restore_digest(graph: str, order: RestoreOrder) -> str:
-    """Return the digest of the restore resource with this declaration."""
+    """Return the digest of the restore resource for this declaration."""
     return digest(_content(graph, order))
 
 
@@ -193,6 +193,6 @@ def restore_words(resource: Resource) -> str:
 
 
 def restore_order(resource: Resource) -> RestoreOrder:
-    """Return the version and types of a resource from `restore_resources`."""
+    """Return the version and types of a restore resource."""
     form = json.loads(resource.content or b"")
     return RestoreOrder(form["version"], tuple(form["types"]))

@@ -1,4 +1,4 @@
-"""The location of a cluster, which approvals refer to and which no merge changes alone."""
+"""The location of a cluster. Approvals refer to it, and a merge alone never changes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN_STORAGE = "<unknown>"
 
 @dataclass(frozen=True, slots=True)
 class ClusterScope:
-    """The location of a cluster that approvals refer to.
+    """The location of a cluster, which approvals refer to.
 
     `storage` is the text in `cluster.yaml`; None for the default. `home` is the name under which the storage keeps its
     graphs: the first name of the cluster, which a rename does not change. `closed` means that the cluster was removed
@@ -47,7 +47,7 @@ class ClusterScope:
         )
 
     def facts(self) -> dict[str, str]:
-        """Return the parts of the scope to show in reports, by their names in the configuration."""
+        """Return the parts of the scope for reports, by their names in the configuration."""
         target = self.target
         return {
             "name": target.cluster,
@@ -72,7 +72,7 @@ class ScopeChange:
 
     @property
     def cluster(self) -> str:
-        """Name of the cluster in whose ledger the change is recorded."""
+        """Name of the cluster whose ledger records the change."""
         found = self.before or self.after
         return "" if found is None else found.target.cluster
 
@@ -82,7 +82,7 @@ class ScopeChange:
         return replace(self.before, closed=True) if self.after is None and self.before is not None else self.after
 
     def details(self, graphs: int) -> tuple[str, ...]:
-        """Describe the change and anything that is left behind. `graphs` is the number of graphs in the ledger."""
+        """Describe the change and what it leaves behind. `graphs` is the number of graphs in the ledger."""
         before, after = self.before, self.after
         if before is None:
             return () if after is None else tuple(f"{name}: {fact}" for name, fact in after.facts().items())

@@ -1,4 +1,4 @@
-"""Reports of query servers about the revision that they serve, compared with the applied revision.
+"""Reports of query servers: which revision each one serves, compared with the applied one.
 
 1. A report is a hint for commands that wait. It never determines what is applied.
 2. A report is valid for the time that it states. The report of a crashed server is not removed, but expires.
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RevisionIdentity:
-    """Identity of a revision: the digest and number of the applied state, and the configuration to which it converged.
+    """Identifies a revision: digest and number of the applied state, and the configuration that it converged to.
 
     `config_digest` is None if the last apply did not converge.
     """
@@ -33,7 +33,7 @@ class RevisionIdentity:
 
     @property
     def converged(self) -> bool:
-        """Whether all declarations are applied."""
+        """Whether everything declared is applied."""
         return self.config_digest is not None
 
 
@@ -46,7 +46,7 @@ class Follows(StrEnum):
 
 
 class ServingState(StrEnum):
-    """Relation of the served revision to the applied one."""
+    """How the served revision relates to the applied one."""
 
     SERVES = "serves"
     BEHIND = "behind"
@@ -55,7 +55,7 @@ class ServingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """Report of one server at the time `at`, valid for `ttl_s` seconds.
+    """Report of one server at time `at`, valid for `ttl_s` seconds.
 
     `cluster` is the server's argument, for display. `accepted` is the revision that it serves. `offered` is the newest
     one that it has seen, or None if it could not read it, and `codes` explain why that was refused.
@@ -71,7 +71,7 @@ class ServerReport:
     ttl_s: int
 
     def age(self, now: datetime) -> timedelta:
-        """Return the age of the report, negative if it is from the future."""
+        """Return the age of the report. Negative if its time is in the future."""
         return now - (parse_timestamp(self.at) or datetime.min.replace(tzinfo=UTC))
 
     def is_live(self, now: datetime) -> bool:
@@ -79,7 +79,7 @@ class ServerReport:
         return -_SKEW <= self.age(now) < timedelta(seconds=self.ttl_s)
 
     def compared_with(self, applied: RevisionIdentity) -> ServingState:
-        """Compare the report with the applied revision. A server may already have seen a newer one."""
+        """Compare the report with the applied revision. The server may have seen a newer one."""
         if _is_at(self.accepted, applied):
             return ServingState.SERVES
         refused = self.codes and self.offered is not None and _is_at(self.offered, applied)
@@ -88,7 +88,7 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A live server: its report and the report's age, and whether it serves the applied revision."""
+    """A live server: its report, the report's age, and whether it serves the applied revision."""
 
     report: ServerReport
     state: ServingState
@@ -96,7 +96,7 @@ class Replica:
 
 
 def live_replicas(reports: Iterable[ServerReport], applied: RevisionIdentity, now: datetime) -> tuple[Replica, ...]:
-    """Return the live servers among those that reported, sorted by name."""
+    """Return the servers whose report is still valid, sorted by name."""
     live = sorted((each for each in reports if each.is_live(now)), key=lambda each: each.replica)
     return tuple(
         Replica(each, each.compared_with(applied), max(0, int(each.age(now).total_seconds()))) for each in live

@@ -1,4 +1,4 @@
-"""Declared replica strategies: one rule for each strategy of a compute cluster, and their order."""
+"""Declared replica strategies: one rule per strategy of a compute cluster, and the order in which they decide."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class IdleSuspend:
-    """Drop all replicas of a cluster that has been inactive for this number of seconds."""
+    """Drop all replicas of a cluster that was inactive for this number of seconds."""
 
     idle_after_s: int
     cooldown_s: int = 0

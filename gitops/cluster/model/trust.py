@@ -21,7 +21,7 @@ _WHOLE_DIGEST = 3
 
 @dataclass(frozen=True, slots=True)
 class DataGrowth:
-    """Additional rows that an approval covers: a percentage or an absolute number, whichever is larger."""
+    """How many additional rows an approval covers: a percentage or a number, whichever is larger."""
 
     percent: int = 10
     rows: int = 1000
@@ -34,11 +34,11 @@ class DataGrowth:
         return seen and seen + max(seen * self.percent // 100, self.rows)
 
     def replaceable(self, seen: int) -> int:
-        """Return how many of `seen` rows may have been replaced. `rows` applies only to growth."""
+        """Return how many of `seen` rows can be replaced. The `rows` limit applies only to growth."""
         return seen * self.percent // 100
 
     def covered(self, approved: Iterable[Seen | None]) -> int | None:
-        """Return the maximum number of rows that every approval covers, given what the approvers saw.
+        """Return the maximum number of rows that every approval covers, given what each approver saw.
 
         None if none saw the graph.
         """
@@ -47,7 +47,7 @@ class DataGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Number of different people who must approve a change at each gate of the rules in one environment.
+    """How many different people must approve a change at each gate of the rules, in one environment.
 
     A gate without a number is not in the rules. `environment` is empty if a ledger has no rules. `limits` are the
     numbers that gates use, by key.
@@ -68,7 +68,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """One line of an allowed-signers file: a key and the people that it can sign for.
+    """One line of an allowed-signers file: a key, and the people that it can sign for.
 
     Empty `namespaces` means any; `valid_after` (inclusive) and `valid_before` (exclusive) limit the time in which the key
     counts, judged at the ledger position, not at the commit's own date. Source: ssh-keygen(1), ALLOWED SIGNERS.
@@ -84,7 +84,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """One difference in keys, rules or scope through a change of `address`, for people.
+    """One difference that a change of `address` makes to keys, rules or scope, for people to read.
 
     `before` is None for an addition, `after` for a removal. `widens` means that it permits something that was not
     permitted before.
@@ -99,7 +99,7 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True)
 class TrustRoot:
-    """Keys and rules in force at one ledger position.
+    """The keys and rules in force at one ledger position.
 
     `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger
     signer. `required` distinct people must approve a gated change, unless `numbers` has a number for the environment
@@ -142,7 +142,7 @@ class TrustRoot:
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def digest_in(self, version: int) -> str:
-        """Return the digest of these rules in entries of a version.
+        """Return the digest that entries of this version use for these rules.
 
         Before version 3, it is the first release's digest.
         """
@@ -158,13 +158,13 @@ class TrustRoot:
         return Quorum(MappingProxyType(found), environment, self.limits)
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
-        """Return the tiers for which a review on the forge counts and that these rules gate in an environment."""
+        """Return the tiers that these rules gate in an environment and for which a forge review counts."""
         gates = self.quorum(environment).numbers.keys()
         gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates - {GateName.IRREVERSIBLE} else [])}
         return frozenset(gated & {Tier(each) for each in self.via_forge})
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
-        """Return the one principal that `key` represents at time `at` in `namespace`, or None if it is not trusted then."""
+        """Return the one principal that `key` stands for at time `at` in `namespace`. None if it is not trusted then."""
         if key in self.revoked:
             return None
         for signer in self.signers:
@@ -181,12 +181,12 @@ class TrustRoot:
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
 
     def keyless(self) -> frozenset[str]:
-        """Return the approvers (including emergency ones) and ledger signers without a valid key."""
+        """Return the approvers (emergency ones too) and ledger signers that have no valid key."""
         speaking = {signer.principals[0] for signer in self.signers if signer.key not in self.revoked}
         return (self.approvers | self.break_glass | self.ledger_signers) - speaking
 
     def known_as(self, names: Iterable[str]) -> frozenset[str]:
-        """Return all names, in lower case, of a person with any of the given names.
+        """Return all names, in lower case, of every person who has one of the given names.
 
         They include names on the same key lines and the forge accounts of any of them, until nothing is added.
         """
@@ -198,7 +198,7 @@ class TrustRoot:
         return frozenset(known)
 
     def account(self, account: str) -> str | None:
-        """Return the one principal for a forge account, or None if the rules have none."""
+        """Return the one principal behind a forge account. None if the rules do not list it."""
         return dict(self.accounts).get(account)
 
     def may_act_alone(self, principal: str) -> bool:

@@ -1,1 +1,1 @@
-"""Planning: from desired and recorded resources to a plan and its execution graph."""
+"""Planning: turns desired and recorded resources into a plan and its execution graph."""

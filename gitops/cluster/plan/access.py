@@ -1,4 +1,4 @@
-"""Computes gains and losses of access from the policy and query texts before and after a change to a cluster.
+"""Computes who gains or loses access, from the policy and query texts before and after a change to a cluster.
 
 Only the inputs of affected scopes are read. A recorded policy that cannot be read counts as permitting nothing, so
 everything that is permitted afterwards is a gain.
@@ -46,7 +46,7 @@ class _Recorded(Protocol):
 
 
 class AccessSource:
-    """One side of a change: its resources, and the texts of policies and queries; None for an unreadable text.
+    """One side of a change: its resources, and the texts of its policies and queries (None if unreadable).
 
     `path` is a policy's file, for display.
     """
@@ -72,7 +72,7 @@ class AccessSource:
 
     @cached_property
     def bound(self) -> dict[str, tuple[str, ...]]:
-        """The sorted policies of each scope. If a scope has several, the ledger cannot be served."""
+        """The sorted policies of each scope. A ledger with several policies for one scope cannot be served."""
         found: dict[str, tuple[str, ...]] = {}
         for name in sorted(self.policies):
             for scope in self._resources[policy_address(name)].applies_to or ():
@@ -103,7 +103,7 @@ class AccessSource:
 
 
 def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerState) -> AccessDiff | None:
-    """Return the gains and losses from a plan's changes; None if they do not affect access, or nothing has a policy.
+    """Return the gains and losses that a plan's changes cause. None if they do not affect access, or nothing has a policy.
 
     Recorded texts are read from the ledger only if they differ from the declared ones.
     """
@@ -120,7 +120,7 @@ def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerSta
 
 
 def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
-    """Return the access source of a folder's declarations."""
+    """Return what a folder declares, as an access source."""
     return AccessSource(
         declared, lambda address, _: declared[address].content, lambda policy: declared[policy].path or policy
     )
@@ -129,7 +129,7 @@ def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
 def recorded_access(
     ledger: LedgerReader, state: LedgerState, declared: Mapping[Address, Resource] = MappingProxyType({})
 ) -> AccessSource:
-    """Return the access source of a ledger's records. A `declared` text with the same digest is not read from the ledger."""
+    """Return what a ledger records, as an access source. A `declared` text with the same digest is not read from the ledger."""
 
     def text(address: Address, digest: str) -> bytes | None:
         if address in declared and declared[address].digest == digest:
@@ -142,7 +142,7 @@ def recorded_access(
 
 
 def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:
-    """Return the gains and losses from one side to the other."""
+    """Return the gains and losses from the first side to the second."""
     # Importing the policy reader and the languages is slow, and few plans change permissions.
     from gitops.cluster.policy.access import AccessState, PolicyText
     from gitops.cluster.policy.access_diff import access_diff

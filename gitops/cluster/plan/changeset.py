@@ -1,4 +1,4 @@
-"""Records and events of a changeset for a plan and its run.
+"""Builds the record and the events of a changeset from a plan and its run.
 
 An applied change is a member, or a removal if it deletes; changes that the plan skips are listed as excluded. Graph
 updates that only follow from their parts are neither, because the commit computes them.
@@ -51,7 +51,7 @@ NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CAN
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIdentity:
-    """Identity of a changeset: its key with the inputs of the key, and the attempt that it repeats."""
+    """Identifies a changeset: its key, the inputs of the key, and the attempt that it repeats."""
 
     key: str
     cluster: str
@@ -168,7 +168,7 @@ def member_events(
     at: str,
     canonical: bool = False,
 ) -> tuple[Happening, ...]:
-    """Return the events for the results of members of these classes, in the order of the record.
+    """Return the events for the results of members in these classes, in the order of the record.
 
     A member whose node has no result yet gets no event. Completed members are ready or, with `canonical`, in force. The
     part of a staged member that remains after the commit has the class FINISH.
@@ -225,13 +225,13 @@ def prepared(record: Changeset) -> Prepared:
 
 
 def rolling_back(record: Changeset, error: str, node: str | None, on_failure: str = "rollback") -> RollingBack:
-    """Return the event of a failure. `node` is the failed node, which is included if it is a member."""
+    """Return the event for a failure. `node` is the failed node, which is included if it is a member."""
     failed = next((member.address for member in record.members if member.address == node), None)
     return RollingBack(error, failed, on_failure)
 
 
 def finalized(record: Changeset, *, state_revision: int, converged: bool, at: str) -> Finalized:
-    """Return the `changeset_finalized` event for the time `at`, with the changeset's result from its record."""
+    """Return the `changeset_finalized` event for the time `at`, with the result that the record gives."""
     states = [member.runtime.state for member in record.members]
     left = [m.address for m in record.members if m.runtime.state in (RuntimeState.FAILED, RuntimeState.SKIPPED)]
     counts = {
@@ -263,7 +263,7 @@ def add_landing(
     consumed: Iterable[ApprovalConsumed] = (),
     removed: Iterable[Address] = (),
 ) -> None:
-    """Record that a best-effort run passes all its boundaries immediately, without waiting for readers (`evidence`)."""
+    """Record that a best-effort run passes all its boundaries at once, without waiting for readers (`evidence`)."""
     untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
     journal.add(*member_events(journal.record, results, {Effect.STAGE}, at=at))
     journal.add(prepared(journal.record))
@@ -278,6 +278,6 @@ def add_landing(
 
 
 def add_failure(journal: Journal, results: Mapping[str, NodeResult], error: str, node: str | None, *, at: str) -> None:
-    """Record that nothing was applied. `node` is as for `rolling_back`."""
+    """Record that nothing was applied. `node` is the same as for `rolling_back`."""
     journal.add(*member_events(journal.record, results, {Effect.STAGE, Effect.PIVOT}, at=at))
     journal.add(rolling_back(journal.record, error, node), Failed(error))

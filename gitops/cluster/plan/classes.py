@@ -1,4 +1,4 @@
-"""Execution graph of an atomic run. The rules of each kind define the class of a change.
+"""Execution graph of an atomic run. The class of a change comes from the rules of its kind.
 
 An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and the remaining
 steps come after `drained`, when nothing reads the resources that were removed from the applied state:
@@ -52,14 +52,14 @@ _REASONS = {
 
 
 def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """Return the class of each change, by the rules of its kind."""
+    """Return the class of each change, from the rules of its kind."""
     known = tuple(changes)
     restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
     return {c.address: rules_of(c.address).effect(c, restored=c.address.graph in restored) for c in known}
 
 
 def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """Return the class of each change that is applied now, and of each waiting one as if all were applied.
+    """Return the class of each change that is applied now, and of each waiting change as if everything were applied.
 
     Changes that follow from others have no class, nor do changes that cannot be applied, such as an unsupported
     migration.
@@ -71,7 +71,7 @@ def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
 
 
 def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
-    """Return the same graph with the class of its change on each node; barriers are unchanged."""
+    """Return the same graph, with the class of its change on each node. Barriers stay as they are."""
     changes = (node for node in graph.nodes if node.changes)
     found = {node.id: (node, effects[node.address]) for node in changes}
     classed = {name: replace(node, effect=one.effect, expanded=one.expanded) for name, (node, one) in found.items()}
@@ -79,12 +79,12 @@ def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -
 
 
 def pivots(graph: ExecutionGraph) -> tuple[str, ...]:
-    """Return the ids of the nodes that cannot be rolled back, in the order of the graph."""
+    """Return the ids of the nodes that cannot be rolled back, in graph order."""
     return tuple(n.id for n in sorted(graph.nodes, key=lambda n: n.position) if n.effect is Effect.PIVOT)
 
 
 def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
-    """Return the graph of an atomic run: nodes with classes that never decrease along edges, and four barriers.
+    """Return the graph of an atomic run: four barriers, and nodes whose classes never decrease along an edge.
 
     Changes that affect only the ledger have no node, because the commit makes them. `graph` comes from `build_graph`, its
     nodes with their effects.
@@ -158,7 +158,7 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
 
 
 def graphs_of_parts(plan: Plan) -> tuple[str, ...]:
-    """Return the ids of the graphs whose change cannot be rolled back, in graph order, one per part."""
+    """Return the ids of the graphs whose change cannot be rolled back, in graph order. Each gets a separate part."""
     found = (Address(name).graph for name in pivots(plan.graph))
     return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 

@@ -1,4 +1,4 @@
-"""Edits of the state that keep a graph's records consistent with each other."""
+"""Edits of the state that keep a graph's records consistent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN_DATA = Seen("unknown", 0, 1)
 
 
 class StateDraft:
-    """A state being edited. The cost of an edit does not depend on the ledger's size, because a run edits once per graph.
+    """A state that is being edited. An edit costs the same for any ledger size, because a run edits once per graph.
 
     A draft has its own maps. `state` returns them, so the draft must not be edited afterwards.
     """
@@ -51,7 +51,7 @@ class StateDraft:
         self._resources[address] = entry
 
     def drop(self, address: Address) -> None:
-        """Remove a resource, if it exists. Its status is kept."""
+        """Remove a resource if it exists. Its status is kept."""
         self._resources.pop(address, None)
 
     def mark(self, address: Address, status: StatusRecord | None) -> None:
@@ -75,7 +75,7 @@ class StateDraft:
         self.observe(graph_address(graph), observation)
 
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
-        """Record approvals as consumed. The record of an earlier use is kept."""
+        """Record approvals as consumed. If one was consumed before, the earlier record is kept."""
         for approval_id in approval_ids:
             self._approvals.setdefault(approval_id, record)
 
@@ -130,7 +130,7 @@ def graph_observation(
     exists: bool = True,
     error: str | None = None,
 ) -> dict[str, Any]:
-    """Return the state's record of an observed graph. `live` and `desired` are digests of its schema."""
+    """Return the state's record of an observed graph. `live` and `desired` are its schema digests."""
     return {
         "kind": "graph",
         "address": graph_address(graph),
@@ -148,7 +148,7 @@ def graph_observation(
 
 
 def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
-    """Return the last recorded observation of a graph; None if it is older than this release, or missing."""
+    """Return the last recorded observation of a graph. None if it is missing or was recorded before this release."""
     found = state.observations.get(graph, {})
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     at = found.get("observed_at")
@@ -159,7 +159,7 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
 
 
 def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
-    """Describe what is lost by recreating a missing graph, and how to restore it instead."""
+    """Describe what is lost if a missing graph is recreated, and how to restore it instead."""
     seen = recorded_data(state, graph)
     known = seen if seen is None else replace(seen, recorded_at=None)
     lost = "not known" if known in (None, UNKNOWN_DATA) else f"{known.words}, when it was last recorded"

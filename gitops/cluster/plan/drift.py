@@ -1,4 +1,4 @@
-"""Drift: differences between the ledger's records and the live graphs and texts, and the drift that blocks a merge.
+"""Drift: where the live graphs and texts differ from the ledger's records, and which drift blocks a merge.
 
 With `apply.on_drift: block`, no part of a merge is applied while drift of its cluster is open:
 
@@ -61,14 +61,14 @@ class DriftItem:
 
     @property
     def adoptable(self) -> bool:
-        """Whether a change to files can declare it."""
+        """Whether you can declare the drift by changing files."""
         return self.path is not None and self.source is not None
 
 
 def find_drift(
     current: Session, state: LedgerState, problems: Diagnostics, *, moving: Collection[str] = (), files: bool = False
 ) -> Iterator[DriftItem]:
-    """Yield the differences from a state, except in the graphs `moving`, and report unreadable items as errors.
+    """Yield the differences from a state, except in the graphs `moving`. Reports unreadable items as errors.
 
     With `files`, a graph that lacks a data file counts as unreadable.
     """
@@ -112,7 +112,7 @@ def _schema_drift(
 def open_drift(
     current: Session, plan: Plan, state: LedgerState, moving: Collection[str], *, live: bool
 ) -> tuple[Diagnostic, ...]:
-    """Return the drift that keeps the plan from being applied, under rules that block instead of only warning.
+    """Return the drift that keeps the plan from being applied, if the rules block applies instead of only warning.
 
     `moving` are the ids of graphs that an interrupted run is changing. Graphs are read if they are accessible, or with
     `live`; otherwise only recorded drift is known, and the session gets a warning.

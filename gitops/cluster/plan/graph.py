@@ -1,4 +1,4 @@
-"""Builds the execution graph from classified changes: nodes, edges with reasons, locks.
+"""Builds the execution graph from classified changes: nodes, locks, and edges with reasons.
 
 Let D refer to R, directly or through resources that do not change. Desired references determine the order of creation,
 and recorded ones the order of removal:
@@ -88,7 +88,7 @@ class PolicyBindings(NamedTuple):
 
     @property
     def taken(self) -> frozenset[str]:
-        """The scopes that it now guards in addition."""
+        """The scopes that it additionally guards now."""
         return frozenset(self.declared).difference(self.recorded)
 
 
@@ -108,7 +108,7 @@ def build_graph(
     bindings: Mapping[Address, PolicyBindings] = NO_BINDINGS,
     locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
-    """Return the execution graph of the changes that apply carries out; the others have no nodes.
+    """Return the execution graph of the changes that an apply makes. Other changes have no nodes.
 
     `dependencies` are the desired references, `applied_dependencies` the recorded ones. `bindings` are the bindings of
     changed policies, and `locks` the claims of each change. The order of the items in the arguments does not matter.
@@ -295,7 +295,7 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
 def bindings_of(
     changes: Iterable[Change], desired: DesiredState, state: LedgerState
 ) -> Mapping[Address, PolicyBindings]:
-    """Return the bindings of every policy that changes. Bindings that an old ledger does not record are empty."""
+    """Return the bindings of every changed policy. Empty if an old ledger did not record them."""
     found = {}
     for address in of_kind((change.address for change in changes), Kind.POLICY):
         before, after = state.resources.get(address), desired.resources.get(address)
@@ -306,7 +306,7 @@ def bindings_of(
 
 
 def givers_of(bindings: Mapping[Address, PolicyBindings]) -> Mapping[Address, tuple[Address, ...]]:
-    """Map each policy that takes a scope to the sorted policies that release it."""
+    """Map each policy that takes over a scope to the sorted policies that release it."""
     by_scope: dict[str, list[Address]] = {}
     for policy in sorted(bindings):
         for scope in bindings[policy].released:
@@ -319,13 +319,13 @@ def givers_of(bindings: Mapping[Address, PolicyBindings]) -> Mapping[Address, tu
 
 
 def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
-    """Return the sorted ids of the approvals that any of the nodes claims."""
+    """Return the sorted ids of the approvals that these nodes use."""
     keys = {claim.key for node in nodes for claim in node.locks}
     return sorted(key.removeprefix(_APPROVAL) for key in keys if key.startswith(_APPROVAL))
 
 
 def moves_graph(change: Change) -> bool:
-    """Return True if the change affects a live graph. A derived graph update has no node, so it does not."""
+    """Return True if the change affects a live graph. A derived graph update does not, so it has no node."""
     return change.address.kind is Kind.GRAPH or rules_of(change.address).operation(change.action) is not None
 
 
@@ -335,7 +335,7 @@ def lock_claims(
     granted: Mapping[Address, Iterable[str]],
     file_of: Callable[[Address], str | None],
 ) -> Mapping[Address, tuple[LockClaim, ...]]:
-    """Return the sorted locks of each change, omitting changes without any.
+    """Return the sorted locks of each change. Leaves out changes without locks.
 
     `granted` are the ids of the approvals that a change uses, `file_of` returns the file that declares a text.
     """

@@ -1,4 +1,4 @@
-"""Impact of schema updates: the queries that use the changed parts.
+"""Impact of schema updates: which queries use the changed parts.
 
 Subjects are the types and properties that a migration step changes, and those that a checked query uses.
 """
@@ -66,7 +66,7 @@ class StepSubjects(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A query's use of a subject."""
+    """How a query uses a subject."""
 
     reads: bool
     writes: bool
@@ -75,7 +75,7 @@ class Use(NamedTuple):
 def schema_impact(
     changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
 ) -> tuple[SchemaImpact, ...]:
-    """Return the queries that use changed parts, for each schema update of `recorded` with a migration preview.
+    """Return the queries that use changed parts, for each schema update in `recorded` with a migration preview.
 
     `recorded` is keyed by schema address. Declared queries are found by their use of the desired schema, and changed or
     removed queries also by their use of the accepted one, if their recorded text is known and checks.
@@ -216,7 +216,7 @@ class _QueryFiles:
 
 
 def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
-    """Return the subjects of each step.
+    """Return what each step is about.
 
     A preview comes from an engine that may be newer. A step of an unknown kind or form has no subjects, nor does a step
     on an interface, because queries cannot use interfaces by name. Names in steps are those of the desired schema,
@@ -243,7 +243,7 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
 
 
 def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
-    """Return the subjects in a query's text: a type itself, a variable of it in an expression, or a property.
+    """Return what a query's text uses: a type itself, a variable of it in an expression, or a property.
 
     Using a property implies using its type. Types that a query touches without containing their name are omitted, so
     that the result remains useful: the ends of a hop that have no variable in use, and the edges that are deleted with
@@ -334,7 +334,7 @@ def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, 
 def query_facts(
     changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
 ) -> tuple[frozenset[Address], tuple[ContractBreak, ...]]:
-    """Return the updated queries that are only republished, and the broken contracts of the others, in change order.
+    """Return the updated queries that are only republished, and the contract breaks of the others, in change order.
 
     `recorded` is keyed by schema address. A query with no recorded text is in neither result.
     """

@@ -1,4 +1,4 @@
-"""Checks whether an apply of a plan would succeed completely now, with apply's own rules but without its writes.
+"""Checks whether an apply of a plan would fully succeed now, by the rules of apply but without its writes.
 
 Conditions that only occur during the apply are not checked: a faster writer, a storage failure, a source that changes
 during the run.
@@ -46,7 +46,7 @@ While a change of such a kind waits, the newest entry's record remains in force.
 
 
 def left_out(change: Change) -> GitopsError | None:
-    """Return the problem that an apply reports for a change that the plan leaves out.
+    """Return the problem that an apply reports if the plan leaves out this change.
 
     Returns None for a change that it applies.
     """
@@ -69,14 +69,14 @@ def left_out(change: Change) -> GitopsError | None:
 
 
 def debts_stop(plan: Plan, approvals: AcceptedApprovals) -> bool:
-    """Return True if open debts prevent an apply of the plan. Only an emergency can proceed."""
+    """Return True if open debts prevent an apply of the plan. Only another emergency is possible then."""
     used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.spent}
     applies = any(change.disposition is Disposition.APPLIED for change in plan.changes)
     return bool(approvals.earlier.open) and applies and not used & approvals.emergencies
 
 
 def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> MigrationPreview:
-    """Return the migration preview of a live graph. Raises GitopsError if it cannot be applied as planned."""
+    """Return the migration preview of a live graph. Raises GitopsError if the migration cannot be applied as planned."""
     try:
         preview = engine.preview(uri, schema_source)
     except GitopsError as error:
@@ -100,7 +100,7 @@ def _require_supported(preview: MigrationPreview) -> None:
 
 
 def check_move(current: Session, scope: ScopeChange) -> None:
-    """Check that a cluster can be recorded at another storage. Raises GitopsError `cluster_graphs_elsewhere`.
+    """Check that a cluster can move to different storage. Raises GitopsError `cluster_graphs_elsewhere`.
 
     Every recorded graph must exist there: the same graph, with its recorded schema, and as new as at the current
     location.
@@ -138,7 +138,7 @@ def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
 
 
 def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -> tuple[GitopsError, ...]:
-    """Return the errors with which graphs would refuse changes during an apply, in apply order.
+    """Return the errors that graphs would report if the changes were applied, in apply order.
 
     Without data, only planned problems are known. The same is true for the graphs with ids in `moving`, because they
     will be different when the apply starts. If a lost graph has reappeared, its creation is refused before approval,
@@ -170,7 +170,7 @@ def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -
 
 
 def warn_of_lost_graphs(current: Session, plan: Plan, state: LedgerState, pending: Collection[str]) -> None:
-    """Report the missing graphs that the plan keeps, if data is accessible, because no change shows them.
+    """Report the missing graphs that the plan keeps, because no change shows them. Requires access to the data.
 
     Graphs that a refresh found missing are planned, and those of an interrupted operation are `pending`.
     """
@@ -194,7 +194,7 @@ def _check_update(current: Session, change: Change, *, live: bool) -> None:
 
 
 def replaced_rows(current: Session, address: Address) -> int:
-    """Return how many rows a declared restore would replace now. Raises GitopsError if it cannot be done."""
+    """Return how many rows a declared restore would replace now. Raises GitopsError if the restore is not possible."""
     resources = current.desired.resources
     schema = resources[schema_address(address.name)].content or b""
     order = restore_order(resources[address])

@@ -1,4 +1,4 @@
-"""Structure of an execution graph: neighbours, layers, cycles, transpose, subgraphs, and whether it can be run.
+"""Structure of an execution graph: neighbours, layers, cycles, transpose, subgraphs, and whether it can run.
 
 Every collection is sorted, so the same graph always gives the same result. There is no recursion here, because a chain
 can be as long as a plan.
@@ -26,7 +26,7 @@ Links = tuple[Neighbours, Neighbours]
 
 
 def neighbours(graph: ExecutionGraph) -> Links:
-    """Return sorted successors and predecessors of each node id, without duplicates for several reasons.
+    """Return the sorted successors and predecessors of each node id. Several edges between two nodes count once.
 
     Edges to an unknown node are omitted; `validate` reports them.
     """
@@ -41,7 +41,7 @@ def neighbours(graph: ExecutionGraph) -> Links:
 
 
 def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
-    """Return topological layers with sorted ids. Layer k can run once all earlier layers are done.
+    """Return topological layers with sorted ids. Layer k can run when all earlier layers are done.
 
     Nodes on a cycle, and those after one, are in no layer.
     """
@@ -62,7 +62,7 @@ def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
 
 
 def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
-    """Return ids in the order in which one worker starts them without failures: always the lowest free position.
+    """Return ids in the order in which one worker starts them if nothing fails: always the lowest free position.
 
     As in `layers`, nodes on or after a cycle are omitted.
     """
@@ -94,7 +94,7 @@ def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
 
 
 def cycles(graph: ExecutionGraph, links: Links | None = None) -> tuple[tuple[str, ...], ...]:
-    """Return strongly connected components of two nodes or more, and nodes with an edge to themselves, with sorted ids.
+    """Return the strongly connected components of two or more nodes, and nodes with an edge to themselves, with sorted ids.
 
     Nodes that are merely downstream of a cycle are not listed. `links` are the `neighbours` of the graph, if already
     computed. Two passes of depth-first search (Kosaraju, Sharir 1981).
@@ -127,7 +127,7 @@ def transposed(graph: ExecutionGraph) -> ExecutionGraph:
 
 
 def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
-    """Return the graph of only the `kept` nodes in the same order, preserving direct and indirect dependencies.
+    """Return the graph with only the `kept` nodes in the same order. Preserves direct and indirect dependencies between them.
 
     If there are only other nodes between two nodes, their edge is `via_unchanged` with the shortest path through them
     as its detail.
@@ -142,7 +142,7 @@ def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
 
 
 def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> dict[N, N]:
-    """Map everything reachable from `start`, nearest first, to its predecessor. No path continues after one of `ends`."""
+    """Map everything reachable from `start`, nearest first, to its predecessor. Paths stop at `ends`."""
     found: dict[N, N] = {}
     queue = deque([start])
     while queue:
@@ -156,7 +156,7 @@ def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> d
 
 
 def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
-    """Return the path from `start` to `target` in the result of `reached`, without these two."""
+    """Return the path from `start` to `target`, without both, from the result of `reached`."""
     way: list[N] = []
     name = found[target]
     while name != start:

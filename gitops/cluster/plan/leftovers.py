@@ -1,4 +1,4 @@
-"""Decides what the next apply does with a changeset that an interrupted run left open; `gitops.cluster.apply` does it.
+"""Decides what the next apply does with a changeset that an interrupted run left open. `gitops.cluster.apply` then does it.
 
 | the changeset | result |
 | --- | --- |
@@ -55,7 +55,7 @@ from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """An open changeset: its intents by node id, and the completed nodes with the observations of their graphs."""
+    """An open changeset: its intents by node id, and the completed nodes with observations of their graphs."""
 
     record: Changeset
     intents: Mapping[str, tuple[Intent, ...]]
@@ -68,7 +68,7 @@ class Interrupted:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The approvals that its migration has consumed.
+        """The approvals that its migration consumed.
 
         Approvals of a restore are needed until the commit consumes them.
         """
@@ -96,7 +96,7 @@ class Interrupted:
         return mine == {(change.address, change.before, change.after) for change in carried_out}
 
     def require_way_back(self) -> None:
-        """Raise ConflictError `cluster_recovery_pending` if its pivot is done, because it then cannot be rolled back."""
+        """Raise ConflictError `cluster_recovery_pending` if it can no longer be rolled back, because its pivot is done."""
         record = self.record
         pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
         if pivots & self.done.keys():
@@ -108,7 +108,7 @@ class Interrupted:
 
 
 def course_of(current: Session, record: Changeset) -> Course:
-    """Return the row in this module's table.
+    """Return what happens to this changeset, from the table in this module.
 
     A changeset to resume is rolled back after all if its plan is now different.
     """
@@ -131,7 +131,7 @@ def _is_declared_still(current: Session, record: Changeset) -> bool:
 
 
 def facts_of(current: Session) -> ChangesetFacts:
-    """Return the known facts about the origin of a session's changes."""
+    """Return what is known about the origin of a session's changes."""
     workspace = current.workspace
     if workspace.changeset is not None:
         return workspace.changeset
@@ -142,7 +142,7 @@ def facts_of(current: Session) -> ChangesetFacts:
 
 
 def look_at(current: Session, record: Changeset) -> Interrupted:
-    """Determine which graphs match a changeset. Raises GitopsError for one that cannot be determined.
+    """Determine which graphs match a changeset. Raises GitopsError if that is impossible for one of them.
 
     For a committed changeset, the applied state decides.
     """
@@ -183,7 +183,7 @@ def _done(
 
 
 def read_now(current: Session, graph: str) -> GraphReading | None:
-    """Read a graph in its current state. None if it is missing or being deleted. Raises GitopsError if it cannot be read."""
+    """Read a graph as it is now. None if it is missing or being deleted. Raises GitopsError if it cannot be read."""
     try:
         return current.opened.engine.read(current.opened.graph_uri(graph))
     except GitopsError as error:
@@ -193,7 +193,7 @@ def read_now(current: Session, graph: str) -> GraphReading | None:
 
 
 def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
-    """Return the state with the approvals that a pivot of the interrupted run has consumed."""
+    """Return the state with the approvals that the interrupted run's pivot consumed."""
     if not resumed.used:
         return swept
     draft, operation = StateDraft(swept.state), resumed.operations[0]
@@ -209,7 +209,7 @@ def graphs_of_changesets(opened: Iterable[Changeset]) -> frozenset[str]:
 
 
 def live_members(record: Changeset) -> tuple[Member, ...]:
-    """Return the members that were staged in a graph and so need work to roll back."""
+    """Return the members that were staged in a graph, which a rollback must therefore handle."""
     creates = (Kind.GRAPH, Action.CREATE)
     return tuple(
         member
@@ -223,7 +223,7 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
 
 
 class DeleteGraph(NamedTuple):
-    """Delete a graph; without an order, only its remaining files, if any.
+    """Delete a graph. Without an order, delete only its remaining files, if any.
 
     `there` means that the graph still counts as existing.
     """
@@ -247,12 +247,12 @@ Step = DeleteGraph | MigrateGraph
 
 
 def steps_left(record: Changeset) -> tuple[Address, ...]:
-    """Return the remaining steps of a changeset that does not continue, in order: the rollback, or the steps after its commit."""
+    """Return the remaining work of a changeset that does not continue, in order: its rollback, or what follows its commit."""
     return tuple(m.address for m in live_members(record)) if record.state in BLOCKING else unfinished(record)
 
 
 def step_of(current: Session, found: Interrupted, address: Address, version: object = None) -> Step | None:
-    """Return the remaining step for an address of a changeset, given its graph's current state; None if there is none.
+    """Return what remains to be done for one address of a changeset, given its graph's current state. None if nothing.
 
     Before the commit, a node without an intent was never started. `version` is the version that its migration gave the
     graph, if known. Raises GitopsError if the graph must not be changed, and the errors of the engine.
@@ -502,7 +502,7 @@ def foresee(
     intents: Sequence[Intent],
     make_plan: Callable[[Session, Sweep], tuple[Plan, AcceptedApprovals]],
 ) -> Foreseen | None:
-    """Predict what the next apply does with open work. `make_plan` plans from a session after a sweep.
+    """Predict what the next apply does with unfinished work. `make_plan` plans from a session after a sweep.
 
     Returns None if graphs cannot be read from here.
     """
@@ -534,7 +534,7 @@ def foresee(
 
 
 def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
-    """Add a warning for each changeset that the next apply settles first, with the action and anything left behind."""
+    """Warn about each changeset that the next apply settles first: what it does, and what it leaves behind."""
     for each in foreseen.changesets:
         course = _COURSES[each.course]
         if each.unfinished:

@@ -1,4 +1,4 @@
-"""`plan`: shows what an apply would do now. It only writes the lock.
+"""`plan`: shows what an apply would do now. It writes nothing except the lock.
 
 Migrations of schema updates are previewed, and the ledger's records of their graphs are read to explain them.
 """
@@ -220,7 +220,7 @@ def plan_session(
     live: bool = False,
     shown: Mapping[Address, int] | None = None,
 ) -> tuple[Plan, AcceptedApprovals]:
-    """Plan against `state` in an open session, with the approvals that count. The session collects all problems.
+    """Plan against `state` in an open session, with the approvals that count. All problems are added to the session.
 
     `pending` are graph ids with an unsettled interrupted operation. `explain` adds the effects of migrations, for
     display only. With `in_place`, the cluster remains at its location: its own change waits, even if approved. `live`

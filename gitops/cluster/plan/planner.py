@@ -1,4 +1,4 @@
-"""The single planner: desired x recorded x evidence -> plan. A pure function, so equal inputs produce equal bytes."""
+"""The only planner: desired x recorded x evidence -> plan. A pure function: equal inputs give equal bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STALE = "an approval exists, but the configuration or the recorded state has ch
 
 
 def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
-    """Return the plan for these inputs. `described` are its changes, if the caller has already described them.
+    """Return the plan for these inputs. Pass `described` if the changes are already described.
 
     Diagnostics of the plan: `approval_stale`, or the reason why the data is not covered, for each gated change with
     approvals that don't match; `approval_quorum` if there are approvals but not enough; and the diagnostics of the
@@ -174,7 +174,7 @@ def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The changes of a plan with everything that their approvals are compared with: migration, data and tier.
+    """The changes of a plan, with everything that their approvals are compared with: migration, data and tier.
 
     Approvals are not considered yet: `situation` has none, and `gates` are the gates of all gated changes, by address.
     `edges` are the dependencies near the changes.
@@ -187,7 +187,7 @@ class Described:
 
 
 def describe(inputs: PlanInputs) -> Described:
-    """Describe the changes once, for both the approvals and the plan."""
+    """Describe the changes once, for the approvals and the plan."""
     differences = inputs.differences
     if differences is None:
         differences = diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
@@ -240,7 +240,7 @@ def widened_policies(
 def diff(
     desired: DesiredState, state: LedgerState, trust: TrustChange | None = None, scope: ScopeChange | None = None
 ) -> tuple[Change, ...]:
-    """Return all differences between recorded and desired, sorted by address; dispositions are still the default.
+    """Return all differences between recorded and desired, sorted by address. Dispositions are still the default.
 
     A policy with unchanged content whose recorded bindings are absent or different gives an update with equal digests,
     marked `binding_change`.
@@ -286,7 +286,7 @@ def survey(
     pending: Iterable[str],
     recorded: Mapping[Address, AppliedResource] = _NOTHING,
 ) -> Situation:
-    """Return the situation that these changes create, without any approval.
+    """Return the situation of these changes, before any approval.
 
     `edges` contains at least the edges of all desired policies; `pending` are graph ids with an unsettled interrupted
     operation. `recorded` shows which graphs policies guard.
@@ -321,7 +321,7 @@ def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
 
 
 def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:
-    """Return the changes with the disposition and reason from the rules of their kinds, with all gates still closed."""
+    """Set each change's disposition and reason by the rules of its kind. All gates are still closed."""
     ruled = []
     for change in changes:
         disposition, reason = rules_of(change.address).classify(change, situation)
@@ -358,7 +358,7 @@ def _ruled(
 
 
 def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Impact, ...]:
-    """Return, for each change in order, the resources that depend on it, omitting changes without any."""
+    """Return the resources that depend on each change, in order. Leaves out changes that nothing depends on."""
     needed_by: dict[Address, list[Address]] = {change.address: [] for change in changes}
     for source, target in dependencies if changes else ():
         if target in needed_by:
@@ -369,7 +369,7 @@ def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -
 
 
 def recorded_dependencies(changes: Sequence[Change], state: LedgerState) -> tuple[Dependency, ...]:
-    """Return the recorded direct and indirect dependencies of the changed resources, for the teardown order."""
+    """Return the direct and indirect dependencies that are recorded for the changed resources, for the teardown order."""
     edges: set[Dependency] = set()
     seen: set[Address] = set()
     pending = [change.address for change in changes]
@@ -445,14 +445,14 @@ def _requirements(
 
 
 def pending_adoption(view: LedgerView) -> Change | None:
-    """Return the waiting change if the newest entry is an import over an earlier ledger; it must be applied first."""
+    """Return the waiting change if the newest entry is an import that replaces an earlier ledger. It must be applied first."""
     if view.entry is None or view.entry.former is None or view.head is None:
         return None
     return adoption_change(view.entry, view.head, view.entry.former)
 
 
 def adoption_change(entry: LedgerEntry, commit: str, former: FormerLedger) -> Change:
-    """Return the change to approve, which is that this exact first entry replaces the earlier ledger."""
+    """Return the change to approve: that exactly this first entry replaces the earlier ledger."""
     found = {"genesis": former.genesis, "head": former.head, "found": former.found, "trust_digest": former.trust_digest}
     details = (
         f"gives up an earlier ledger: {former.found}",

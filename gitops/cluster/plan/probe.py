@@ -1,4 +1,4 @@
-"""Inspection of a cluster's graphs without changing them."""
+"""Observes a cluster's graphs without changing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gitops.database.graph.port import Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class GraphProbe:
-    """Observation of a root: whether it exists, and its content if it can be opened.
+    """What was observed at a root: whether a graph exists, and its content if it can be opened.
 
     `deleted` means that a delete has passed the point of no return. `deleted_by` are the approvals with which this
     graph was deleted before. `restored` is whether the operation in question restored rows of it; None if that can no
@@ -36,7 +36,7 @@ class GraphProbe:
 
 
 def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
-    """Return the facts about an observed graph for a node result."""
+    """Return the facts about an observed graph, for a node result."""
     return {
         "seen": Seen(reading.incarnation, reading.rows, reading.manifest_version),
         "schema_digest": digest(reading.schema_source),
@@ -45,7 +45,7 @@ def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
 
 
 def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
-    """Observe the graph of an interrupted operation, including traces that only some kinds of operations leave.
+    """Observe the graph of an interrupted operation, including traces that only some kinds of operation leave.
 
     Raises GitopsError if they cannot be read.
     """
@@ -60,7 +60,7 @@ def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
 
 
 def was_restored(stores: Stores, intent: Intent) -> bool | None:
-    """Return whether a restore took place, according to its graph's versions; None if these are no longer kept.
+    """Return True if the versions of the graph show that a restore took place; None if they are no longer kept.
 
     Raises GitopsError if they cannot be read.
     """
@@ -74,7 +74,7 @@ def was_restored(stores: Stores, intent: Intent) -> bool | None:
 
 
 def probe_graph(stores: Stores, graph: str, *, files: bool = False) -> tuple[GraphProbe, str | None]:
-    """Observe a live graph, and return the reason if it could not be opened.
+    """Observe a live graph. Also return the reason if it could not be opened.
 
     With `files`, a graph whose newest version lacks a file cannot be opened.
     """

@@ -1,4 +1,4 @@
-"""Recovery sweep: settles interrupted operations by observing their graph, never by guessing.
+"""Recovery sweep: settles interrupted operations by observing their graphs, never by guessing.
 
 Rows (live = digest of the live schema text, recorded = digest in the ledger, intended = digest in the intent):
 
@@ -47,7 +47,7 @@ from gitops.database.graph.port import Existence
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The edited state, the intents to retire, the graphs that wait, and the consumed approvals.
+    """The edited state, the intents to retire, the waiting graphs, and the consumed approvals.
 
     `consumed` maps approval ids to the operations that used them. `fence` is the operation number of this run.
     """

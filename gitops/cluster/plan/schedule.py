@@ -1,4 +1,4 @@
-"""Scheduler for an execution graph: a state machine without threads, clock or randomness.
+"""Scheduler of an execution graph: a state machine without threads, clock or randomness.
 
 It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same
 results in the same order always lead to the same starts.
@@ -67,7 +67,7 @@ _BEHIND = frozenset({SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A node that ended without starting. `cause` is the node that caused it, None after a stop."""
+    """A node that ended without starting. `cause` is the node that caused this; None after a stop."""
 
     reason: SkipReason
     cause: str | None
@@ -76,7 +76,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class LockWait:
-    """A ready node that was passed over, with the lock keys that it waits for and their holders or first waiters."""
+    """A ready node that was passed over: the lock keys that it waits for, and their holders or first waiters."""
 
     node_id: str
     keys: tuple[str, ...]
@@ -84,7 +84,7 @@ class LockWait:
 
 
 class Progress(NamedTuple):
-    """Effects of one result in priority order: ids that became ready, and nodes that will never start."""
+    """What one result causes, in priority order: ids that became ready, and nodes that will never start."""
 
     ready: tuple[str, ...] = ()
     skipped: tuple[Skip, ...] = ()
@@ -131,12 +131,12 @@ class Schedule:
 
     @property
     def ready(self) -> tuple[str, ...]:
-        """Ids that only wait for a worker and locks, in priority order."""
+        """Ids that wait only for a worker and locks, in priority order."""
         return tuple(name for _, name in self._ready)
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids that were started and have no result yet, sorted by priority."""
+        """Ids that are started but have no result yet, sorted by priority."""
         return self._ordered(self._running)
 
     @property
@@ -159,7 +159,7 @@ class Schedule:
         return len(self._results) == len(self._nodes)
 
     def next_ready(self) -> ExecNode | None:
-        """Return the node to start now; None if no worker is free, or everything ready waits for locks."""
+        """Return the node to start now. None if no worker is free, or every ready node waits for locks."""
         self._fresh, self._passed = (), 0
         if len(self._running) >= self._workers:
             return None
@@ -210,7 +210,7 @@ class Schedule:
         return Progress(skipped=self._fail(node_id))
 
     def give_up(self, node_id: str, result: NodeResult) -> Progress:
-        """Record that a running node was abandoned, by rule 5, and return the effects.
+        """Record that a running node was abandoned (rule 5), and return the effects.
 
         Raises BugError like `finish`, and for any result except an unknown effect.
         """
@@ -222,7 +222,7 @@ class Schedule:
         return Progress(skipped=self._fail(node_id, shut))
 
     def stop(self, *, to_commit: bool = False) -> Progress:
-        """Skip everything that has not started. Running nodes must still finish.
+        """Skip every node that has not started. Running nodes must still finish.
 
         With `to_commit`, if a pivot has begun, the nodes from it to the commit are still started, because the pivot cannot
         be rolled back.
@@ -337,7 +337,7 @@ Priority = tuple[int, str]
 
 
 def strongest(claims: Sequence[LockClaim]) -> tuple[LockClaim, ...]:
-    """Return one claim per key; the exclusive one if a node requests both modes."""
+    """Return one claim per key: the exclusive one if a node requests both modes."""
     if len(claims) <= 1:
         return tuple(claims)
     modes: dict[str, LockClaim] = {}

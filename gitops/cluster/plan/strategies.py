@@ -1,4 +1,4 @@
-"""Strategies of compute clusters as values: the applied ones, and a plan's changes to them."""
+"""Strategies of compute clusters as values: the applied ones, and how a plan changes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.core.errors import GitopsError, IntegrityError
 
 
 def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
-    """Return the strategies that the ledger has applied, from its catalog. Raises IntegrityError, RemoteError."""
+    """Return the applied strategies from the ledger's catalog. Raises IntegrityError, RemoteError."""
     texts = {}
     for address in of_kind(current.state.resources, Kind.STRATEGY):
         reading = current.opened.ledger.blob(address, current.state.resources[address].digest)
@@ -32,7 +32,7 @@ def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
 
 
 def declared_rules(current: Session) -> tuple[ComputeRules, ...]:
-    """Return the strategies that the folder declares; only for sessions that are ready. Raises IntegrityError."""
+    """Return the strategies that the folder declares. Only for sessions that are ready. Raises IntegrityError."""
     resources = current.desired.resources
     return read_strategies(
         {address: resources[address].content or b"" for address in of_kind(resources, Kind.STRATEGY)}
@@ -40,7 +40,7 @@ def declared_rules(current: Session) -> tuple[ComputeRules, ...]:
 
 
 def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
-    """Return a plan's changes to strategies; None if the applied ones cannot be read, which other verbs report."""
+    """Return how a plan changes strategies. None if the applied ones cannot be read, which other commands report."""
     changed = {each.address.compute for each in plan.changes if each.address.kind is Kind.STRATEGY}
     with suppress(GitopsError):
         keys = tuple(sorted(key for key in changed if key is not None))
@@ -49,7 +49,7 @@ def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
 
 
 def folder_owner(current: Session) -> str:
-    """Return the owner name of this cluster folder in a target's rows: its name and its ledger's location."""
+    """Return the owner name that identifies this cluster folder in a target's rows: its name and its ledger's location."""
     governance = current.workspace.governance
     if governance is not None:
         name, place = governance.target.cluster, governance.target.repository
@@ -60,7 +60,7 @@ def folder_owner(current: Session) -> str:
 
 
 def own_names(current: Session) -> frozenset[str]:
-    """Return `folder_owner` and the names in our recorded rows, because a folder can be renamed or moved.
+    """Return `folder_owner` and the owner names in our recorded rows, because a folder can be renamed or moved.
 
     Raises IntegrityError.
     """
@@ -87,7 +87,7 @@ def strategy_targets(changes: Iterable[Change], desired: DesiredState) -> Mappin
 
 
 def with_targets(graph: ExecutionGraph, targets: Mapping[Address, str]) -> ExecutionGraph:
-    """Add a node for each target of changed strategies to the graph, before the first of them.
+    """Add a node for each target with changed strategies, before the first of these changes.
 
     `targets` comes from `strategy_targets`.
     """

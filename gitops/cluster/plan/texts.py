@@ -1,4 +1,4 @@
-"""Recorded and declared texts of a plan's changes, for explanation only.
+"""Recorded and declared texts of a plan's changes. They only explain the plan.
 
 The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live
 graph. Unreadable texts are silently omitted, because the verbs that need them report the problem.
@@ -84,7 +84,7 @@ def _recorded(current: Session, change: Change) -> bytes | None:
 def recorded_graphs(
     current: Session, changes: Sequence[Change], migrated: Mapping[Address, Schema | None]
 ) -> dict[Address, RecordedGraph]:
-    """Return the records of each graph with a migration preview or an updated query, by schema address.
+    """Return what is recorded of each graph with a migration preview or an updated query, by schema address.
 
     `migrated` contains the accepted schema of each preview; None if it must be read from the graph. Unreadable texts
     are silently omitted, because the verbs that need them report the problem.
@@ -112,7 +112,7 @@ def recorded_graphs(
 
 
 def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) -> dict[Address, KeptData]:
-    """Return the data in graph versions for everything that a migration adds; empty for unreadable graphs."""
+    """Return the data that graph versions still have for everything that a migration adds. Empty for unreadable graphs."""
     found: dict[Address, KeptData] = {}
     for schema, preview in previews.items() if current.opened.data_at_hand else ():
         with suppress(GitopsError):

@@ -32,7 +32,7 @@ _OTHERS = {
 
 
 def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
-    """Return the class of an action on a branch, which depends on whether the branch is protected before or after.
+    """Return the class of an action on a branch. It depends on whether the branch is protected before or after the change.
 
     None for running a query.
     """
@@ -45,7 +45,7 @@ def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
 
 @dataclass(frozen=True, slots=True)
 class PolicyText:
-    """A policy with its file, the file's digest, and its content; None if it cannot be read."""
+    """A policy with its file and the file's digest. The content is None if it cannot be read."""
 
     name: str
     path: str
@@ -55,7 +55,7 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class AccessState:
-    """All inputs that determine access: policies by name, the policy of each scope, and each graph's stored queries.
+    """Everything that determines access: policies by name, the policy of each scope, and each graph's stored queries.
 
     `bound` maps `cluster` and `graph.<id>` to policy names. `queries` contains every graph and, for each query, whether
     it writes.

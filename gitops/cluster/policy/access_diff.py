@@ -1,4 +1,4 @@
-"""The access diff: each actor's gains and losses between two states, with cause and rule.
+"""The access diff: what each actor gains and loses between two states, with cause and rule.
 
 1. Each group in the relevant bundles of a scope has one bit; actors with equal bits form one combination.
 2. The masks of its groups determine a combination's permissions before and after; the differences are its gains and losses.
@@ -35,7 +35,7 @@ from gitops.cluster.policy.decide import MAIN
 
 
 def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
-    """Return the gains and losses from one state to another."""
+    """Return the gains and losses from the first state to the second."""
     rows: list[AccessRow] = []
     unread = []
     for scope in sorted(before.scopes | after.scopes):
@@ -201,14 +201,14 @@ _SEVERAL = AccessCause(CauseKind.SEVERAL, "several changes")
 
 
 class View(NamedTuple):
-    """Permissions on a scope: its policy, the derived permissions, and whether the scope is served at all."""
+    """The permissions on a scope: its policy, what follows from them, and whether the scope is served at all."""
 
     policy: Side
     derived: Derived
     served: bool = True
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return the permissions of the members of some groups. `instead` overrides the masks of some groups."""
+        """Return the permissions of members of these groups. `instead` replaces the masks of some groups."""
         return self.derived.added(self.policy.allowed(groups, instead)) if self.served else 0
 
 
@@ -239,7 +239,7 @@ class _PartOfChange(NamedTuple):
 
 
 class PolicyScopeChange:
-    """One scope before and after a change. `combinations` are the actors' sets of groups, the first with no group.
+    """One scope before and after a change. `combinations` are the actors' sets of groups; the first one is empty.
 
     `members` are the actors of each combination of groups. Actors without a group belong to the first one.
     """
@@ -305,7 +305,7 @@ class PolicyScopeChange:
         return defaultdict(int, {bit: int.from_bytes(mask, "little") for bit, mask in masks.items()})
 
     def causes(self, groups: int, before: int, flipped: int) -> Iterator[tuple[AccessCause, int]]:
-        """Yield each cause, with its cells, of a changed permission (`flipped`) of members of some groups."""
+        """Yield each cause of a changed permission (`flipped`) for members of some groups, with its cells."""
         for part in self._parts:
             if undone := part.undoes(groups, before) & flipped:
                 yield part.cause, undone
@@ -432,7 +432,7 @@ _ABOUT_SERVER = tuple(sorted(SERVER_ACTIONS))
 
 
 def bits_of(mask: int) -> Iterator[int]:
-    """Yield the bits of a mask, lowest first, each as a separate mask."""
+    """Yield the bits of a mask, lowest first, each as its own mask."""
     while mask:
         low = mask & -mask
         yield low
@@ -440,7 +440,7 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 class Cell(NamedTuple):
-    """Meaning of one bit: an action (None for running queries), a branch index, and a class of queries.
+    """What one bit means: an action (None for running queries), a branch index, and a class of queries.
 
     With `copied`, the bit means using the action to copy the branch to a branch without a name, which is not protected.
     """
@@ -452,7 +452,7 @@ class Cell(NamedTuple):
 
     @property
     def derived(self) -> bool:
-        """Whether it follows from other permissions, so that rules don't mention it."""
+        """Whether it follows from other permissions, so that rules do not mention it."""
         return self.copied or self.action is None
 
     @property
@@ -462,7 +462,7 @@ class Cell(NamedTuple):
 
 
 class Cells:
-    """The classes of requests on one scope. Within a class, every condition of the rules has one value.
+    """The classes of requests on one scope. Within a class, every rule condition has the same value.
 
     `branches` are the named ones, plus None for all others. `queries` are the classes of stored queries, which contain
     names on which all patterns agree; `writes` is whether they write before and after, or None if there is no such
@@ -516,7 +516,7 @@ class Cells:
         return sum(bit for cell, bit in cells if cell.action is action and cell.queries is None and not cell.copied)
 
     def runs_of(self, writes: tuple[bool | None, bool | None]) -> int:
-        """Return the bits of running the queries with these write flags before and after."""
+        """Return the bits for running queries with these write flags before and after."""
         return sum(
             bit
             for cell, bit in self._bit.items()
@@ -526,7 +526,7 @@ class Cells:
     def needs(
         self, writes: Sequence[bool | None]
     ) -> Mapping[tuple[PolicyAction | None, int | None], tuple[int, int, int]]:
-        """Return, for each derived action, a required bit and the first bit of the other required action.
+        """Return, for each derived action, a bit that it requires and the first bit of the other action that it requires.
 
         Derived actions are running a class of queries and copying. The third value is the first bit of the derived
         action; both ranges have one bit per branch. `writes` is whether the queries of each class write; None if there
@@ -564,7 +564,7 @@ class Cells:
         return self._bit[cell].bit_length() - 1
 
     def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
-        """Return the permissions that a rule grants to the members of its group, given these protected branches."""
+        """Return what a rule permits the members of its group, given these protected branches."""
         mask = 0
         for bit, cell in self.cells.items():
             if cell.derived or cell.action not in rule.actions:
@@ -587,7 +587,7 @@ class Cells:
 
 
 class Derived:
-    """The queries that can be run and the branches that can be copied, given the permissions.
+    """What follows from the permissions: the queries that can be run and the branches that can be copied.
 
     `writes` is whether each class of queries writes; None if it has none.
     """
@@ -599,7 +599,7 @@ class Derived:
         self._known: dict[int, int] = {}
 
     def base_of(self, bit: int, changed: int) -> int:
-        """Return the permission on which a derived one is based (to invoke or to copy).
+        """Return the permission that a derived one is based on (to invoke or to copy).
 
         If only the other required permission `changed`, return that one. For other bits, return the bit itself.
         """
@@ -611,7 +611,7 @@ class Derived:
         return branch if changed & branch and not changed & first else first
 
     def added(self, base: int) -> int:
-        """Return the permissions together with the derived ones."""
+        """Return the permissions and those derived from them."""
         found = self._known.get(base)
         if found is None:
             found = base
@@ -623,7 +623,7 @@ class Derived:
 
 
 class Side:
-    """The permissions of a policy on a scope, without derived ones.
+    """The permissions that a policy gives on a scope, without derived ones.
 
     `masks` maps the bit of each group to what its members are allowed to do. Without a policy, any token is allowed to do
     `default`.
@@ -642,7 +642,7 @@ class Side:
         self._space = sum(self.masks)
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return the permissions of the members of these groups. `instead` overrides the masks of some groups."""
+        """Return the permissions of members of these groups. `instead` replaces the masks of some groups."""
         mask, masks, rest = self._default, self.masks, groups & self._space
         while rest:
             low = rest & -rest

@@ -1,4 +1,4 @@
-"""Binding of bundles to the server or to graphs.
+"""Binds bundles to the server or to graphs.
 
 A scope is `cluster`, which means the server, or `graph.<id>`; each has at most one bundle. A bundle that is bound to
 one kind of scope only has rules of that kind. A bundle that is bound to both kinds is projected: each engine gets the
@@ -19,7 +19,7 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 
 @dataclass(frozen=True, slots=True)
 class BoundBundle:
-    """A policy: its name, its bundle, its normalized binding scopes, and the file for reporting problems."""
+    """A policy: its name, its bundle, its normalized binding scopes, and the file to report problems in."""
 
     name: str
     bundle: Bundle
@@ -29,7 +29,7 @@ class BoundBundle:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """The policy that is enforced on one scope, with only the bundle rules of that kind."""
+    """The policy that is enforced on one scope, with only the bundle rules for that kind of scope."""
 
     policy: str
     scope: str
@@ -46,12 +46,12 @@ def normalized(applies_to: Iterable[str]) -> tuple[str, ...]:
 
 
 def kind_of(scope: str) -> EngineKind:
-    """Return the kind of a scope."""
+    """Return the kind of this scope."""
     return EngineKind.SERVER if scope == CLUSTER_SCOPE else EngineKind.GRAPH
 
 
 def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, ...]]:
-    """Map each scope with several bound policies to their names, in order. `scopes` are the scopes of each policy."""
+    """Map each scope with more than one policy to the policy names, in order. `scopes` are the scopes of each policy."""
     bound: dict[str, list[str]] = {}
     for name, of_policy in sorted(scopes.items()):
         for scope in of_policy:
@@ -60,7 +60,7 @@ def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, 
 
 
 def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
-    """Return the problems of a bundle with its bindings. `at` is their subject.
+    """Return the problems between a bundle and its bindings. `at` is their subject.
 
     Reports `policy_kind_mismatch` for each rule and action of another kind, and `policy_mixed_binding_kinds` (a
     warning) for a bundle that is bound to both kinds.
@@ -91,7 +91,7 @@ def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
 
 
 def bind(policies: Iterable[BoundBundle]) -> tuple[Mapping[str, Enforced], Diagnostics]:
-    """Return the policy enforced on each scope, and the problems, with the addresses of the policies.
+    """Return the enforced policy of each scope, and the problems with the addresses of the policies.
 
     If a scope has several policies (`policy_scope_conflict`), the first by name is returned.
     """

@@ -50,7 +50,7 @@ READS: Mapping[PolicyAction, PolicyAction] = MappingProxyType(
 
 
 class BranchScope(StrEnum):
-    """The branches to which a rule applies."""
+    """The branches that a rule applies to."""
 
     ANY = "any"
     PROTECTED = "protected"
@@ -58,7 +58,7 @@ class BranchScope(StrEnum):
 
 
 class EngineKind(StrEnum):
-    """Kind of scope on which a bundle is enforced."""
+    """Kind of scope that a bundle is enforced on."""
 
     SERVER = "server"
     GRAPH = "graph"
@@ -66,7 +66,7 @@ class EngineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Permits the members of `group` each of `actions`.
+    """Permits members of `group` each of `actions`.
 
     `branch_scope` applies to the branch of a request, `target_branch_scope` to its target branch; None means any, even if
     the request has none. `queries` are the names, with `*` for any characters, of the stored queries to which `invoke_query`
@@ -85,7 +85,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The content of a policy file: groups of actors, the names of protected branches, and rules, in file order.
+    """The content of a policy file, in file order: groups of actors, names of protected branches, rules.
 
     `kind` is the value of the deprecated key with that name, on line `kind_line`; it must match the bundle's bindings.
     """

@@ -61,7 +61,7 @@ EXACTLY_KEYS = MappingProxyType({"groups": "Groups of the policy."})
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, which begins at `line` and `column`.
+    """One case, which starts at `line` and `column`.
 
     A `query` without an action asks about running it, represented by the action None. It expects `allowed`, through
     `rule` if one is given; or that exactly the actors and members of groups in `exactly` are allowed to do it.
@@ -83,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """The subject of cases: the policy enforced on each scope, the graphs, and whether a query on a scope writes.
+    """What cases test: the policy enforced on each scope, the graphs, and whether a query on a scope writes.
 
     `writes` returns None if the graph has no such query.
     """
@@ -190,7 +190,7 @@ class _CaseReader:
 
 
 def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
-    """Return the failed expectations of a case (`policy_test_failed`), or its invalid subjects (`policy_tests_invalid`)."""
+    """Return the expectations of a case that fail (`policy_test_failed`), or its invalid subjects (`policy_tests_invalid`)."""
     found, place = Diagnostics(), SourceRef(path, case.line, case.column)
     for action in case.actions:
         scope = _scope(case, action, guarded)

@@ -1,4 +1,4 @@
-"""Decisions by Cedar, equal to those of `gitops.cluster.policy.decide`.
+"""Decides with Cedar. Its decisions equal those of `gitops.cluster.policy.decide`.
 
 A bundle is compiled once per scope: each action of each rule becomes a policy with the id `<rule id>:<action>`.
 Everything is passed as JSON values, so text from a bundle or a request is never parsed as Cedar.

@@ -1,4 +1,4 @@
-"""Decides whether a bundle permits a request. Pure, and equal to Cedar's decision for the same bundle: a law of the tests.
+"""Decides whether a bundle permits a request. Pure. Tests check that Cedar decides the same for every bundle.
 
 A request can need several permissions, each of which is decided separately; `decide_all` is used to enforce, explain
 and list.
@@ -26,7 +26,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """An actor's request. `query` is the name of a stored query that it invokes.
+    """An actor's request. `query` is the name of the stored query to invoke.
 
     An empty `actor` means a request without an identity, which no policy permits anything. A read without a branch
     applies to `main`; the caller sets it. `groups` are policy members of the form `group:NAME` that also apply to the
@@ -56,7 +56,7 @@ class PolicyEngine(Protocol):
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle with which it decides."""
+        """The bundle that it decides with."""
         ...
 
     def decide(self, request: AccessRequest) -> AccessDecision:
@@ -87,7 +87,7 @@ def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
 
 
 def decide_groups(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
-    """Decide a request of an actor with groups.
+    """Decide a request from an actor with groups.
 
     The actor has its own permissions and those of its groups, because rules only permit.
     """
@@ -101,7 +101,7 @@ def decide_groups(request: AccessRequest, decide: Callable[[AccessRequest], Acce
 
 
 def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
-    """Decide a request. If it copies a branch (`main` by default), also decide the read of that branch."""
+    """Decide a request. If it copies a branch (by default `main`), also decide whether the actor can read that branch."""
     decision = decide(request)
     if not decision.allowed or request.action not in READS:
         return decision
@@ -113,7 +113,7 @@ def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessD
 
 
 def is_mentioned(bundle: Bundle, actor: str, groups: Iterable[str] = ()) -> bool:
-    """Return True if any rule permits the actor, or one of its groups, anything."""
+    """Return True if any rule permits anything to the actor or one of its groups."""
     names = {actor, *groups}
     return any(not names.isdisjoint(bundle.groups.get(rule.group, ())) for rule in bundle.rules)
 
@@ -131,13 +131,13 @@ def denial(request: AccessRequest) -> AccessDecision:
 
 
 def without_policy(request: AccessRequest) -> AccessDecision:
-    """Decide a request on a scope without a policy: any token can read, but do nothing else."""
+    """Decide a request on a scope without a policy. Every token can read there, but do nothing else."""
     message = "without a policy, any token may read, and nothing else"
     return AccessDecision(allowed=request.action is PolicyAction.READ, rule=None, known=True, message=message)
 
 
 def permission(rule: str) -> AccessDecision:
-    """Return the permission through a rule, which is the first by id of the rules that permit it."""
+    """Return the decision that permits a request. `rule` is the first rule, by id, that permits it."""
     return AccessDecision(allowed=True, rule=rule, known=True, message=f"rule '{rule}' permits it")
 
 
@@ -151,7 +151,7 @@ def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[
 
 
 def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
-    """Return the actors allowed to do something on a branch, in order, each with the first permitting rule by id.
+    """Return the actors who can do something on a branch, in order, each with the first rule (by id) that permits it.
 
     `query` is the stored query that is invoked. An actor is listed for copying to a branch only if there is also a branch
     that the actor can read and copy.

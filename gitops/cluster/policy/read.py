@@ -1,4 +1,4 @@
-"""Strict reading of policy files: ignoring a misspelled key would permit more than intended.
+"""Reads policy files strictly, because ignoring a misspelled key would permit more than intended.
 
 Every problem in the file is reported at its line. A wrong structure is reported without further checks
 (`policy_parse`). A file with the right structure is checked further, in this order:
@@ -74,7 +74,7 @@ ACTOR_KEYS = MappingProxyType({"group": "One of the groups of this file."})
 
 
 def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle | None, Diagnostics]:
-    """Return the bundle of a policy file, None if there is any error; and the problems, including warnings.
+    """Return the bundle of a policy file (None if there is any error), and the problems, including warnings.
 
     `path` is the file in the places of problems; `at` is their subject, the file if it is omitted.
     """
@@ -248,7 +248,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class NodeReader:
-    """Extracts values from YAML nodes. An invalid node is reported with `code` and read as if it were empty."""
+    """Extracts values from YAML nodes. Reports an invalid node with `code` and reads it as if it were empty."""
 
     def __init__(self, path: str, at: str, code: Code, found: Diagnostics) -> None:
         """`path` is the file, and `at` is the resource in its problems, which are added to `found`."""
@@ -267,7 +267,7 @@ class NodeReader:
         self.report(self._code, node, where, message, fix=fix)
 
     def parse(self, data: bytes) -> YamlNode | None:
-        """Return the document, or None after reporting its problems if it is not strict YAML."""
+        """Return the document. If it is not strict YAML, report its problems and return None."""
         try:
             return parse_yaml(data)
         except YamlError as error:
@@ -279,7 +279,7 @@ class NodeReader:
     def fields(
         self, node: YamlNode, where: str, allowed: Collection[str], required: Collection[str] = ()
     ) -> Mapping[str, YamlNode]:
-        """Return the known fields of a mapping. A required field that is missing or empty is reported."""
+        """Return the known fields of a mapping. Reports required fields that are missing or empty."""
         fields: dict[str, YamlNode] = {}
         for key, value in self.entries(node, where, next(iter(allowed))):
             if key.text in allowed:
@@ -297,7 +297,7 @@ class NodeReader:
         return fields
 
     def entries(self, node: YamlNode, where: str, first: str = "NAME") -> tuple[tuple[YamlScalar, YamlNode], ...]:
-        """Return the entries of a mapping; empty for an empty value. `first` is a key that it can contain."""
+        """Return the entries of a mapping; empty for an empty value. `first` is an example of a key."""
         if isinstance(node, YamlMap):
             return node.entries
         if not is_absent(node):
@@ -332,7 +332,7 @@ class NodeReader:
         return tuple(self.text(item, place) for place, item in self.items(node, where))
 
     def one_of(self, known: type[E], node: YamlNode, where: str) -> E | None:
-        """Return a member of an enum by its text."""
+        """Return the enum member with this text."""
         found = next((each for each in known if isinstance(node, YamlScalar) and node.text == each.value), None)
         if found is None:
             given = shown(node.text) if isinstance(node, YamlScalar) else ""

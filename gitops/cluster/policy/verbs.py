@@ -1,4 +1,4 @@
-"""Table of the permissions that each request needs; the server enforces it and the documentation shows it.
+"""Table of the permissions that each request needs. The server enforces it, and the documentation shows it.
 
 1. A verb can request only permissions in this table, and must have requested all unconditional ones before it responds.
    Anything else is a defect, and the request fails.
@@ -18,7 +18,7 @@ from gitops.core.dataclass import dataclass
 
 
 class Place(StrEnum):
-    """Part of a request to which a permission applies, with its name in the documentation."""
+    """The part of a request that a permission applies to, with its name in the documentation."""
 
     BRANCH = "the branch"
     COMMIT = "the branch that has the commit"

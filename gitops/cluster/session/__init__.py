@@ -1,1 +1,1 @@
-"""Working on one cluster: its workspace, a session on its ledger, and the verbs that only read."""
+"""Works on one cluster: its workspace, a session on its ledger, and the commands that only read."""

@@ -1,4 +1,4 @@
-"""Changesets of a cluster for people and programs: list, find and watch them.
+"""Lists, finds and watches the changesets of a cluster, for people and programs.
 
 These verbs only read. They need neither a lock nor a cluster folder. The ledger does not record whether a merge has
 anything for a changeset to apply; the caller determines that from git (`BringsNothing`).
@@ -53,7 +53,7 @@ _JITTER = 0.25
 
 @dataclass(frozen=True, slots=True)
 class WatchedChangeset:
-    """Selects a changeset: by key, the newest attempt at a merge commit, or, without both, the newest of all."""
+    """Selects a changeset by key, or the newest attempt at a merge commit, or, without both, the newest of all."""
 
     key: str | None = None
     commit: str | None = None
@@ -71,7 +71,7 @@ class WatchedChangeset:
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """Conditions that end a watch: the awaited outcome, the time limit, or no active run on the cluster.
+    """When a watch ends: at an outcome, at a time limit, or if no run is active on the cluster.
 
     `idle` returns the problem for the last one; None while a run might be active.
     """
@@ -94,7 +94,7 @@ class Pacing:
 def list_changesets(
     ledger: LedgerReader, *, ended: bool = False, state: ChangesetState | None = None, limit: int | None = None
 ) -> tuple[Changeset, ...]:
-    """Return open changesets, newest first. With `ended` or a final `state`, also search ended ones.
+    """Return open changesets, newest first. With `ended` or a final `state`, also search those that ended.
 
     Raises GitopsError if the ledger cannot be read.
     """
@@ -108,7 +108,7 @@ def list_changesets(
 def find_changesets(
     ledger: LedgerReader, wanted: WatchedChangeset, brings_nothing: BringsNothing = lambda _: False
 ) -> tuple[Changeset, ...]:
-    """Return the record of a changeset; for a merge commit, those of all parts of its newest attempt.
+    """Return the record of a changeset. For a merge commit, return the records of all parts of its newest attempt.
 
     Empty for a merge without anything to apply. Raises GitopsError `changeset_not_found`, and the errors of the ledger.
     """
@@ -122,7 +122,7 @@ def find_changesets(
 
 
 def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> ChangesetAnswer:
-    """Return the result of the watched changeset according to the records from `find_changesets`."""
+    """Return the result of the watched changeset, given the records from `find_changesets`."""
     if wanted.commit is not None and not records:
         return ChangesetAnswer.NO_CHANGE
     if wanted.commit is not None:
@@ -134,7 +134,7 @@ def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: 
 def read_stream(
     ledger: LedgerReader, cluster: str, at: str, after: int | None, wanted: WatchedChangeset | None = None
 ) -> tuple[StreamReading, frozenset[str] | None]:
-    """Return one consistent reading of a ledger with its events after a position, and the keys of the `wanted` changesets.
+    """Return a consistent view of a ledger with its events after a position, and the keys of the `wanted` changesets.
 
     The full state contains the wanted changesets, or without `wanted` those that have not ended. Raises the errors of
     the ledger.
@@ -161,7 +161,7 @@ def watch_changeset(
     emit: Callable[[StreamItem], None],
     brings_nothing: BringsNothing = lambda _: False,
 ) -> tuple[ChangesetAnswer, tuple[Changeset, ...]]:
-    """Emit the events of a changeset, which does not have to exist yet, until it has an outcome or the time is up.
+    """Emit the events of a changeset until it has an outcome or the time is up. It need not exist yet.
 
     Returns the answer (WAITING if the time is up) and the corresponding records. For a merge that has nothing to apply,
     there is no wait. If a remote temporarily does not respond, the query is repeated; when the time is up, its error is
@@ -245,7 +245,7 @@ _LEFT_BEHIND = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY, Runtime
 
 
 class Steering:
-    """Actions on the changesets of one ledger. Each method takes the lock if it can, and returns the resulting record.
+    """Changes to the changesets of one ledger. Each method takes the lock if it can, and returns the resulting record.
 
     Raises GitopsError `changeset_not_found`, `state_lock_held`, and the errors of the ledger.
     """
@@ -255,7 +255,7 @@ class Steering:
         self._ledger, self._clock, self._ids, self._actor = ledger, clock, ids, actor
 
     def fail(self, key: str, error: str, *, force: bool = False) -> Changeset:
-        """Abandon a changeset that is not committed. The next run rolls back its prepared changes, with the reason `error`.
+        """Abandon a changeset that is not committed. The next run rolls back its prepared changes. `error` is the reason.
 
         With `force`, a changeset that is rolling back ends immediately: changes that were not rolled back are left
         behind and listed. Raises ConflictError `changeset_state_invalid` for a changeset that is committed, has ended,

@@ -1,4 +1,4 @@
-"""`down`: the reverse of a schema change before it is applied, or between two schema files. Read-only.
+"""`down`: computes the reverse of a schema change before it is applied, or between two schema files. Read-only.
 
 Steps: 1 read the applied and the desired schema; 2 plan the migration from the first to the second; 3 plan the reverse
 migration, and find the schema text with that plan; 4 report the reasons if either of them is unsupported.
@@ -27,7 +27,7 @@ from gitops.database.language.text import LanguageError
 
 @dataclass(frozen=True, slots=True)
 class ReverseMigration:
-    """A migration, its reverse, and the schema text whose plan is the reverse."""
+    """A migration, its reverse, and the schema text that the reverse migrates to."""
 
     forward: Migration
     back: Migration
@@ -43,7 +43,7 @@ class DownOutcome(VerbOutcome):
 
 
 def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
-    """Plan from the declared schema back to the applied schema of a graph.
+    """Plan from a graph's declared schema back to its applied schema.
 
     Raises UsageError if the folder does not declare the graph.
     """
@@ -53,7 +53,7 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
 
 
 def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
-    """Plan from the schema file `new` back to the file `old`, without reading a cluster."""
+    """Plan from the schema file `new` back to the file `old`. Does not read a cluster."""
     problems = Diagnostics()
     compiler = LanguageCompiler(problems)
     schemas = []

@@ -33,7 +33,7 @@ _MAX_FOLDERS = 10_000
 def named_files(
     tree: SourceTree, paths: Sequence[str], found: Diagnostics, *, is_known: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Yield the given files, and the files with a known name in the given folders, skipping hidden folders.
+    """Yield the given files, and files with a known name in the given folders. Skips hidden folders.
 
     The paths are normalized. Files that cannot be read are added to `found`. Raises UsageError if there are more than 10,000
     folders.
@@ -66,7 +66,7 @@ _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """One file with a canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
+    """One file with its canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
 
     path: str
     before: bytes
@@ -85,7 +85,7 @@ class FileLayout:
 
     @property
     def digests(self) -> tuple[str, str]:
-        """Digests of the bytes before and after formatting."""
+        """Digests of the file before and after formatting."""
         return digest(self.before), digest(self.after)
 
 
@@ -107,7 +107,7 @@ class FormatOutcome:
 
 
 def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
-    """Return the canonical layout of `paths` (files, and folders recursively), or of all files declared in `cluster.yaml`.
+    """Return the canonical layout of `paths` (files, or folders with all files in them), or of every file in `cluster.yaml`.
 
     Paths are relative to the cluster folder, which `open_tree` opens. Raises UsageError for a file of another type. A file
     that does not parse or cannot be read is in the diagnostics and not among the files.

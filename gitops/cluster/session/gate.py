@@ -51,7 +51,7 @@ CountReplaced = Callable[[Change, Seen | None], int | str]
 
 @dataclass(frozen=True, slots=True)
 class EarlierDebts:
-    """Debts of earlier emergencies: those still open, and settlements that the next entry records.
+    """Debts of earlier emergencies: the open ones, and the settlements that the next entry records.
 
     `refused` are countersignatures that do not count.
     """
@@ -63,7 +63,7 @@ class EarlierDebts:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedApprovals:
-    """The approvals that count. For signed ones, also the commit, the principal and the debt, by approval id.
+    """The approvals that count. Signed ones also have the commit, the principal and any debt, by approval id.
 
     `further` are valid approvals by people who already have one in `approvals`. `announced` are approvals that the ledger
     announced but does not record as consumed yet. `may_approve` are the people who can approve each change.
@@ -84,7 +84,7 @@ class AcceptedApprovals:
         return frozenset(self.debts)
 
     def uses_of(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
-        """Return the origins of these approvals, omitting the unsigned ones of a ledger folder."""
+        """Return where these approvals come from. Leaves out the unsigned ones of a ledger folder."""
         return tuple(self.uses[each.approval_id] for each in approvals if each.approval_id in self.uses)
 
 
@@ -339,7 +339,7 @@ def read_earlier_debts(
 def report_debts(
     debts: Sequence[Debt], governance: Governance | None, problems: Diagnostics, severity: Severity = Severity.WARNING
 ) -> None:
-    """Add a problem for each open debt, with the person who acted alone and the way to settle it."""
+    """Add a problem for each open debt: who acted alone, and how to settle it."""
     chosen = "" if governance is None else f" --cluster {governance.target.cluster}"
     for debt in debts:
         command = f"gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}"

@@ -1,4 +1,4 @@
-"""`lint`: finds the problems in schemas and query files, each with its place. Read-only.
+"""`lint`: finds problems in schemas and query files, and shows where each one is. Read-only.
 
 Steps: 1 find the schemas, and the query files to check against each; 2 compile each schema once; 3 check each pair of a
 schema and a query file once, even if several graphs use it; 4 add lines and columns to every problem. If a schema does
@@ -56,7 +56,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class LocatedProblem:
-    """A problem in a file. `replacement` is the text for the region that a program can apply, if known.
+    """A problem in a file. `replacement` is a text that a program can put in place of the region, if known.
 
     `schemas` are the schemas for which a query file has the problem; empty for a problem in a schema itself.
     """
@@ -83,7 +83,7 @@ class SchemaReport:
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """A query file with one schema, and the graphs that declare both together."""
+    """A query file with one schema, and the graphs that declare both."""
 
     schema: str
     path: str
@@ -107,7 +107,7 @@ class LintOutcome:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def count(self, level: LintLevel) -> int:
-        """Return the number of problems and diagnostics at a level."""
+        """Return the number of problems and diagnostics at this level."""
         listed = sum(each.level is level for each in self.problems)
         return listed + sum(each.severity.value == level.value for each in self.diagnostics)
 
@@ -117,7 +117,7 @@ class LintOutcome:
 
 
 def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None = None) -> LintOutcome:
-    """Check the files declared in `cluster.yaml`, or `paths`: schemas, query files, and folders recursively.
+    """Check schemas and query files: those that `cluster.yaml` declares, or `paths` (files, or folders with all their files).
 
     Paths are relative to the cluster folder. A query file is checked against the schema of each graph that declares it, or
     only against `schema` if that is given; then `cluster.yaml` is not read. Raises UsageError for a file of another type,

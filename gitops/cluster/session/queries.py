@@ -1,4 +1,4 @@
-"""`graph queries`: lists a cluster's declared or applied stored queries with their contracts. Read-only.
+"""`graph queries`: lists the declared or applied stored queries of a cluster with their contracts. Read-only.
 
 1. Declared queries are in the folder; applied queries are recorded in the ledger, with their texts in its catalog.
 2. Both are checked against the schema of their graph. An applied query with a problem is omitted, and for a folder with
@@ -41,7 +41,7 @@ _BLOBS = {
 
 
 def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> SourceFile | None:
-    """Return a catalog blob as text. A problem is added to `found`."""
+    """Return a catalog blob as text. Adds problems to `found`."""
     code = _BLOBS.get(reading.condition)
     if code is not None or reading.content is None:
         detail = reading.detail or f"the blob is {reading.condition}"
@@ -57,7 +57,7 @@ def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> 
 def applied_query(
     file: SourceFile, schema: Schema, address: Address, compiler: LanguageCompiler, found: Diagnostics
 ) -> CheckedQuery | None:
-    """Return the query with an address from its text. A problem is added to `found`."""
+    """Return the query with this address from its text. Adds problems to `found`."""
     parsed = compiler.queries(file)
     if isinstance(parsed, LanguageError):
         compiler.report_query(parsed, file, address)
@@ -71,7 +71,7 @@ def applied_query(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueriesOutcome(VerbOutcome):
-    """The stored queries of each graph, both sorted by name. `applied` selects the revision."""
+    """Stored queries by graph, both sorted by name. `applied` means that they are the applied ones."""
 
     graphs: Mapping[str, tuple[CheckedQuery, ...]]
     applied: bool

@@ -1,4 +1,4 @@
-"""Common steps of the verbs: load, open the stores, lock, read the ledger, and release the lock on every path."""
+"""Steps that the commands share: load, open the stores, lock, read the ledger, and release the lock on every path."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _BLOB_FINDINGS = {
 def observe(
     ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
 ) -> StateObservations:
-    """Return the observations for an envelope."""
+    """Return what an envelope contains about ledger and lock."""
     state = view.state
     created = None if held.info is None else parse_timestamp(held.info.created_at)
     return StateObservations(
@@ -81,7 +81,7 @@ def observe(
 
 
 def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
-    """Return lock, sidecars and state for a caller without the lock, reading them in parallel if the store is slow.
+    """Return lock, sidecars and state for a caller without the lock. Reads them in parallel if the store is slow.
 
     Raises the RemoteErrors of `LedgerReader.view`.
     """
@@ -91,13 +91,13 @@ def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, 
 
 
 def blocks_on_drift(workspace: Workspace, view: LedgerView) -> bool:
-    """Return True if the rules in force block applies while drift is open. A ledger in a folder has no rules."""
+    """Return True if the rules in force block applies while there is open drift. A ledger in a folder has no rules."""
     rules = view.trust or (None if workspace.governance is None else workspace.governance.trust)
     return rules is not None and rules.on_drift == "block"
 
 
 def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
-    """Add a warning with this message for each unsettled operation, in the order of their files."""
+    """Add a warning with this message for each unsettled operation, in file order."""
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
@@ -105,7 +105,7 @@ def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str)
 
 
 def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
-    """Report every catalog blob that is missing, corrupt or unreadable. Return the state that a refresh records.
+    """Report every catalog blob that is missing, corrupt or unreadable. Return the state for a refresh to record.
 
     The digest of a missing or corrupt blob is removed, so that the next apply publishes it again; that of an unreadable
     blob is kept until it can be read again. `status` uses only the reports.
@@ -139,7 +139,7 @@ REVOKING = "revoke"
 
 @dataclass(frozen=True, slots=True)
 class RevocationContext:
-    """The ledger of a target, with the author and time of new entries."""
+    """The ledger of a target, and the author and time of new entries."""
 
     ledger: LedgerStore
     target: ClusterTarget
@@ -149,7 +149,7 @@ class RevocationContext:
 
 
 def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, ...]:
-    """Record revocations that are not recorded yet, and return them. The lock is taken only if there are any.
+    """Record new revocations and return them. Takes the lock only if there are any.
 
     A lock held by a revoke command is ignored, because that command is still waiting for the response to its push, and
     the compare-and-swap would reject its entry. Raises GitopsError `state_lock_held`, and the errors of
@@ -174,7 +174,7 @@ def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, .
 
 
 def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerView:
-    """Record all valid unrecorded revocations in one entry and return the new view, or `view` if there are none.
+    """Record all valid new revocations in one entry and return the new view. Returns `view` if there are none.
 
     The caller must hold the lock. Raises the GitopsErrors of `LedgerStore.commit`.
     """
@@ -207,7 +207,7 @@ T = TypeVar("T", bound=VerbOutcome)
 
 
 class StateNeed(Enum):
-    """Whether a verb needs a ledger: optional, required, or required to be missing."""
+    """Whether a command needs a ledger: optional, required, or required to be missing."""
 
     OPTIONAL = auto()
     REQUIRED = auto()
@@ -216,7 +216,7 @@ class StateNeed(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A verb's session on a workspace. If `ready` is False, the verb must stop; `problems` has the reason."""
+    """A command's session on a workspace. If `ready` is False, the command must stop; `problems` has the reason."""
 
     workspace: Workspace
     loaded: Loaded
@@ -230,7 +230,7 @@ class Session:
 
     @property
     def at(self) -> datetime:
-        """The single time of the run, by `LedgerView.time`, read on first use and then fixed for the whole run.
+        """The time of the run (see `LedgerView.time`), read on first use and then fixed.
 
         Approvals that the gate accepted are dated with it, so nothing expires between the gate and the entry.
         """
@@ -240,14 +240,14 @@ class Session:
 
     @property
     def desired(self) -> DesiredState:
-        """The declared state; only for sessions that are `ready`."""
+        """The declared state. Only for sessions that are `ready`."""
         if self.loaded.desired is None:
             raise AssertionError("a session without desired state is never ready")
         return self.loaded.desired
 
     @property
     def opened(self) -> Stores:
-        """The stores; only for sessions that are `ready`."""
+        """The stores. Only for sessions that are `ready`."""
         if self.stores is None:
             raise AssertionError("a session without stores is never ready")
         return self.stores
@@ -259,7 +259,7 @@ class Session:
 
     @property
     def data_growth(self) -> DataGrowth:
-        """The allowed growth of a graph after its approval, according to the rules in force."""
+        """How much a graph can grow after its approval, by the rules in force."""
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     @property
@@ -268,7 +268,7 @@ class Session:
         return blocks_on_drift(self.workspace, self.view)
 
     def observations(self) -> StateObservations:
-        """Return the observations of ledger and lock so far; for a refused folder, only their locations."""
+        """Return what the session has observed about ledger and lock so far. If the folder was refused, only their locations."""
         if self.stores is not None:
             now = self.workspace.clock.now()
             return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
@@ -291,7 +291,7 @@ def writing(
     *,
     loaded: Loaded | None = None,
 ) -> T:
-    """Run `body` in a session with the lock and return its outcome. `operation` is the name of the verb.
+    """Run `body` in a session with the lock and return its outcome. `operation` is the name of the command.
 
     `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to
     release it is added as a warning to the outcome. Unless it is given as `loaded`, the folder is loaded, except for
@@ -428,7 +428,7 @@ def _release_lock(current: Session) -> Diagnostics:
 
 
 def add_no_ledger(workspace: Workspace, problems: Diagnostics, severity: Severity) -> None:
-    """Report that a cluster has no ledger yet. A ledger branch is started by the bot, where it runs."""
+    """Report that a cluster has no ledger yet. The bot, where it runs, starts the ledger on a branch."""
     detail = "the cluster has no ledger yet"
     if workspace.governance is None:
         problems.add(Code.STATE_MISSING, STATE_FILE, f"{detail}; start it: gitops import", severity=severity)

@@ -59,12 +59,12 @@ def servers(
 
 
 def revision_of(cas: str | None, state_revision: int) -> RevisionIdentity | None:
-    """Return the applied revision in the form that server reports use, given the digest and number of its state."""
+    """Return the applied revision as server reports identify it, given the digest and number of its state."""
     return None if cas is None else RevisionIdentity(cas.rpartition(":")[2], state_revision, None)
 
 
 def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
-    """Report state, lock, pending recoveries, the condition of the catalog, and the served revisions.
+    """Report the state, the lock, pending recoveries, the condition of the catalog, and the served revisions.
 
     Server reports are read if the data is accessible, and with `serving` also in a bucket, which needs credentials.
 
@@ -204,7 +204,7 @@ def _approvers(view: LedgerView, waiting: Iterable[Address], now: datetime) -> d
 
 
 def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
-    """Remove the lock if it has exactly the id `lock_id`. Every failure leaves it unchanged."""
+    """Remove the lock if its id is exactly `lock_id`. On any failure, the lock remains unchanged."""
     header, problems = load_header(workspace.tree)
     seen, removed = StateObservations(), False
     try:

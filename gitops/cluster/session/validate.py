@@ -1,4 +1,4 @@
-"""`validate`: loads everything, without changing anything."""
+"""`validate`: loads everything without changing anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gitops.cluster.session.workspace import Workspace
 
 
 def validate(workspace: Workspace) -> ValidateOutcome:
-    """Check the folder and report every problem. If there are errors, the loaded parts are still reported."""
+    """Check the folder and report every problem. Even with errors, the parts that loaded are reported."""
     loaded = load_desired(workspace.tree, workspace.vouched, workspace.hints)
     return ValidateOutcome(
         config_dir=workspace.config_dir,

@@ -1,4 +1,4 @@
-"""Inputs of every verb: a source tree, its stores, clock, ids, identity, and governance for a branch ledger."""
+"""Inputs of every command: a source tree, its stores, clock, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TIME_LIMIT = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a cluster with a known storage root. `graph_uri` derives a graph's root from its id.
+    """The stores of a cluster whose storage root is known. `graph_uri` returns a graph's root for its id.
 
     `data_problem` explains why graphs must not be created or changed here, for example because the checkout is deleted
     afterwards; reading is still possible. `data_at_hand` means that plans can read graphs; it is False for a bucket,
@@ -61,16 +61,16 @@ class Stores:
 
 
 class Governance(Protocol):
-    """The part of a run that depends on a branch ledger: target, source commit, authors, and that commit's keys and rules."""
+    """What a run additionally needs for a branch ledger: target, source commit, authors, and that commit's keys and rules."""
 
     @property
     def target(self) -> ClusterTarget:
-        """The target to which approvals are bound."""
+        """The target that approvals are bound to."""
         ...
 
     @property
     def source(self) -> SourceRevision:
-        """The commit to apply, with its cluster folder."""
+        """The commit to apply, and its cluster folder."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class Governance(Protocol):
         ...
 
     def authors_for(self, change: Change) -> Authors:
-        """Return the authors of a change. A change without a commit has none, so only its approvers decide."""
+        """Return the authors of a change. A change without a commit has no author, so no approver is excluded."""
         ...
 
     def knows_origins(self) -> bool:
@@ -116,7 +116,7 @@ class Governance(Protocol):
         ...
 
     def touched(self) -> bool:
-        """Whether a commit since the newest entry changes the cluster, even if another one reverts it."""
+        """Whether a commit since the newest entry changes the cluster, even if a later one reverts it."""
         ...
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
@@ -124,15 +124,15 @@ class Governance(Protocol):
         ...
 
     def admit(self, view: LedgerView) -> None:
-        """Raise GitopsError if the source commit must not be applied on top of a view."""
+        """Raise GitopsError if the source commit must not be applied on top of this view."""
         ...
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
-        """Return the cluster's location in the newest entry of a view. First-release entries record only part of it."""
+        """Return the cluster's location in the newest entry of a view. Entries of the first release record only part of it."""
         ...
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Return the declared location of a cluster whose folder declares this storage; None if it was removed."""
+        """Return the declared location of a cluster whose folder declares this storage. None if the cluster was removed."""
         ...
 
     def stores_at(self, scope: ClusterScope) -> Stores:
@@ -140,13 +140,13 @@ class Governance(Protocol):
         ...
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
-        """Return the last known data of an unreadable graph: from the ledger or, in a clone, from the bot's plans."""
+        """Return the last known data of an unreadable graph, from the ledger or, in a clone, from the bot's plans."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesetFacts:
-    """The caller's facts about an apply's changeset: its origin, and the merges that it applies.
+    """What the caller knows about an apply's changeset: its origin, and the merges that it applies.
 
     `attempt` counts the attempts at the same merge, from 1; `retry_of` is the key of the previous one.
     """
@@ -166,7 +166,7 @@ def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Evidence that the removed data is no longer read, and how long the wait took."""
+    """Why it is known that the removed data is no longer read, and how long the wait took."""
 
     waited_ms: int
     evidence: str
@@ -222,7 +222,7 @@ class Workspace:
 
     @property
     def selected(self) -> str:
-        """The options that a command line needs for this cluster, with a leading blank."""
+        """The options that select this cluster on a command line, with a leading blank."""
         if self.governance is not None:
             return f" --cluster {self.governance.target.cluster}"
         return "" if self.config_dir == "." else f" --config {shlex.quote(self.config_dir)}"
@@ -233,7 +233,7 @@ class Workspace:
 
 
 def by_rule(workspace: Workspace, rule: ApplyRule) -> Workspace:
-    """Return the workspace with the apply settings from `gitops.yaml`."""
+    """Return the workspace with the apply settings of `gitops.yaml`."""
     return replace(
         workspace,
         workers=rule.parallel,

@@ -1,4 +1,4 @@
-"""Port to a target of strategies: reading signals, maintaining three tables, and changing replicas.
+"""Port to a target of strategies: read signals, maintain three tables, and change replicas.
 
 A target has no transactions that read and write, and a connection can be lost at any statement. Therefore every write of
 rows can be repeated with the same arguments, and a statement about a replica with an unknown effect reports that.
@@ -27,7 +27,7 @@ TARGET_LOCK = "cluster-gitops"
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A row of `mz_cluster_strategies`. The type is a string, because other programs may write there too."""
+    """A row of `mz_cluster_strategies`. Its type is a string, because other programs can write to the table."""
 
     cluster_id: str
     strategy_type: str
@@ -46,7 +46,7 @@ class StateRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of `mz_cluster_strategy_actions`: a statement, its reason, and its result.
+    """A row of `mz_cluster_strategy_actions`: a statement, its reason and its result.
 
     `created_at` is the row's time on the target; None for a row that is not written yet.
     """
@@ -80,7 +80,7 @@ class ReplicaOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaResult:
-    """The outcome and the target's message; no text if it succeeded."""
+    """The outcome, and the target's message, which is empty on success."""
 
     outcome: ReplicaOutcome
     message: str = ""
@@ -103,7 +103,7 @@ class TargetReader(Protocol):
         ...
 
     def probe(self) -> None:
-        """Check that every relation from which signals are read exists with its columns.
+        """Check that every relation with signals exists and has the expected columns.
 
         Raises RemoteError `signal_unavailable`, which lists everything that is missing. After that, replicas must not
         be dropped.
@@ -111,13 +111,13 @@ class TargetReader(Protocol):
         ...
 
     def clusters(self) -> Mapping[str, ComputeCluster]:
-        """Return the users' compute clusters by name, leaving out temporary replicas of tools (`RESERVED_REPLICAS`)."""
+        """Return the users' compute clusters by name. Leaves out temporary replicas of tools (`RESERVED_REPLICAS`)."""
         ...
 
     def observe(
         self, clusters: Collection[ComputeCluster], *, now: datetime, lookback: timedelta | None
     ) -> Mapping[str, Signals]:
-        """Return the signals of each of these clusters, by id, with a fixed number of statements.
+        """Return the signals of each of these clusters, by id. Uses a fixed number of statements.
 
         Activity older than `lookback` is ignored; None means as far back as the target remembers. Statements under our own
         application name do not count. Raises RemoteError `signal_unavailable`.
@@ -125,7 +125,7 @@ class TargetReader(Protocol):
         ...
 
     def sizes(self) -> SizeTable:
-        """Return the sizes that replicas can have here. Raises RemoteError `signal_unavailable`."""
+        """Return the replica sizes that the target offers. Raises RemoteError `signal_unavailable`."""
         ...
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
@@ -141,17 +141,17 @@ class TargetReader(Protocol):
         ...
 
     def state_owners(self) -> frozenset[str]:
-        """Return the cluster ids in any row of the state table, of any version."""
+        """Return the cluster ids in all rows of the state table, of any version."""
         ...
 
     def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
-        """Return the audit rows of these cluster ids since a time, in time order; empty if the table is missing."""
+        """Return the audit rows of these cluster ids since a time, in time order. Empty if the table is missing."""
         ...
 
     def activity(
         self, cluster_ids: Collection[str], *, since: datetime
     ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
-        """Return, by cluster id and in order, the times of other users' statements since a given time.
+        """Return when other users ran statements since a given time, by cluster id and in order.
 
         There is one pair for each minute in which statements began: the first start and the last end. A longer
         statement counts where it started. Raises RemoteError `signal_unavailable`.
@@ -163,18 +163,18 @@ class StrategyTarget(TargetReader, Protocol):
     """A target that can also be changed."""
 
     def try_lock(self, key: str) -> bool | None:
-        """Take the lock with this key until the target is left, without waiting; None if the target has no locks.
+        """Take the lock with this key until the target is closed, without waiting; None if the target has no locks.
 
         Returns False if another connection holds it. The lock has a separate connection and is lost with it.
         """
         ...
 
     def create_tables(self) -> None:
-        """Create the missing tables among the three."""
+        """Create those of the three tables that are missing."""
         ...
 
     def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
-        """Make each of these the newest row of its cluster id and type, then delete the older ones.
+        """Make each of these rows the newest of its cluster id and type, then delete the older ones.
 
         A reader always finds a row. The rows get the time `at`, or a later one if an existing row has a time that is not
         earlier.
@@ -182,7 +182,7 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def delete_strategies(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Delete the rows with these cluster ids and types, together with their states."""
+        """Delete the rows with these cluster ids and types, and their states."""
         ...
 
     def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:
@@ -193,28 +193,28 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
-        """Delete the states of these cluster ids, of any version, and return the number of rows."""
+        """Delete the states of these cluster ids, of any version. Returns the number of deleted rows."""
         ...
 
     def recreate_states(self) -> None:
-        """Drop the state table and create it again, as for a different version of its columns."""
+        """Drop and recreate the state table, because its columns have a different version."""
         ...
 
     def audit(self, row: AuditRow) -> None:
-        """Add a row, unless there is one with this action id."""
+        """Add a row unless this action id already has one."""
         ...
 
     def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:
-        """Execute `statements.create_replica`. Errors of the target are outcomes."""
+        """Execute `statements.create_replica`. Errors of the target are returned as outcomes."""
         ...
 
     def drop_replica(self, cluster: str, replica: str) -> ReplicaResult:
-        """Execute `statements.drop_replica`, which also succeeds if the replica does not exist. Errors are outcomes."""
+        """Execute `statements.drop_replica`, which also succeeds without the replica. Errors are returned as outcomes."""
         ...
 
 
 def newest_strategies(rows: Iterable[StrategyRow]) -> Mapping[tuple[str, str], StrategyRow]:
-    """Return the row with the latest time for each cluster id and type. A row without a time is older than all others."""
+    """Return the latest row for each cluster id and type. A row without a time counts as the oldest."""
     found: dict[tuple[str, str], StrategyRow] = {}
     for row in sorted(rows, key=_age):
         found[row.cluster_id, row.strategy_type] = row

@@ -1,4 +1,4 @@
-"""Computes the strategy rows on a target from the ledger with pure rules.
+"""Computes which strategy rows a target should have, from the ledger and by pure rules.
 
 | a row | is |
 | --- | --- |
@@ -30,7 +30,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Changes to the rows of a target, and the rows that belong to this cluster afterwards.
+    """How the rows of a target change, and which rows belong to this cluster afterwards.
 
     `missing` are the compute clusters that the target lacks, and `unmanaged` the pairs of rows that are kept and are
     not ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
@@ -115,7 +115,7 @@ def _pairs(row: OwnedRow, clusters: Mapping[str, ComputeCluster]) -> list[Pair]:
 
 
 def pending_rows(state: LedgerState) -> Mapping[str, tuple[str, ...]]:
-    """Return, by target, the strategies whose rows do not match the ledger yet, according to its records.
+    """Return, by target, the strategies whose rows do not match the ledger yet, according to the ledger's own records.
 
     Raises IntegrityError.
     """
@@ -128,7 +128,7 @@ def pending_rows(state: LedgerState) -> Mapping[str, tuple[str, ...]]:
 
 
 def place_of(target: str) -> str:
-    """Return the place for reporting problems of a target."""
+    """Return the place to report problems of a target at."""
     return f"compute.targets.{target}"
 
 
@@ -145,12 +145,12 @@ DECLARED_BY = "declared_by"
 
 
 def owner_name(cluster: str, place: str) -> str:
-    """Return a cluster folder's owner name in rows: the cluster name, and its ledger's location or the repository id."""
+    """Return the owner name of a cluster folder in rows: the cluster name, and its ledger's location or the repository id."""
     return "".join(each if each.isprintable() else "?" for each in f"{cluster} ({place})")
 
 
 def foreign_owners(rows: Iterable[StrategyRow], own: Collection[str]) -> Mapping[str, str]:
-    """Map ids of compute clusters with rows of another cluster folder to that folder.
+    """Map ids of compute clusters to the other cluster folder that has rows for them.
 
     `own` are the current and former names of this folder. Rows of other programs have no folder.
     """
@@ -164,7 +164,7 @@ def claims(
     clusters: Mapping[str, ComputeCluster],
     rows: Iterable[StrategyRow],
 ) -> Mapping[str, str]:
-    """Map the keys of the compute clusters that belong to another cluster folder to that folder."""
+    """Map keys of compute clusters to the other cluster folder that they belong to."""
     owners = foreign_owners(rows, own)
     found = ((each.key, clusters.get(each.cluster)) for each in rules)
     return {key: owners[there.cluster_id] for key, there in found if there is not None and there.cluster_id in owners}

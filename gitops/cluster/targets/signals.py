@@ -1,4 +1,4 @@
-"""Inputs of a strategy decision: a compute cluster, its target's signals, and the stored strategy states."""
+"""What a strategy decides from: a compute cluster, its target's signals, and the stored strategy states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ComputeCluster:
-    """A compute cluster of a target, with its replicas keyed by name.
+    """A compute cluster of a target, with its replicas by name.
 
     For a `managed` cluster, the target itself creates the replicas and refuses statements about them.
     """
@@ -35,7 +35,7 @@ class ComputeCluster:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """How many times a replica went offline with a reason in the last hour, in total and because of memory."""
+    """How often a replica went offline with a reason in the last hour: in total, and because of memory."""
 
     total: int = 0
     out_of_memory: int = 0
@@ -46,7 +46,7 @@ NO_CRASHES = Crashes()
 
 @dataclass(frozen=True)
 class SizeTable:
-    """The sizes of a target, smallest first, with their credits per hour; None if the target does not list them."""
+    """The sizes of a target, smallest first, with their credits per hour (None if the target does not list them)."""
 
     credits: Mapping[str, float | None]
 
@@ -59,18 +59,18 @@ class SizeTable:
         return self._ranks.get(size, len(self._ranks)), size
 
     def lacks(self, sizes: Iterable[str]) -> tuple[str, ...]:
-        """Return the sizes among `sizes` that the target does not list; empty if it lists none at all."""
+        """Return which of `sizes` the target does not list. Empty if it lists no sizes at all."""
         return tuple(size for size in sizes if size not in self.credits) if self.credits else ()
 
     def up_to(self, largest: str) -> tuple[str, ...]:
-        """Return the target's sizes up to this one; empty if the target does not list it."""
+        """Return the target's sizes up to this one. Empty if the target does not list it."""
         known = largest in self.credits
         return tuple(size for size in self.credits if self.rank(size) <= self.rank(largest)) if known else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """A target's signals for a compute cluster at the time `now`, timezone-aware and in UTC.
+    """A target's signals for a compute cluster at the time `now`, which is timezone-aware and in UTC.
 
     `last_activity` is when the newest statement of other users began or finished; None if none is known. `hydrated`
     contains the names of replicas that can answer; all others are not hydrated. `crashes` is keyed by replica name.
@@ -94,7 +94,7 @@ STATE_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class PendingReplica:
-    """A replica that was requested but has not been observed yet."""
+    """A replica that was requested but not observed yet."""
 
     name: str
     size: str
@@ -143,7 +143,7 @@ class StrategyState:
 
 
 def read_payload(version: object, payload: object) -> StrategyState | None:
-    """Read the state of a row; None if the row is of another version, or not in the format that `payload` writes.
+    """Read a state from its row. None for a row of another version, or a payload that `payload` could not have written.
 
     A time that cannot be parsed, or that has no zone, counts as missing; without `first_seen_ts`, there is no state.
     """
