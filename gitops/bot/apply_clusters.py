@@ -1,4 +1,4 @@
-"""Applies: brings a cluster to the newest commit of its target branch, regardless of the commit in an event.
+"""Applies: brings a cluster to the newest commit of its target branch, whichever commit the event is about.
 
 1. Read the ledger position and the branch, and choose the next merge: see `gitops.cluster.changesets.queue`.
 2. Find the change requests that its commits merged, and their authors. If the trust rules require the forge's own
@@ -162,7 +162,7 @@ def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -
 
 
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    """Re-plan a cluster's open requests after an apply, which may have changed their effects.
+    """Re-plan a cluster's open requests after an apply, because it may have changed their effects.
 
     These plans don't affect the result of the run.
     """
@@ -452,7 +452,7 @@ class Queue:
     applied: str | None
 
     def up_to(self, merge: str) -> QueuedStep:
-        """Return the step that applies a merge and all earlier ones, whether or not it was tried."""
+        """Return the step that applies a merge and all earlier ones, even if it was tried before."""
         ids = [each.id for each in self.line]
         return whole_line(self.line[: ids.index(merge) + 1] if merge in ids else (), merge)
 
@@ -526,7 +526,7 @@ def next_merge(
 
 
 def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[QueuedStep, Changeset | None]:
-    """Return the step for a run without new merges, and its merge's atomic changeset if that failed.
+    """Return the step for a run without new merges. Includes its merge's atomic changeset if that failed.
 
     Raises GitopsError.
 

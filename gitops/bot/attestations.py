@@ -1,4 +1,4 @@
-"""Attestations: approvals given on the forge, which the bot signs so that the ledger can include them.
+"""Attestations: approvals given on the forge. The bot signs them so that the ledger can include them.
 
 The trust rules of the ledger decide whether an attestation counts, and for which changes. This module only verifies the
 action by querying the forge again. A command must contain the digest of the current plan. A review must be its
@@ -44,7 +44,7 @@ _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": 
 
 
 def missing_permission(context: EventContext, account: Account, rules: Iterable[ClusterRule]) -> str:
-    """Explain why an account cannot give commands or reviews for some clusters; empty if it can.
+    """Explain why an account cannot give commands or reviews for some clusters. Empty if it can.
 
     The forge reports the permission, and the rules in force decide; for several clusters, the strictest rule applies.
     So an edit of `forge.commands` takes effect only after its approval. Raises RemoteError.
@@ -78,7 +78,7 @@ def attest_command(
 
 
 def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:
-    """Attest a request's reviews for every gate that is not open yet.
+    """Attest a request's reviews for every gate that still needs approvals.
 
     Reviews that do not count are logged and skipped.
 
@@ -307,7 +307,7 @@ def approving_reviews(reviews: Iterable[Review], counts: Callable[[str], bool]) 
 def revoke_lapsed(
     context: DecisionContext, request: int, reviews: Sequence[Review], account: Callable[[Account], str]
 ) -> tuple[DecisionOutcome, ...]:
-    """Revoke a request's attestations that lapsed and are not consumed yet. Returns an outcome for each. Idempotent.
+    """Revoke a request's attestations that lapsed before they were consumed. Returns an outcome for each. Idempotent.
 
     Rule 4. `reviews` are all reviews of the request; `account` returns an account's name in the form used by grants.
     """

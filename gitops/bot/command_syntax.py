@@ -1,4 +1,4 @@
-"""Commands in comments. The grammar is strict, so no word can become an option of a program.
+"""Commands in comments. The grammar is strict, so that no word can become an option of a program.
 
 Only the first nonblank line matters. If its first word is not `/gitops`, the comment is not a command. Otherwise the
 line must be exactly one of these, with single blanks between words:
@@ -61,7 +61,7 @@ class CommentCommand:
 
 @dataclass(frozen=True, slots=True)
 class MalformedCommand:
-    """A line that begins like a command but is malformed.
+    """A line that starts like a command but is malformed.
 
     `why` describes the expected form, without quoting the comment.
     """

@@ -1,4 +1,4 @@
-"""Executes commands given in comments.
+"""Executes the commands that people write in comments.
 
 1. A comment that is not a command, or that a machine wrote, is ignored.
 2. The author must currently be allowed to give commands. The forge is queried for the account by its id, because the
@@ -47,7 +47,7 @@ _MOST_CHARACTERS = 65_536
 
 
 def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[LogLine]:
-    """Execute the command in a comment, if it contains one."""
+    """Execute the command in a comment, if there is one."""
     parsed = None if event.author.bot else parse_command(event.body)
     if parsed is None:
         yield LogLine("the comment is not a command")
@@ -227,7 +227,7 @@ def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> It
 
 
 def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> Iterator[LogLine]:
-    """Retry the merge of a request, which created the commit `merge`, according to the table in the module docstring.
+    """Retry the merge of a request, by the table in the module docstring. `merge` is its merge commit.
 
     Raises ConflictError `changeset_active`, `changeset_state_invalid`, and the ledger's errors.
     """

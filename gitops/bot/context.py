@@ -1,4 +1,4 @@
-"""Context that all handlers of an event share: the bot, and data that is read once per event.
+"""What all handlers of an event share: the bot, and data that is read once per event.
 
 The following are read once, on demand: `gitops.yaml` of the target branch, the comment templates, the open change
 requests, and the ledger position of each cluster. After an apply, `refresh` drops the data that may have changed. Reads
@@ -116,7 +116,7 @@ class EventContext:
         return branch == self.repository.default_ref and moved
 
     def rules_of(self, request: ChangeRequest) -> tuple[ClusterRule, ...]:
-        """Return the clusters that a change request affects, according to `gitops.yaml` after its merge.
+        """Return the clusters that a change request affects, according to the `gitops.yaml` that its merge would produce.
 
         Raises GitopsError.
         """
@@ -130,7 +130,7 @@ class EventContext:
 
     @cached_property
     def templates(self) -> Mapping[str, str]:
-        """The comment templates of the target branch by file name; empty if it has none."""
+        """The comment templates on the target branch, by file name; empty if there are none."""
         folder, store = self.config.forge.templates, self.store
         head = self.repository.head_of(self.repository.default_ref)
         tree = None if folder is None or head is None else store.subtree(store.commit(head).tree, folder)
@@ -141,7 +141,7 @@ class EventContext:
         return found
 
     def open_requests(self, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Return the open change requests, oldest first; with `target`, only those into that branch."""
+        """Return the open change requests, oldest first. `target` selects those into one branch."""
         if target not in self._open_requests:
             everything = self._open_requests.get(None)
             if everything is None:
@@ -191,7 +191,7 @@ class EventContext:
             return None
 
     def branch_plan(self, rule: ClusterRule, commit: str) -> Plan | None:
-        """Return the plan for a branch commit's unapplied changes, before further merges.
+        """Return the plan for the unapplied changes at a branch commit, without any further merges.
 
         Returns None if all of them are applied, or if there is no plan.
         """
@@ -221,13 +221,13 @@ class EventContext:
         return self._standing[key]
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
-        """Return a cluster's applied position in the ledger. Raises RemoteError."""
+        """Return how far a cluster is applied, from its ledger. Raises RemoteError."""
         if rule.name not in self._positions:
             self._positions[rule.name] = self.repository.position(rule)
         return self._positions[rule.name]
 
     def refresh(self, rule: ClusterRule | None = None, *, relist: bool = True) -> None:
-        """Forget the open requests, the refs and the ledger position of a cluster: they might all have changed.
+        """Forget a cluster's open requests, refs and ledger position, because all of them might have changed.
 
         Without `relist`, the list of refs from after the last push is kept.
         """
@@ -259,7 +259,7 @@ class EventContext:
         return replace(here.workspace(self.bot.actor), on_event=self.bot.on_event, cancel=self.bot.cancel)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
-        """Return a workspace of a cluster as if a change request were merged now.
+        """Return a workspace of a cluster that looks as if a change request were merged now.
 
         Raises GitopsError like `Repository.merging` and `Repository.at`.
         """
@@ -297,7 +297,7 @@ class EventContext:
 
 
 def left_before(planned: Plan | None, before: Plan | None) -> frozenset[Address]:
-    """Return the addresses whose planned changes were already waiting in an earlier plan, and have not changed since."""
+    """Return the addresses whose changes were already waiting in an earlier plan and are still the same."""
     known = set() if before is None else {_difference(change) for change in before.changes}
     return frozenset(c.address for c in planned.changes if _difference(c) in known) if planned else frozenset()
 
@@ -307,14 +307,14 @@ def _difference(change: Change) -> tuple[Address, Action, str | None, str | None
 
 
 def comment_subject(rule: ClusterRule, request: int, head: str, base: str, page: str = "") -> CommentSubject:
-    """Return the subject of a report: a cluster, a request (0 for none) with its page, the reported commit and its base."""
+    """Return the subject of a report: cluster, request (0 for none) with its page, reported commit, and its base."""
     return CommentSubject(
         cluster=rule.name, environment=rule.environment, request=request, head=head, base=base, page=page
     )
 
 
 def warning_key(found: Diagnostic) -> tuple[str, ...]:
-    """Return a key of a warning about a file that is the same on other commits and lines.
+    """Return a key for a warning about a file. It stays the same on other commits and lines.
 
     Empty for any other problem.
     """

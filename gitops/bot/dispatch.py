@@ -1,4 +1,4 @@
-"""Passes an event to its handler, in the same way for a job with an event file, a hook or a server.
+"""Passes an event to its handler, in the same way for a CI job, a hook and a server.
 
 An event is only a hint. Its heads, authors and states are read again.
 
@@ -47,7 +47,7 @@ from gitops.repository.results import LogLine
 
 
 def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
-    """Handle an event, and yield one line for each action. Repeating the call has no further effect.
+    """Handle an event, and yield one line per action. Repeating the call has no further effect.
 
     Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """

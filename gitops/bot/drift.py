@@ -1,4 +1,4 @@
-"""Drift, reported once per cluster: as a change request that adopts it if files can express it, otherwise as an issue.
+"""Reports drift once per cluster: as a change request that adopts it if files can express it, otherwise as an issue.
 
 The report always shows both remedies: change the folder to match the graphs, or change the graphs to match the folder.
 This module does neither, and doesn't write to the ledger. The change request's branch is rewritten when its target has
@@ -29,7 +29,7 @@ from gitops.repository.results import LogLine, RunResult, diagnostic_lines, erro
 
 
 def report_drift(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
-    """Report the drift of all clusters, or of the one called `cluster`; a problem of one does not stop the others."""
+    """Report the drift of all clusters, or of the one called `cluster`. A problem in one does not stop the others."""
     for rule in context.clusters:
         if cluster in (None, rule.name):
             try:

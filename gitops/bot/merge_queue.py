@@ -1,4 +1,4 @@
-"""Merge queues: checks that merging a group of change requests, on top of earlier groups, has the reviewed effects.
+"""Merge queues: checks that merging a group of change requests on top of earlier groups has the reviewed effects.
 
 1. The group's head is planned like its target's head: against the ledger, with the approvals that count there.
 2. Git finds the group's open requests: the group contains their heads, or merging them produces its tree.

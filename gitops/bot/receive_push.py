@@ -1,4 +1,4 @@
-"""Handles pushes to a bare repository that is its own forge: their effects on change requests.
+"""Handles pushes to a bare repository that is its own forge: what they do to change requests.
 
 No other program manages the change requests of such a repository, so this module does. A topic branch that touches a
 cluster folder opens or updates a request, deleting the branch closes it, and a push of the target branch that contains
@@ -33,7 +33,7 @@ def receive_push(
     person: Person | None = None,
     on_event: Observer | None = None,
 ) -> Iterator[LogLine]:
-    """Handle an accepted push. Yields one line per action, which the pusher sees.
+    """Handle an accepted push. Yields one line per action, which is shown to the pusher.
 
     `updates` are the moved refs, `pusher` is the account that pushed, if the server knows it. `actor` is the name for
     ledger entries; `person` commits the stored plans; None means that no plans are stored. `on_event` observes applies.

@@ -130,7 +130,7 @@ def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
 
 
 def report_untouched(context: EventContext, subject: CommentSubject) -> Iterator[LogLine]:
-    """Set a successful status for a cluster that the request does not touch, because a required status must not be missing."""
+    """Set a successful status for a cluster that the request does not touch, because forges can require the status."""
     yield from _set_status(context, subject, "plan", CheckState.SUCCESS, "does not touch the cluster")
 
 
@@ -199,7 +199,7 @@ def report_refusal(
     diagnostics: tuple[Diagnostic, ...],
     refusals: tuple[RefusedCommand, ...] = (),
 ) -> Iterator[LogLine]:
-    """Report a command (`plan`, `apply`, `import`) that could not run at all, with the reasons."""
+    """Report a command (`plan`, `apply`, `import`) that could not run at all, and why."""
     first = diagnostics[0] if diagnostics else None
     line = f"{command} of {subject.cluster} refused: {first.message if first else 'refused'}"
     comment = RefusalComment(
@@ -229,7 +229,7 @@ def report_refusal(
 def record_deployment(
     context: EventContext, subject: CommentSubject, state: DeploymentState, text: str = ""
 ) -> Iterator[LogLine]:
-    """Record the deployment of a commit in the forge's overview, if the forge has one and `gitops.yaml` enables it."""
+    """Record a deployed commit in the forge's overview, if the forge has one and `gitops.yaml` enables it."""
     if context.forge.features.deployments and context.config.forge.deployments:
         environment = f"{subject.environment}/{subject.cluster}"
         record = Deployment(subject.head, environment, state, cut(visible(text), _MAX_STATUS))
@@ -239,7 +239,7 @@ def record_deployment(
 def set_labels(
     context: EventContext, number: int, current: tuple[str, ...], wanted: Mapping[str, bool]
 ) -> Iterator[LogLine]:
-    """Add and remove labels of a request; does not write if they are already correct."""
+    """Add and remove labels of a request. Writes nothing if they are already correct."""
     add = [name for name, on in wanted.items() if on and name not in current]
     remove = [name for name, on in wanted.items() if not on and name in current]
     if (add or remove) and number and context.forge.features.labels and context.config.forge.labels:
@@ -247,7 +247,7 @@ def set_labels(
 
 
 def takes_commands(context: EventContext) -> bool:
-    """Return whether commands in comments on requests are accepted."""
+    """Return True if the bot accepts commands in comments on requests."""
     return context.forge.features.permissions and context.forge.features.reactions
 
 
@@ -334,7 +334,7 @@ def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = froz
 
 
 def with_unknown_authors(workspace: Workspace, outcome: PlanOutcome) -> PlanOutcome:
-    """Return a plan with a warning for each missing approval that no one can give, because authors are unknown.
+    """Return a plan with a warning for each approval that no one can give, because authors are unknown.
 
     Its remedy is for the author; without it, people would be asked to approve in vain.
     """
@@ -447,7 +447,7 @@ def plan_status(
 
 
 def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
-    """Return the status of an apply. It is a success only if the complete declaration is applied.
+    """Return the status of an apply. It is a success only if everything declared is applied.
 
     A failure reports the first failed change.
     """
@@ -465,7 +465,7 @@ def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
 
 
 def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
-    """Return the result of a merge, in the same way as `gitops changeset watch`.
+    """Return the result of a merge, as `gitops changeset watch` reports it.
 
     The description contains the decisive changeset. An apply that continues with the last part has no record of the
     earlier parts, which have already been applied.
@@ -490,7 +490,7 @@ _SHOWN = 3
 
 
 def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
-    """Return the record of a plan that is about to be reported; `before` is the previous record."""
+    """Return the record of a plan that is about to be reported. `before` is the previous record."""
     plan = outcome.plan
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
@@ -512,7 +512,7 @@ def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecor
 
 
 def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
-    """Return the record of a plan that could not be made because of these problems."""
+    """Return the record of a plan that these problems prevented."""
     digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
     return PlanRecord(
         subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))
@@ -551,7 +551,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
 
 
 def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
-    """Return True if the last stored report is the same and was visible to people."""
+    """Return True if the last stored report is the same and people could see it."""
     return kept is not None and kept.shown and kept.report_digest == again.report_digest
 
 
@@ -581,7 +581,7 @@ def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, com
 
 
 def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
-    """Store the plan of the changes that wait after a merge, so that clones can see the row counts that this run read.
+    """Store the plan of the changes that still wait after a merge, so that clones can see the row counts that this run read.
 
     Returns the reason if it is not stored, like `keep_plan`.
     """

@@ -1,4 +1,4 @@
-"""The change requests of a repository that is its own forge: topic branches open, update and close them, and merges end them."""
+"""Change requests in a repository that is its own forge. Topic branches open, update and close them; merges end them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _MAX_TITLE = 200
 
 @runtime_checkable
 class RequestKeeper(RequestBook, Forge, Protocol):
-    """A forge whose change requests are opened and closed by the bot itself."""
+    """A forge on which the bot itself opens and closes change requests."""
 
     def mark_merged(self, number: int, commit: str) -> ChangeRequest:
-        """Record that a commit of the target branch contains the request."""
+        """Record that a commit on the target branch contains the request."""
         ...
 
 
 def is_topic(context: EventContext, ref: str) -> bool:
-    """Return whether a ref is a branch from which change requests can be opened."""
+    """Return True if change requests can be opened from this branch."""
     return ref.startswith(HEADS) and not ref.startswith(BRANCHES) and not context.rules_for(ref)
 
 
 def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
-    """Return a function that tells whether the head of a topic branch changes a cluster, or keys and rules.
+    """Return a function that checks whether the head of a topic branch changes a cluster, its keys or its rules.
 
     Each head is compared once.
     """
@@ -47,7 +47,7 @@ def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
 def open_or_update(
     context: EventContext, forge: RequestKeeper, source: str, head: str, pusher: str | None
 ) -> tuple[ChangeRequest, LogLine]:
-    """Open or update the request of a topic branch at its new head. Returns the request and the action taken."""
+    """Open or update the request of a topic branch at its new head. Returns the request and what was done."""
     commit = context.store.commit(head)
     subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
     who = visible(pusher or commit.author.email or "unknown")
@@ -67,7 +67,7 @@ def take_in(context: EventContext, forge: RequestKeeper, update: RefUpdate, push
 
 
 def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
-    """Process the request updates of pushes whose hook did not finish, without planning or applying.
+    """Process request updates from pushes whose hook did not finish. Plans and applies nothing.
 
     Branches are compared with requests. A branch needs no update if a request, in any state, already had its head.
     """

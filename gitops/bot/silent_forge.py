@@ -1,4 +1,4 @@
-"""The forge of a job without a token: it knows only the request of its event, and never writes.
+"""The forge of a job without a token. It knows only the request in its event, and never writes.
 
 Jobs of forks use it. A plan is computed only from git and the ledger, so it is complete and correct without secrets. It
 is printed; a job with write access computes it again before reporting it.
@@ -25,7 +25,7 @@ from gitops.forge.port import (
 
 
 class SilentForge:
-    """Implements Forge without a service. Unknown facts are reported as unknown and never count as permission."""
+    """A Forge without a service. What it does not know is reported as unknown and never counts as permission."""
 
     def __init__(self, requests: Sequence[ChangeRequest] = ()) -> None:
         """`requests` are the ones described by the job's environment."""
@@ -41,7 +41,7 @@ class SilentForge:
         return Account("", "")
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Return the known requests with a state and a target."""
+        """Return the known requests with this state and target."""
         return tuple(r for r in self._requests if state in (None, r.state) and target in (None, r.target))
 
     def request(self, number: int) -> ChangeRequest:
@@ -54,11 +54,11 @@ class SilentForge:
         )
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:  # noqa: ARG002 - the interface of the port
-        """Return nothing, because without a token it is unknown which request a commit merged."""
+        """Return nothing, because a job without a token cannot know which request a commit merged."""
         return MergedRequests()
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
-        """Return no pushes, because they are unknown without a token."""
+        """Return no pushes, because a job without a token cannot know them."""
         return iter(())
 
     def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - the interface of the port
