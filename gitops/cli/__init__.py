@@ -1,1 +1,1 @@
-"""The command line. It turns arguments into requests, and is the only place that builds real adapters."""
+"""The command line. It turns arguments into requests. Only this package builds real adapters."""

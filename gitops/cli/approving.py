@@ -1,4 +1,4 @@
-"""`approve`, `revoke` and `countersign`: show the subjects of the signatures, ask for confirmation, and sign.
+"""`approve`, `revoke` and `countersign`: show what you are about to sign, ask for confirmation, and sign.
 
 1. On a terminal, the command shows the subject and asks. It signs the digest of the subject that it showed.
 2. Without a terminal the command must identify the subject: the plan by its digest (`--plan`), an approval by its
@@ -373,7 +373,7 @@ def revoke(options: argparse.Namespace) -> DecisionOutcome | int:
 
 
 def countersign(options: argparse.Namespace) -> DecisionOutcome | int:
-    """`gitops countersign`: sign a recorded change after the fact."""
+    """`gitops countersign`: sign a recorded change afterwards."""
     return _decide(options, DecisionKind.COUNTERSIGN)
 
 

@@ -393,7 +393,7 @@ _GONE = "none"
 
 
 def repair(options: argparse.Namespace) -> int:
-    """Repair the ledger if both ids are given. Otherwise show the damage and the command that repairs it, and exit 1.
+    """Repair the ledger if both ids are given. Otherwise show the damage and the repair command, and exit 1.
 
     Raises UsageError `usage_error` and `actor_required`, GitopsError `ledger_repair_refused`, and the errors of the
     ledger.

@@ -1,4 +1,4 @@
-"""`gitops changeset`: lists, shows, watches, abandons and retries changesets, in a folder or on a branch ledger."""
+"""`gitops changeset`: lists, shows, watches, abandons and retries changesets, in a ledger folder or on a branch."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def list_all(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """`gitops changeset show`. With `--exit-code`, the exit code is the changeset's outcome, as for `watch`.
+    """`gitops changeset show`. With `--exit-code`, the exit code reports the changeset's outcome, as for `watch`.
 
     The ledger files are authoritative, not the commit messages; a message that contradicts them is reported.
     """
@@ -134,7 +134,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) -> int:
-    """`gitops changeset watch`. Problems are printed on standard error, so that every line of output is an item."""
+    """`gitops changeset watch`. Prints problems on standard error, so that every line of output is an item."""
     wanted = _wanted(options)
 
     def emit(item: StreamItem) -> None:

@@ -1,4 +1,4 @@
-"""`plan` and the other commands on one cluster, with their workspaces in a cluster folder or on a branch ledger."""
+"""`plan` and other commands on one cluster. Opens their workspaces, in a cluster folder or on a branch ledger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def to_read(options: argparse.Namespace) -> tuple[Workspace]:
-    """Return the workspace on a branch ledger if the cluster has one, otherwise on the folder."""
+    """Return the workspace on a branch ledger if the cluster has one; otherwise on the folder."""
     local = repository_of(options)
     if local is None:
         return (folder_of(options, None),)
@@ -57,7 +57,7 @@ def to_write(options: argparse.Namespace) -> tuple[Workspace]:
 
 
 def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
-    """Return the workspace, and the id of the lock."""
+    """Return the workspace and the lock id."""
     return *to_read(options), options.lock_id
 
 
@@ -65,7 +65,7 @@ def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
 
 
 def validate(options: argparse.Namespace) -> ValidateOutcome:
-    """`gitops validate`: check a cluster folder, and the `gitops.yaml` of the repository that contains it."""
+    """`gitops validate`: check a cluster folder, and `gitops.yaml` in the repository around it."""
     from gitops.cluster.config.checkout import check_rules
     from gitops.cluster.config.folder import FolderTree
     from gitops.cluster.session.validate import validate as run
@@ -237,7 +237,7 @@ def _applied(
 
 
 def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
-    """Return the workspace with run options from the command line; the others come from `gitops.yaml`."""
+    """Return the workspace with run options from the command line. Other options come from `gitops.yaml`."""
     return replace(
         workspace,
         workers=options.parallel or workspace.workers,
@@ -303,7 +303,7 @@ def _files_left_out(options: argparse.Namespace) -> tuple[Diagnostic, ...]:
 
 
 def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
-    """Return the workspace of the cluster folder, with its ledger in the folder."""
+    """Return the workspace of a cluster folder whose ledger is in the folder."""
     from gitops.repository.wiring.stores import folder_workspace
 
     return folder_workspace(

@@ -49,7 +49,7 @@ end
 
 
 def completion(options: argparse.Namespace) -> int:
-    """`gitops completion`. The scripts complete file names if nothing else matches."""
+    """`gitops completion`. The scripts complete file names when nothing else matches."""
     say({"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[options.shell]())
     return OK
 
@@ -60,7 +60,7 @@ def zsh_script() -> str:
 
 
 def bash_script() -> str:
-    """Return the bash script. Options that accept any value are followed by file names."""
+    """Return the bash script. It completes file names after options that accept any value."""
     everywhere = [name for each in EVERYWHERE for name in each.names]
     paths, values, files, words = [], [], ['" --as"'], []
     words.append(_case("", [command.name for command in COMMANDS] + everywhere + ["--help", "--version"]))

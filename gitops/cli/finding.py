@@ -162,7 +162,7 @@ def _governing(options: argparse.Namespace) -> LocalRepository | None:
 
 
 def foreign_forge(local: LocalRepository) -> str | None:
-    """Return the kind of forge that hosts a repository's change requests; None if they are refs in the repository."""
+    """Return the kind of forge that hosts a repository's change requests. None if they are refs in the repository."""
     from gitops.repository.wiring.forge import LOCAL
 
     kind = local.config().forge.kind
@@ -184,12 +184,12 @@ def own_repository(options: argparse.Namespace, what: str = "change requests") -
 
 
 def is_bare(folder: str) -> bool:
-    """Return whether a folder looks like a bare repository."""
+    """Return True if a folder looks like a bare repository."""
     return Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()
 
 
 def keeps_branch_ledgers(repository: Repository) -> bool:
-    """Return True if ledgers are branches, according to `gitops.yaml` or to the rules in force of a branch ledger."""
+    """Return True if ledgers are branches, according to `gitops.yaml` or the rules in force of a branch ledger."""
     config = repository.config()
     if config.ledger.store == "branch":
         return True
@@ -213,7 +213,7 @@ def declared_folders() -> dict[str, str]:
 
 
 def cluster_folder(options: argparse.Namespace) -> str:
-    """Return the single cluster folder of a command. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+    """Return the only cluster folder of a command. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
 
     In a bare repository the files are only on branches, so the error `cluster_config_read_error` suggests options that
     read from branches, or a clone.
@@ -290,7 +290,7 @@ def _chosen_folder(options: argparse.Namespace) -> str | None:
 
 
 def read_spelling(options: argparse.Namespace) -> None:
-    """Treat a path given to `--cluster` as the value of `--config`, as some commands did in earlier releases.
+    """Use a path in `--cluster` as the value of `--config`, as some commands did in earlier releases.
 
     A name has neither a slash nor a dot, so this is never ambiguous.
     """
@@ -305,6 +305,6 @@ def read_spelling(options: argparse.Namespace) -> None:
 
 
 def selecting_words(options: argparse.Namespace) -> list[str]:
-    """Return the command-line options that select the same plan."""
+    """Return command-line options that select the same plan."""
     given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
     return [word for name, value in given if value is not None for word in (name, str(value))]

@@ -1,4 +1,4 @@
-"""Git hooks: installing them, and the actions of an installed hook."""
+"""Git hooks: installs them, and does the work of an installed hook."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _STATES = {
 
 
 def status(options: argparse.Namespace) -> int:
-    """`gitops hook status`. Exits 1 if git does not run all hooks of this program."""
+    """`gitops hook status`. Exits 1 unless git runs all hooks of this program."""
     from gitops.repository.wiring.repository import hook_status
 
     found = hook_status(options.repo)

@@ -23,7 +23,7 @@ _BAR = 24
 
 
 class LiveView:
-    """Observer that draws running applies. Lines about failures and interrupts remain on the terminal.
+    """Observer that draws running applies. Lines about failures and interrupts stay on the terminal.
 
     With `all_lines`, the lines about all changes remain too.
     """

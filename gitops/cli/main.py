@@ -1,4 +1,4 @@
-"""The `gitops` command: parse the arguments, then import only what the chosen command needs.
+"""The `gitops` command: parses the arguments, then imports only what the chosen command needs.
 
 The parser is built from the table of commands and suggests a similar word for an unknown one.
 """
@@ -285,7 +285,7 @@ def show_help(options: argparse.Namespace) -> int:
 
 
 def build_parser(words: Collection[str] | None = None) -> Parser:
-    """Build the parser. With the `words` of a command line, only the commands among them get arguments."""
+    """Build the parser. If the `words` of a command line are given, only the commands among them get arguments."""
     return _build(Parser, words)
 
 

@@ -1,4 +1,4 @@
-"""`gitops policy`: shows declared and recorded access policies of a cluster, and checks policy files."""
+"""`gitops policy`: shows a cluster's declared and recorded access policies, and checks policy files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from gitops.repository.wiring.git import open_commit_tree, open_git
 
 
 def diff(options: argparse.Namespace) -> int:
-    """`gitops policy diff`: exit code 1 if access of a class in `--fail-on` is gained, or if a policy cannot be read."""
+    """`gitops policy diff`. Exits 1 if access of a class in `--fail-on` is gained, or if a policy cannot be read."""
     named = [] if options.fail_on is None else options.fail_on.split(",")
     classes = [_known(name.strip(), AccessClass, "class") for name in named]
     action = (
@@ -95,7 +95,7 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def who(options: argparse.Namespace) -> int:
-    """`gitops policy who`: list the actors that have a permission, each with the rule that grants it."""
+    """`gitops policy who`: list the actors with a permission, each with the rule that grants it."""
     action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     if (options.graph is None) != (action in SERVER_ACTIONS):
         detail = f"{action} is about {'the server' if action in SERVER_ACTIONS else 'a graph'}"
@@ -203,7 +203,7 @@ def validate(options: argparse.Namespace) -> int:
 
 
 def test(options: argparse.Namespace) -> int:
-    """`gitops policy test`. Decides all cases, and exits 1 if any of them fails."""
+    """`gitops policy test`. Decides all cases, and exits 1 if any fails."""
     problems = Diagnostics()
     bound = _policies(options, problems)
     cases, guarded = _cases(options, bound, problems)
@@ -248,7 +248,7 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """`gitops policy check`: check all access declarations of a cluster folder. Exits 1 if there is an error."""
+    """`gitops policy check`: check everything about access in a cluster folder. Exits 1 if there is an error."""
     loaded = load_desired(folder_of(options, None).tree)
     policies, cases = len(loaded.judgement.policies), loaded.judgement.cases
     lines = [f"policies valid: {policies}", f"policy tests passed: {cases} cases"]

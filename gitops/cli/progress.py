@@ -1,4 +1,4 @@
-"""Progress of an apply: a live view on a terminal, otherwise lines; no output with `--json` and `--quiet`.
+"""Progress of an apply: a live view on a terminal, otherwise lines. No output with `--json` or `--quiet`.
 
 A run emits one stream of events (`RunEvent`). This module only observes it and never ends a run. Signals request a
 stop.
@@ -37,7 +37,7 @@ PATIENCE = timedelta(seconds=2)
 
 @contextmanager
 def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
-    """Yield the observer that shows and records an apply's progress according to the options; None if there is none.
+    """Yield the observer that shows and records an apply's progress, as the options require. None if they require none.
 
     Raises UsageError `usage_error` if the file of `--events`, `--run` or `--gantt` cannot be written.
     """
@@ -68,7 +68,7 @@ def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
 
 
 class LineLog:
-    """Writes a line per finished change once a run takes longer than `patience`. Reports an interrupt immediately."""
+    """Once a run takes longer than `patience`, writes a line per finished change. Reports an interrupt immediately."""
 
     def __init__(self, write: Callable[[str], None], patience: timedelta) -> None:
         """Create the log. `write` receives lines without a line feed."""
@@ -111,7 +111,7 @@ class EventLog:
 
 
 class RunFile:
-    """Writes the record of a run after the run."""
+    """Writes the record of a run when the run has ended."""
 
     def __init__(self, file: RawIOBase, name: str, form: Callable[[RunRecord], bytes]) -> None:
         """Open the file; `name` is its name in messages, `form` returns its content."""
@@ -158,7 +158,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedBySignalError(KeyboardInterrupt):
-    """A signal ended the command. `exit_code` is the code that a shell uses for that signal."""
+    """A signal ended the command. `exit_code` is what a shell uses for that signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
@@ -167,7 +167,7 @@ class InterruptedBySignalError(KeyboardInterrupt):
 
 @contextmanager
 def heeding_signals() -> Iterator[Cancellation]:
-    """Convert signals into stop requests for applies that receive the yielded object.
+    """Turn signals into stop requests for the applies that receive the yielded object.
 
     Without a running apply, a signal ends the command immediately. During an apply, the first signal asks it to start
     no more changes, the second to stop waiting, and the third has its default effect. Raises InterruptedBySignalError

@@ -1,4 +1,4 @@
-"""Commands on the change requests of a repository."""
+"""Commands for the change requests of a repository."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def request_comment(options: argparse.Namespace) -> int:
 
 
 def request_diff(options: argparse.Namespace) -> int:
-    """`gitops request diff N`: the diff from the request's fork point; for a merged request, the diff of its merge."""
+    """`gitops request diff N`: the diff since the request's fork point. For a merged request, the diff of its merge."""
     local = own_repository(options)
     forge = local.forge()
     text = diff_text(local.git.git_dir, forge.base(options.number), forge.request(options.number).head)
@@ -342,7 +342,7 @@ def status_lines(statuses: Sequence[CheckStatus], indent: int) -> list[str]:
 
 
 def status_form(status: CheckStatus) -> dict[str, Any]:
-    """Return a status in JSON."""
+    """Return a status as JSON."""
     return {
         "commit": status.commit,
         "context": status.context,
@@ -357,7 +357,7 @@ def _branch(ref: str) -> str:
 
 
 def request_form(request: ChangeRequest) -> dict[str, Any]:
-    """Return a change request in JSON, without its statuses."""
+    """Return a change request as JSON, without its statuses."""
     return {
         "number": request.number,
         "title": request.title,
@@ -388,7 +388,7 @@ def file_lines(local: LocalRepository, found: Proposal) -> list[str]:
 def propose(
     local: LocalRepository, found: Proposal, branch: str, *, undoes: bool = False
 ) -> tuple[list[str], dict[str, Any]]:
-    """Create the branch with its commit, plan it, and open its change request if the repository keeps requests in refs.
+    """Create the branch with its commit and plan it. If the repository keeps requests in refs, also open its change request.
 
     Return lines and JSON.
 
@@ -532,7 +532,7 @@ def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) ->
 
 
 def down_to(options: argparse.Namespace) -> int:
-    """`gitops down --to ENTRY|COMMIT`: print the revert plan. Doesn't change refs, the ledger or graphs."""
+    """`gitops down --to ENTRY|COMMIT`: print the revert plan. Changes no refs, ledger or graphs."""
     if options.request is not None:
         raise UsageError(Code.USAGE_ERROR, "--to selects an applied or committed state; omit --request")
     local = repository_of(options)

@@ -1,4 +1,4 @@
-"""`gitops bot serve`: the bot as a long-running webhook server. `gitops bot queue`: its queued events.
+"""`gitops bot serve`: the bot as a long-running webhook server. `gitops bot queue`: the events in its queue.
 
 Secrets come from a file or the environment, never from arguments, which every user of a machine can read.
 """
@@ -183,7 +183,7 @@ def _logger(options: argparse.Namespace) -> logging.Logger:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """`gitops bot queue`: retry or remove one event if an option requests it, then list all events.
+    """`gitops bot queue`: retry or remove one event if an option selects it, then list all events.
 
     This works whether or not the server is running.
     """

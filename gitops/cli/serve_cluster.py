@@ -1,4 +1,4 @@
-"""`gitops serve`: the query server of one cluster, in one process or several.
+"""`gitops serve`: the query server of one cluster, in one or more processes.
 
 The supervisor of several processes doesn't open graphs itself. A child process determines the revision to serve, and
 each worker, including replacements, serves exactly that revision.
@@ -55,7 +55,7 @@ _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, an
 
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
-    """Serve until a signal; with `--check`, only report whether the server could start.
+    """Serve until a signal. With `--check`, only report whether the server could start.
 
     Raises GitopsError if it cannot start. Raises UsageError `serve_unavailable` if the packages of the `serve` extra
     are not installed.
@@ -478,7 +478,7 @@ _CHANCE = 6
 
 
 def board_of(options: argparse.Namespace) -> StatusBoard:
-    """Return the shared memory in which processes record the revision that they serve.
+    """Return the shared memory in which processes record which revision they serve.
 
     The server's name is chosen here, before other processes start.
     """
@@ -491,7 +491,7 @@ def board_of(options: argparse.Namespace) -> StatusBoard:
 def reporting(
     options: argparse.Namespace, inputs: BootInputs, board: StatusBoard, number: int, log: logging.Logger
 ) -> AbstractContextManager[None]:
-    """During the block, report the served revision, from the first of the server's processes."""
+    """Report the served revision during the block, but only in the first process of the server."""
     from gitops.cluster.model.served import Follows
     from gitops.serving.report import ReplicaFacts, Reporter
 
@@ -519,7 +519,7 @@ _CONNECTIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class AdminSeat:
-    """A worker's counters, and the address where it can be queried."""
+    """A worker's counters, and the address at which the admin process queries them."""
 
     metrics: ServingMetrics
     place: Path
@@ -527,7 +527,7 @@ class AdminSeat:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The process behind the admin address, and the folder that it shares with the workers."""
+    """The process that serves the admin address, and the folder that it shares with the workers."""
 
     companion: Companion
     folder: Path

@@ -1,4 +1,4 @@
-"""A server's repositories, reopened for every event, with the same handlers as in a job.
+"""A server's repositories. Each event opens its repository again and uses the same handlers as a job.
 
 Nothing is kept between events: no objects, rules or forge responses. So a server bases its decisions on the same inputs
 as a job.
@@ -46,12 +46,12 @@ _NOT_OF_A_JOB = _TOKENS | {row.address for row in FORGES.values() if row.address
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's environment without the variables of CI jobs, because a server is not a job even if a job started it."""
+    """Return a server's environment without the variables of CI jobs. A server is not a job, even if a job started it."""
     return {k: v for k, v in environ.items() if k in _NOT_OF_A_JOB or not k.startswith(_OF_A_JOB)}
 
 
 def webhook_format(kind: str, secrets: tuple[Secret, ...]) -> WebhookFormat:
-    """Return the rules for verifying and decoding deliveries of a kind of forge."""
+    """Return the rules for verifying and decoding deliveries from this kind of forge."""
     row = FORGES[kind]
     code = row.load()
     return WebhookFormat(code.decode_webhook, code.check_signature, secrets, row.body_identifies)
@@ -110,7 +110,7 @@ class ServedRepository:
             raise UnwrittenError(watched.refusal, partly=watched.written)
 
     def cluster(self, name: str) -> ServedCluster | None:
-        """Return the current cluster with this name, or None.
+        """Return the cluster that has this name now, or None.
 
         Raises GitopsError, RemoteError.
         """
@@ -137,7 +137,7 @@ class ServedRepository:
         return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, local.relist)
 
     def names(self) -> tuple[str, ...]:
-        """Return the current names of its clusters. Raises GitopsError, RemoteError."""
+        """Return the names that its clusters have now. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
         return tuple(each.name for each in local.clusters())
@@ -169,7 +169,7 @@ class ServedRepository:
 
 
 def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: str | None) -> ServedCluster:
-    """Return the cluster with this name, in the repository with that name if one is given.
+    """Return the cluster with this name. If a repository name is given, look only there.
 
     Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and errors of opening a repository.
     """
@@ -210,7 +210,7 @@ _KEPT_S = 30.0
 
 
 class IssuerRules:
-    """Identifies holders of identity provider tokens by a cluster's rules in force.
+    """Identifies who holds an identity provider's token, by a cluster's rules in force.
 
     The rules are looked up at most every half minute, even after a failure, so that strangers cannot make the server
     query remotes.
@@ -222,7 +222,7 @@ class IssuerRules:
         self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
 
     def identify(self, cluster: str, repository: str | None, token: bytes) -> Caller:
-        """Identify the holder of a token. Raises TokenRefusedError, RemoteError."""
+        """Identify who holds a token. Raises TokenRefusedError, RemoteError."""
         rules = {
             name: self._looked_up(name, cluster)
             for name in self._served

@@ -1,4 +1,4 @@
-"""Code that commands share: reading common options, printing, and exit codes."""
+"""Code that commands share: reads common options, prints, and returns exit codes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def in_ci() -> bool:
 
 
 def actor_of(options: argparse.Namespace) -> str | None:
-    """Return the operator: `--as`, otherwise `git config gitops.actor`, otherwise None."""
+    """Return who runs the command: `--as`, otherwise `git config gitops.actor`, otherwise None."""
     given: str | None = getattr(options, "actor", None)
     return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
 
@@ -113,7 +113,7 @@ def bot_of(
 
 
 def shown_folder(options: argparse.Namespace, path: str) -> str:
-    """Return a cluster folder as shown in the places of problems: relative to the start folder, or absolute in a CI job.
+    """Return a cluster folder as problems show it: relative to the start folder, or absolute in a CI job.
 
     `path` comes from `--config` or is the current folder; for a commit, it is relative to the root of the repository.
     """
@@ -123,7 +123,7 @@ def shown_folder(options: argparse.Namespace, path: str) -> str:
 
 
 def rules_folder(options: argparse.Namespace) -> str:
-    """Return the folder of `gitops.yaml` as shown in the places of problems. A command's error never refers to another file."""
+    """Return the folder of `gitops.yaml` as problems show it. A command's error never refers to a different file."""
     named = (getattr(options, name, None) for name in ("repo", "config"))
     root = checkout(next((each for each in named if isinstance(each, str)), "."))
     return from_here("", root)
@@ -199,7 +199,7 @@ def show_document(form: Mapping[str, Any]) -> None:
 
 @contextmanager
 def collected(wanted: bool) -> Iterator[list[Mapping[str, Any]]]:
-    """If `wanted`, collect the documents of commands inside the block instead of printing them."""
+    """If `wanted`, collect the documents that commands print in the block instead of printing them."""
     found = list[Mapping[str, Any]]()
     _collecting.extend([found] if wanted else [])
     try:
@@ -216,7 +216,7 @@ def say_report(report: str, options: argparse.Namespace, *, ok: bool = True) -> 
 
 
 def say_coloured(text: str, options: argparse.Namespace) -> None:
-    """Print lines, with colours on a terminal."""
+    """Print lines, coloured on a terminal."""
     say(_painted(text, options, sys.stdout))
 
 
@@ -290,7 +290,7 @@ def _usage_remedy(detail: str, options: argparse.Namespace) -> str:
 
 
 def say(text: str, *, flush: bool = False) -> None:
-    """Print to standard output, with one newline at the end. With `flush`, the text is visible immediately."""
+    """Print to standard output, with one newline at the end. With `flush`, the text appears immediately."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     if flush:
         sys.stdout.flush()
@@ -302,7 +302,7 @@ def shows_progress(options: argparse.Namespace) -> bool:
 
 
 def lasting(stream: TextIO) -> Callable[[str], None]:
-    """Return a function that prints untrusted lines, each flushed immediately.
+    """Return a function that prints untrusted lines and flushes each one.
 
     It continues after the reader disconnects, because a closed connection must not interrupt an apply.
     """
@@ -319,7 +319,7 @@ def lasting(stream: TextIO) -> Callable[[str], None]:
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Print lines, if any. Their text can be untrusted."""
+    """Print these lines, if any. Their text can be untrusted."""
     sys.stdout.write("".join(visible(line) + "\n" for line in lines))
 
 

@@ -1,4 +1,4 @@
-"""`gitops strategies`: runs applied strategies on the replicas of targets, and predicts their effects.
+"""`gitops strategies`: runs applied strategies on the replicas of targets, and predicts what strategies would do.
 
 The URL of a target comes from --postgres-url, otherwise from DATABASE_URL, otherwise from the variable given in
 `cluster.yaml`. Variables come from the environment, then from a `.env` file next to `cluster.yaml`.
@@ -95,7 +95,7 @@ def apply(options: argparse.Namespace) -> int:
 
 
 def wipe_state(options: argparse.Namespace) -> int:
-    """`gitops strategies wipe-state`: delete the state that strategies stored."""
+    """`gitops strategies wipe-state`: delete the stored state of strategies."""
     from gitops.compute.ticks.tick import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN

@@ -1,4 +1,4 @@
-"""The commands for schema and query files: `gitops fmt`, `gitops lint` and `gitops down`. Each imports its own verb."""
+"""Commands for schema and query files: `gitops fmt`, `gitops lint` and `gitops down`. Each imports only the code it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIGITS = 12
 
 
 def lint(options: argparse.Namespace) -> int:
-    """`gitops lint`. Exits 1 for an error, with `--strict` also for a warning; 2 if the paths are invalid."""
+    """`gitops lint`. Exits 1 for an error, with `--strict` also for a warning, and 2 if the paths are invalid."""
     from gitops.cluster.session.lint import lint_cluster
     from gitops.render.lint import lint_form, lint_text
 
@@ -203,7 +203,7 @@ def fmt(options: argparse.Namespace) -> int:
 
 
 def layout_problems(outcome: FormatOutcome) -> Diagnostics:
-    """Return a problem for each file that is not in canonical layout."""
+    """Return a problem for each file that is not in its canonical layout."""
     found = Diagnostics()
     for file in outcome.changed:
         before, after = file.before.split(b"\n"), file.after.split(b"\n")

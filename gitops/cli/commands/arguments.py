@@ -21,7 +21,7 @@ _MOST_WORKERS, _AUTO_WORKERS = 64, 8
 
 
 class Argument:
-    """One argument: its name, value and meaning, and further settings for `argparse.ArgumentParser.add_argument`.
+    """One argument: its name, value and meaning, and other settings for `argparse.ArgumentParser.add_argument`.
 
     `value` is the placeholder in the help, or the choices; it is empty for a flag. `short` is a second name. `formerly`
     is the name in earlier releases, which is still accepted but never shown.
@@ -54,7 +54,7 @@ def flag(name: str, meaning: str, *, short: str = "") -> Argument:
 
 
 class Group:
-    """Arguments under a separate title in `--help`, or mutually exclusive arguments if there is no title.
+    """Arguments under their own title in `--help`; without a title, arguments that exclude each other.
 
     If `required`, one of them must be given.
     """
@@ -95,7 +95,7 @@ class Command:
 
     @property
     def arguments(self) -> Iterator[Argument]:
-        """Return all arguments in the order of the help, including the arguments in groups."""
+        """Return all arguments, including those in groups, in the order of the help."""
         for entry in self.entries:
             yield from entry.arguments if isinstance(entry, Group) else (entry,)
 
@@ -156,7 +156,7 @@ def up_to(maximum: int) -> Callable[[str], int]:
 
 
 def workers(text: str) -> int:
-    """Parse a number of workers from 1 to 64. `auto` means one per processor available to this process, at most 8."""
+    """Parse a number of workers from 1 to 64. `auto` means one per processor that this process can use, at most 8."""
     if text == "auto":
         return min(
             _AUTO_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -203,7 +203,7 @@ def own_host_and_port(text: str) -> tuple[str, int]:
 
 
 def public_url(text: str) -> str:
-    """Parse a server address without a path: `https://HOST`, or `http://` with an address of this machine."""
+    """Parse a server address without a path: `https://HOST`, or `http://` with a local address."""
     if not re.match(
         r"(?:https://[0-9A-Za-z.-]+|http://(?:localhost|127\.0\.0\.1))(?::[0-9]{1,5})?/?\Z", text, re.ASCII
     ):

@@ -1,4 +1,4 @@
-"""Commands that set up a repository, and commands on one cluster, its policies and its strategies."""
+"""Commands that set up a repository, and commands for one cluster, its policies and its strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on a repository: bot, change requests, git hooks and changesets, and commands that read a ledger branch."""
+"""Commands for a repository: bot, change requests, git hooks, changesets, and reading a branch ledger."""
 
 from __future__ import annotations
 

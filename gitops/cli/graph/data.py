@@ -120,7 +120,7 @@ def _written(path: str, lines: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that appears at its path only when its content is complete.
+    """Open a file that appears at its path only once its content is complete.
 
     A pipe or a device is written to directly and never replaced.
     """
@@ -167,7 +167,7 @@ _PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
 
 
 def write_context(options: argparse.Namespace) -> graph.WriteContext:
-    """Return the clock, the id source and the actor of a verb that writes."""
+    """Return what a writing command needs: the clock, the id source and the actor."""
     return graph.WriteContext(SystemClock(), RandomIds(), actor_of(options))
 
 
@@ -207,7 +207,7 @@ def parse_revision(text: str) -> graph.ReadTarget:
 
 
 def read_target(branch: str, when: str | None) -> graph.ReadTarget:
-    """Return a version of a branch by version number, commit id or time; the default is the newest."""
+    """Return a version of a branch, given as version number, commit id or time. The default is the newest."""
     if when is None:
         return graph.ReadTarget(branch)
     if when.isascii() and when.isdecimal():
@@ -280,7 +280,7 @@ def _cell(options: argparse.Namespace) -> graph.BlobCell:
 
 
 def served_root(folder: str, graph: str) -> str | None:
-    """Return the root of a graph of the cluster folder in a clone.
+    """Return the root of a graph, given the cluster folder in a clone.
 
     None if no ledger on its `origin` records the cluster.
 
@@ -327,7 +327,7 @@ def snapshot(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def diff(options: argparse.Namespace) -> results.GraphOutcome | int:
-    """`gitops graph diff GRAPH BEFORE AFTER`: print a line for each changed row while comparing, or only the counts."""
+    """`gitops graph diff GRAPH BEFORE AFTER`: print changed rows one per line while comparing, or only the counts."""
     from gitops.render.graph_data import change_line
 
     root, types = graph_root(options), tuple(options.type)
@@ -398,7 +398,7 @@ def gc(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def purge(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph purge GRAPH`. Does not remove anything without `--allow-data-loss`."""
+    """`gitops graph purge GRAPH`. Removes nothing without `--allow-data-loss`."""
     if not (options.allow_data_loss or options.dry_run):
         raise UsageError(
             Code.USAGE_ERROR,
@@ -414,7 +414,7 @@ def verify(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def preview(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph preview GRAPH FILE`. Exits 1 if the graph cannot be migrated to the schema."""
+    """`gitops graph preview GRAPH FILE`. Exits 1 if the graph cannot be migrated to this schema."""
     with open_records(options.schema) as file:
         source = file.read()
     root = graph_root(options)

@@ -1,4 +1,4 @@
-"""Shared code of `gitops graph query` and `gitops query`: parameter texts and row formats.
+"""Code that `gitops graph query` and `gitops query` share: parameter texts and row formats.
 
 `gitops query` doesn't open a graph or a cluster folder, so it must not import the modules that do.
 """
@@ -34,7 +34,7 @@ def row_format(options: argparse.Namespace) -> str:
 
 
 def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Print rows if the format consists only of rows. Return False for `table` and `json`."""
+    """Print rows if the format has nothing but rows. Return False for `table` and `json`."""
     if form == "ndjson":
         for row in rows:
             sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
@@ -61,14 +61,14 @@ def read_parameters(file: str | None) -> Any:
 
 
 def is_textual(kind: PropType) -> bool:
-    """Return True if values of this type are taken literally rather than parsed as JSON."""
+    """Return True if values of this type are taken literally instead of being parsed as JSON."""
     from gitops.database.language.schema import Scalar
 
     return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list
 
 
 def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
-    """Return text values unchanged, and parse values of other types as JSON.
+    """Return a text as it is if the type is textual; otherwise parse it as JSON.
 
     Invalid JSON is rejected during conversion.
     """

@@ -50,10 +50,10 @@ _MAX_REASON = 200
 
 
 class AnsweringProtocol(LanguageServerProtocol):
-    """The library's protocol with the rules above for reading and answering messages."""
+    """The library's protocol, but with the rules above for reading and answering messages."""
 
     def structure_message(self, data: Any) -> Any:
-        """Return an object unchanged, because the library also calls this for each object inside a message."""
+        """Return an object unchanged. The library also calls this for each object inside a message."""
         return data
 
     def handle_message(self, message: Any) -> None:
@@ -75,7 +75,7 @@ class AnsweringProtocol(LanguageServerProtocol):
             self._refuse(_id_of(fields), refusal)
 
     def refuse_text(self) -> None:
-        """Reject a text that is not JSON with an error response."""
+        """Answer a text that is not JSON with an error response."""
         self._refuse(None, JsonRpcParseError())
 
     def _refuse(self, number: int | str | None, refusal: JsonRpcException) -> None:
@@ -103,12 +103,12 @@ class AnsweringProtocol(LanguageServerProtocol):
 
 
 class AnsweringServer(LanguageServer):
-    """The library's server with this protocol. Failures are answered or logged, without a popup in the editor."""
+    """The library's server with this protocol. It answers or logs failures without a popup in the editor."""
 
     protocol: AnsweringProtocol
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Answer a text that is not JSON. Any other error has already been answered and is only logged."""
+        """Answer a text that is not JSON. Other errors are already answered, so they are only logged."""
         if source is JsonRpcException:
             self.protocol.refuse_text()
         _LOG.info("%s: %s", getattr(source, "__name__", source), error)

@@ -1,4 +1,4 @@
-"""The language server: answers the requests of a client and publishes problems.
+"""The language server: answers a client's requests and publishes problems.
 
 The client sends the ranges that each change replaces. The library's own copies of the texts are not used, because it
 recognises more line separators than the protocol does.
@@ -366,7 +366,7 @@ class RangeChange(NamedTuple):
 
 
 class FileLocation(NamedTuple):
-    """The folder that a file is read from, and its path relative to that folder; `readable` if the disk may be read."""
+    """The folder that a file is read from, and its path in that folder. `readable` is set if the disk may be read."""
 
     base: str
     path: str
@@ -386,7 +386,7 @@ class OpenFiles:
         self._folders = tuple(path for uri in uris if (path := local_path(uri)) is not None)
 
     def put(self, uri: str, text: str, version: int | None) -> None:
-        """Store a text as the newest one. A lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
+        """Store a text as the newest one. Lone surrogates, which UTF-8 cannot encode, become question marks."""
         self._put(uri, text.encode("utf-8", "replace"), version)
 
     def edit(self, uri: str, changes: Iterable[RangeChange], version: int | None, encoding: Encoding) -> None:
@@ -415,7 +415,7 @@ class OpenFiles:
             self._open = {**others, path: OpenText(uri, data, version, self._serial)}
 
     def open_texts(self) -> tuple[OpenText, ...]:
-        """Return all open texts, the newest last."""
+        """Return all open texts, newest last."""
         return tuple(self._open.values())
 
     def locate(self, uri: str) -> FileLocation | None:
