@@ -1,4 +1,4 @@
-"""A target of strategies with PostgreSQL's protocol and Materialize's catalog.
+"""A target of strategies that uses PostgreSQL's protocol and Materialize's catalog.
 
 `target.MaterializeTarget` is the entry point. The driver is an extra, and is loaded when the first connection is
 opened.

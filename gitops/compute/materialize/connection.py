@@ -1,4 +1,4 @@
-"""A connection to a target: its settings, its timeout, and the conversion of its failures to errors of the port.
+"""A connection to a target: its settings and timeout. Turns failures into errors of the port.
 
 1. Every statement commits on its own, and its parameters are sent separately from its text.
 2. The server cancels a statement after `timeout_s`. Shortly after that, the connection to an unresponsive server is
@@ -45,7 +45,7 @@ _PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class TargetAddress:
-    """Address and connection settings of a target. `place` identifies it in problems, as in `cluster.yaml`.
+    """Address and connection settings of a target. `place` identifies it in problems, as written in `cluster.yaml`.
 
     Statements that read the three tables run on the compute cluster `query_cluster`, or on the role's default. That
     cluster must have a replica. Statements on the system catalog run on a system cluster of the target, regardless of
@@ -123,7 +123,7 @@ class TargetConnection:
             raise self._problem(error, query, connection) from None
 
     def replica_statement(self, text: str) -> ReplicaResult:
-        """Execute a statement about a replica. All failures are returned as outcomes, except a failure to connect."""
+        """Execute a statement about a replica. Returns failures as outcomes, except a failure to connect."""
         driver = _driver()
         try:
             connection = self._connected()

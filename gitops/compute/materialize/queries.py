@@ -1,4 +1,4 @@
-"""SQL statements of the adapter, except those about replicas, with the privileges that they need.
+"""The adapter's SQL statements, except those about replicas, with the privileges that they need.
 
 Each statement reads all compute clusters. Parameters use the driver's syntax (`%s`), so a percent sign in SQL must be
 doubled. They have explicit types, because a target cannot always infer types, and never in `ANY(%s)`.
@@ -228,7 +228,7 @@ def rows(query: TargetQuery, row: str, length: int) -> TargetQuery:
 
 
 def probe(relations: Mapping[str, tuple[str, ...]]) -> TargetQuery:
-    """Return a query that returns no rows, and that fails if a relation or a column is missing."""
+    """Return a query that returns no rows, but fails if a relation or a column is missing."""
     each = "(SELECT {} FROM {} LIMIT 0) AS r{}".format
     parts = (each(", ".join(columns), name, at) for at, (name, columns) in enumerate(relations.items()))
     text = "SELECT 1 FROM " + ", ".join(parts)  # noqa: S608 - names of this module

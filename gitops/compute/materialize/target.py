@@ -1,4 +1,4 @@
-"""A strategy target that uses Materialize's catalog."""
+"""A strategy target that is a Materialize database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MaterializeTarget:
-    """Implements StrategyTarget with a connection for statements, and a second connection that holds the lock."""
+    """A StrategyTarget with one connection for statements and a second one that holds the lock."""
 
     def __init__(self, address: TargetAddress) -> None:
         """Create the target without connecting. Raises UsageError `target_url_invalid`."""

@@ -1,4 +1,4 @@
-"""Strategies for the replicas of compute clusters: the desired replicas, and the actions that produce them.
+"""Strategies for the replicas of compute clusters: which replicas they want, and the actions that lead there.
 
 `decision` is the entry point. All parts are pure: the current time is an input like any other signal.
 """

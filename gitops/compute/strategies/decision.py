@@ -1,4 +1,4 @@
-"""Decides about the replicas of one compute cluster: runs its strategies, protects serving replicas and lists the actions.
+"""Decides about a compute cluster's replicas: runs its strategies, protects serving replicas and lists the actions.
 
 1. The strategies run in order of priority, each on the result of the previous one. The first one starts from the
    current replicas.
@@ -65,7 +65,7 @@ class ReplicaAction:
 
 @dataclass(frozen=True, slots=True)
 class StrategyDecision:
-    """The desired replicas of a cluster, the ordered actions that produce them, and the strategy states if they succeed.
+    """The desired replicas of a cluster, the actions that lead there in order, and the strategy states if all succeed.
 
     `refused` lists the strategies that wanted more than the limits permit.
     """
@@ -174,7 +174,7 @@ def _excess(wanted: DesiredReplicas, cluster: ComputeCluster, signals: Signals, 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReason:
-    """Why a replica is wanted or not: the strategy or guard that decided, and a sentence."""
+    """Why a replica is wanted or not: the strategy or guard that decided this, and a sentence."""
 
     by: str
     replica: str
@@ -207,7 +207,7 @@ class DesiredReplicas:
         return sorted(name for name, spec in self.target_replicas.items() if size is None or spec.size == size)
 
     def because(self, replica: str) -> tuple[ReplicaReason, ...]:
-        """Return the reasons that refer to one replica."""
+        """Return the reasons that are about one replica."""
         return tuple(reason for reason in self.reasons if reason.replica == replica)
 
     def with_replica(self, name: str, spec: ReplicaSpec, by: str, text: str) -> DesiredReplicas:
@@ -216,7 +216,7 @@ class DesiredReplicas:
         return replace(self, target_replicas=replicas, reasons=(*self.reasons, ReplicaReason(by, name, text)))
 
     def without(self, names: Iterable[str], by: str, text: str) -> DesiredReplicas:
-        """Return a copy without some replicas, all for one reason."""
+        """Return a copy without these replicas, all for the same reason."""
         gone = sorted(set(names) & self.target_replicas.keys())
         kept = MappingProxyType({name: spec for name, spec in self.target_replicas.items() if name not in gone})
         return replace(
@@ -251,7 +251,7 @@ def burst_name(cluster: str) -> str:
 def target_size(
     desired: DesiredReplicas, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """Request a replica of the target size, with any name except that of the burst replica.
+    """Request a replica of the target size, under any name except the burst replica's.
 
     Once it is hydrated, no other replicas are wanted. With `drop_first`, no others are wanted from the start, but only
     if the target has that size, because nothing must be dropped for a replica that cannot be created.
@@ -342,7 +342,7 @@ def burst(
 def idle_suspend(
     desired: DesiredReplicas, state: StrategyState, rule: IdleSuspend, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredReplicas, StrategyState]:
-    """Request no replicas after this many seconds without activity. The strategy that needs replicas recreates them."""
+    """Request no replicas after this many seconds without activity. The strategy that needs them recreates them."""
     seen = (state.first_seen, state.woken, signals.last_activity)
     idle_s = (signals.now - max(at for at in seen if at is not None)).total_seconds()
     if not desired.target_replicas or idle_s <= rule.idle_after_s:

@@ -1,4 +1,4 @@
-"""Simulates strategies in a described scenario on a virtual clock: their actions and the cost.
+"""Simulates strategies in a scenario on a virtual clock: what they do, and what it costs.
 
 A tick runs at the start and then at every interval. Its decisions take effect immediately, and a new replica is
 hydrated after the time for its size. Nothing is random: the same scenario always gives the same timeline.
@@ -58,7 +58,7 @@ _CRASHES_COUNT_FOR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Statements run from second `start` of the scenario, or of each of its days, until second `to`."""
+    """Statements run from second `start` until second `to` of the scenario, or of each of its days."""
 
     start: int
     to: int
@@ -67,7 +67,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Crashing:
-    """Crash behaviour of a size. Its replicas never hydrate, and each crashes every `every` seconds."""
+    """How a size crashes: its replicas never hydrate, and each crashes every `every` seconds."""
 
     every: int
     out_of_memory: bool = False
@@ -75,7 +75,7 @@ class Crashing:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A compute cluster, its strategies and its history of events. Times are in seconds from the start.
+    """A compute cluster, its strategies, and the events that happen. Times are in seconds from the start.
 
     `hydration_s` is the hydration time by size; at each of `rehydrate_at_s` all replicas hydrate again, as for a new
     index. Replicas that exist at the start are hydrated.
@@ -97,7 +97,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStep:
-    """One interval: the actions of the tick at its start, and the replicas until the next tick.
+    """One interval: the actions of the tick that starts it, and the replicas until the next tick.
 
     `problem` explains why a strategy did not get its result. `active` is true if statements ran at the tick.
     """
@@ -113,7 +113,7 @@ class SimulatedStep:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedUsage:
-    """Totals of a timeline. `unserved_s` counts intervals in which statements ran and no replica was hydrated."""
+    """Totals of a timeline. `unserved_s` counts intervals in which statements ran but no replica was hydrated."""
 
     replica_hours: float
     credits: float
@@ -124,7 +124,7 @@ class SimulatedUsage:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The steps of a scenario, with one step per tick."""
+    """The steps of a scenario, one per tick."""
 
     scenario: Scenario
     steps: tuple[SimulatedStep, ...]
@@ -359,7 +359,7 @@ def _sizes(declared: compute.DeclaredStrategies) -> list[tuple[Place, str]]:
 
 @dataclass(frozen=True, slots=True)
 class SignalTrace:
-    """Signals of a target for one compute cluster from `since` until `until`.
+    """A target's signals for one compute cluster, from `since` until `until`.
 
     `cluster` has the replicas at the end. `audited` are its audit rows and `spans` the times of its statements, both in
     order.
@@ -375,7 +375,7 @@ class SignalTrace:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A scenario derived from a trace, without strategies. Lists the parts that were `recorded` or `assumed`."""
+    """A scenario that was derived from a trace, without strategies. Lists what was `recorded` and what was `assumed`."""
 
     scenario: Scenario
     recorded: tuple[str, ...]
@@ -383,7 +383,7 @@ class Replay:
 
     @property
     def says_something(self) -> bool:
-        """Return whether the target recorded any event."""
+        """Return True if the target recorded any event."""
         return bool(self.recorded)
 
     def under(self, rules: Sequence[StrategyRule], limits: Limits) -> Scenario:

@@ -31,7 +31,7 @@ _DROP = re.compile(rf"DROP CLUSTER REPLICA (?:IF EXISTS )?{_NAME}\.{_NAME}\Z")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatement:
-    """A statement's operation on a replica. A drop has no size."""
+    """What a statement does to a replica. A drop has no size."""
 
     kind: ActionKind
     cluster: str
@@ -63,7 +63,7 @@ def drop_replica(cluster: str, replica: str) -> str:
 
 
 def read_statement(sql: str) -> ReplicaStatement | None:
-    """Parse a statement about a replica, including those written by other programs; None for any other text."""
+    """Parse a statement about a replica, even if another program wrote it. None for any other text."""
     if made := _CREATE.match(sql):
         cluster, replica, size = made.groups()
         return ReplicaStatement(ActionKind.CREATE, _plain(cluster), _plain(replica), size.replace("''", "'"))
@@ -77,7 +77,7 @@ def _plain(name: str) -> str:
 
 
 def outcome_of(message: str, state: str | None) -> ReplicaOutcome:
-    """Return the outcome of a statement from its error. An error without an SQLSTATE means a lost connection."""
+    """Return the outcome of a statement from its error. An error without an SQLSTATE means that the connection was lost."""
     if state is None or _INDETERMINATE.fullmatch(state):
         return ReplicaOutcome.INDETERMINATE
     found = (outcome for template, outcome in _MESSAGES if re.match(template, message))
@@ -134,6 +134,6 @@ def denied(place: str, role: str, privilege: str, relation: str, reason: str) ->
 
 
 def signals_missing(place: str, missing: Iterable[str]) -> RemoteError:
-    """Return the error for missing relations or columns that signals are read from."""
+    """Return the error for missing relations or columns that contain signals."""
     detail = f"the target has no {', '.join(missing)}; signals cannot be read"
     return RemoteError(Code.SIGNAL_UNAVAILABLE, detail, path=place)

@@ -1,4 +1,4 @@
-"""Ticks: the strategies' current decisions for a target, with their execution graph and record.
+"""Ticks: what strategies decide for a target now, with the execution graph and record of these decisions.
 
 Also replays and forecasts of such decisions.
 """

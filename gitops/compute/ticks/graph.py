@@ -1,4 +1,4 @@
-"""The decided actions of a tick as an execution graph and as a changeset.
+"""Turns the actions that a tick decided into an execution graph and a changeset.
 
 | node | waits for |
 | --- | --- |
@@ -106,7 +106,7 @@ class TickAction:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the action as JSON, without the fields of its member's record. Keys are sorted, as in events."""
+        """Return the action as JSON, without what its member's record already has. Keys are sorted, as in events."""
         names = ("target", "compute", "cluster", "cluster_id", "replica", "size", "signals", "index", "of", "suspends")
         values = {name: getattr(self, name) for name in names}
         form = {**values, "reasons": list(self.reasons), "by": list(self.by)}
@@ -154,12 +154,12 @@ def signals_digest(signals: Signals) -> str:
 
 
 def decision_id(compute: str, strategy: StrategyType) -> str:
-    """Return the node id for a strategy's decision about a compute cluster, which is named as in `cluster.yaml`."""
+    """Return the node id of a strategy's decision about a compute cluster, named as in `cluster.yaml`."""
     return f"{DECISION}.{compute}.{strategy.value}"
 
 
 def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
-    """Return the execution graph of actions, according to the table in this module."""
+    """Return the execution graph of actions, by the table in this module."""
     nodes: list[ExecNode] = []
     edges: list[ExecEdge] = []
     ordered = sorted(actions, key=lambda each: (each.target, each.compute, each.index))
@@ -223,7 +223,7 @@ def tick_record(
 
 
 def plan_digest(actions: Iterable[TickAction]) -> str:
-    """Return a digest of the actions and of the signals behind them."""
+    """Return a digest of the actions and the signals that led to them."""
     return canonical_digest([{"op": each.kind.value, **each.form} for each in actions])
 
 
@@ -240,7 +240,7 @@ def _member(action: TickAction) -> changeset.Member:
 
 
 def action_of(member: changeset.Member) -> TickAction | None:
-    """Return a member's action; None if its outputs are not those of a tick."""
+    """Return a member's action. None if its outputs do not come from a tick."""
     form = {**member.runtime.outputs, "kind": ActionKind.CREATE if member.action is Action.CREATE else ActionKind.DROP}
     try:
         found = TickAction(**{**form, "reasons": tuple(form["reasons"]), "by": tuple(form["by"])})
@@ -252,7 +252,7 @@ def action_of(member: changeset.Member) -> TickAction | None:
 
 
 def audit_row(key: str, action: TickAction, *, executed: bool, said: str) -> AuditRow:
-    """Return the audit row of a statement in changeset `key`. The same statement always has the same id.
+    """Return the audit row of a statement in changeset `key`. A statement always gets the same id.
 
     `said` is the result of an executed statement, or the error of a failed one.
     """
@@ -304,7 +304,7 @@ _REFUSALS = {
 
 
 class ReplicaWork:
-    """Executes the nodes of a tick. Each target has one connection, and the nodes' locks serialize its use."""
+    """Executes the nodes of a tick. Each target has one connection, and the nodes' locks make them use it one at a time."""
 
     def __init__(
         self,
@@ -425,7 +425,7 @@ class ReplicaWork:
 
 
 def has_happened(target: TargetReader, action: TickAction) -> bool | None:
-    """Return whether a statement has taken effect; None if the target does not report it."""
+    """Return True if a statement has taken effect; None if the target does not report it."""
     try:
         found = target.clusters()
     except GitopsError:

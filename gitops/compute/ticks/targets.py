@@ -27,7 +27,7 @@ from gitops.core.errors import GitopsError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected compute clusters: those whose name on the target or in `cluster.yaml` contains a pattern."""
+    """Selects compute clusters whose name on the target or in `cluster.yaml` contains a pattern."""
 
     clusters: re.Pattern[str] | None = None
     target: str | None = None
@@ -40,7 +40,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision about one compute cluster, with all inputs of the decision."""
+    """A decision about one compute cluster, with everything that it was based on."""
 
     rules: ComputeRules
     cluster: ComputeCluster
@@ -68,7 +68,7 @@ def lock_targets(
     *,
     scheduled: bool,
 ) -> dict[str, StrategyTarget]:
-    """Connect to targets and take their locks. A busy or unresponsive target is reported and skipped.
+    """Connect to targets and take their locks. Reports and skips a busy or unresponsive target.
 
     A busy target is in use by a run of this or a different cluster folder. A target without locks is protected only by
     the ledger lock. For a `scheduled` run, a busy target is only a warning, because the run is repeated; otherwise it
@@ -94,7 +94,7 @@ def lock_targets(
 
 
 def claims_on(target: TargetReader, clusters: Sequence[ComputeRules], own: Collection[str]) -> Mapping[str, str]:
-    """Return `claims` with the target's current rows. Raises RemoteError."""
+    """Return the `claims` that follow from the target's current rows. Raises RemoteError."""
     return claims(clusters, own, target.clusters(), target.strategies().values()) if clusters else {}
 
 
@@ -105,7 +105,7 @@ def decide_all(
     now: datetime,
     problems: Diagnostics,
 ) -> Iterator[Decided]:
-    """Decide as many of a target's compute clusters as possible, except the `claimed` ones."""
+    """Decide as many of a target's compute clusters as possible, leaving out those in `claimed`."""
     try:
         target.probe()
         found = target.clusters()

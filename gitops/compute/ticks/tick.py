@@ -1,4 +1,4 @@
-"""A tick: decides and makes the replica changes that the applied strategies want now.
+"""A tick: decides which replica changes the applied strategies want now, and makes them.
 
 1. Lock the ledger and read the applied strategies, ignoring the files in the folder. If a different kind of changeset
    is in progress, do nothing.
@@ -84,7 +84,7 @@ _MOST_WORKERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutcome(VerbOutcome):
-    """The outcome of a tick: its actual or predicted actions in order, and the result of each executed action.
+    """The outcome of a tick: its actual or predicted actions in order, and the result of each one that was executed.
 
     `decided` contains the compute clusters with a decision, each with its target's name first. `skipped` explains why
     the tick was skipped, and `loaded` is whether the cluster folder declares its ledger.
@@ -107,7 +107,7 @@ class TickOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True)
 class Ticking:
-    """Settings of a tick: how to open a target, the selected compute clusters, and whether it was started by a schedule."""
+    """Settings of a tick: how to open a target, the selected compute clusters, and whether a schedule started it."""
 
     open_target: OpenTarget
     selection: Selection = Selection()
@@ -115,7 +115,7 @@ class Ticking:
 
 
 def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
-    """Return the actions that a tick would take now, without writing to the ledger or a target, and without locks."""
+    """Return what a tick would do now. Writes nothing to the ledger or a target, and takes no locks."""
 
     def look(current: Session) -> TickOutcome:
         found: list[Decided] = []
@@ -149,7 +149,7 @@ def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
 
 
 def without_resources(workspace: Workspace) -> Loaded:
-    """Return the folder with only its ledger location.
+    """Return the folder with only the location of its ledger.
 
     A tick is about applied strategies, not declared ones.
     """
@@ -270,7 +270,7 @@ def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> Strat
 
 
 def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules]]:
-    """Return the applied strategies of the targets that have any selected compute cluster.
+    """Return the applied strategies of all targets that have a selected compute cluster.
 
     None if they cannot be read.
 
@@ -443,7 +443,7 @@ _Work = Callable[[str, StrategyTarget, list[ComputeRules]], int]
 
 
 class Wipe(StrEnum):
-    """What to wipe: the states of selected compute clusters, of clusters that the target no longer has, or all of them."""
+    """What to wipe: the states of selected compute clusters, of clusters that no longer exist on the target, or all states."""
 
     CHOSEN = "chosen"
     ORPHANS = "orphans"
@@ -459,7 +459,7 @@ class MemoryOutcome(VerbOutcome):
 
 
 def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
-    """Delete strategy states. Each strategy starts again at the next tick, which never suspends anything."""
+    """Delete strategy states. At the next tick, each strategy starts again and suspends nothing."""
 
     def work(_name: str, target: StrategyTarget, clusters: list[ComputeRules]) -> int:
         owners, there = target.state_owners(), target.clusters()

@@ -1,4 +1,4 @@
-"""Predicts the effects of strategy changes in a plan: decisions on current signals, and a replay of recent days.
+"""Predicts what a plan's strategy changes would do: decisions on current signals, and a replay of recent days.
 
 A target is queried after the plan is made, without a lock, and only if this process can reach it. Missing data is
 mentioned in the result. It never makes a plan fail, and is never part of the plan's digest.
@@ -39,7 +39,7 @@ _MOST_REPLAYED = 20
 
 
 class Reach(Enum):
-    """Targets that a plan may query: the declared ones, only those that are also applied unchanged, or none.
+    """Which targets a plan may query: the declared ones, only those that are also applied unchanged, or none.
 
     A change request's declarations must not choose the connections, and a fork's must not open any.
     """
@@ -50,7 +50,7 @@ class Reach(Enum):
 
 
 def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reach.DECLARED) -> PlanOutcome:
-    """Return a plan's outcome with the predicted effects of its strategy changes, or with the reasons why they are unknown.
+    """Return a plan's outcome with the predicted effects of its strategy changes, or why they are unknown.
 
     The outcome does not change if there are no strategy changes.
     """
@@ -163,7 +163,7 @@ INTERVAL_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One compute cluster, by key and target: the behaviour of the applied strategies and of the declared ones."""
+    """How the applied and the declared strategies behave for one compute cluster, by key and target."""
 
     key: str
     target: str
@@ -218,7 +218,7 @@ def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection,
 
 
 def by_target(changes: StrategyChanges) -> Mapping[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]]:
-    """Both sides of each compute cluster by its target, in the order of keys.
+    """Return both sides of each compute cluster by target, in the order of keys.
 
     One name can refer to two targets, an earlier and a current one.
     """
