@@ -12,7 +12,7 @@ class CancelledError(Exception):
 
 
 class Cancellation:
-    """A request to stop a run. After the first request no more work starts; after the second, running work is abandoned.
+    """A request to stop a run. After the first one, no more work starts; after the second, running work is abandoned.
 
     A signal handler or another thread can make the request. It cannot be withdrawn.
     """
@@ -34,7 +34,7 @@ class Cancellation:
 
     @property
     def at_work(self) -> bool:
-        """Whether the run is between its first side effect and its record, when a signal only requests a stop (see `work`)."""
+        """Whether the run is between its first side effect and its record, where a signal only requests a stop (see `work`)."""
         return self._at_work > 0
 
     def request(self) -> None:
@@ -58,7 +58,7 @@ class Cancellation:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark the part of a run between its first side effect and its record, which a signal never aborts."""
+        """Mark the part of a run between its first side effect and its record. A signal never aborts this part."""
         self._at_work += 1
         try:
             yield
@@ -67,7 +67,7 @@ class Cancellation:
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call `wake` for each request. It can be called at any moment, like a signal handler."""
+        """Call `wake` on each request. The call can come at any moment, as in a signal handler."""
         self._watchers.append(wake)
         try:
             yield

@@ -39,7 +39,7 @@ def canonical_digest(value: Any) -> str:
 
 
 def document(value: Any) -> bytes:
-    """Encode a stored document: two-space indent, UTF-8, non-ASCII unescaped, one final newline. Keys must be strings."""
+    """Encode a document for storage: two-space indent, UTF-8, non-ASCII unescaped, one final newline. Keys must be strings."""
     return f"{_indented(value, chr(10))}\n".encode()
 
 

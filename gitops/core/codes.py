@@ -1,4 +1,4 @@
-"""Diagnostic codes: an enum, and a registry with severity, summary, cause and remedy of each code (`codes.txt`).
+"""Diagnostic codes: an enum, and a registry (`codes.txt`) of each code's severity, summary, cause and remedy.
 
 Tests prove that each code is registered, raised and documented. `severity` is the default; a command can report a code
 with the other severity if its situation differs.
@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """Every diagnostic code. Codes are part of the contract and are never renamed or reused."""
+    """Every diagnostic code. Codes are a contract: they are never renamed or reused."""
 
     CONFIG_DIR_NOT_FOUND = "config_dir_not_found"
     CLUSTER_CONFIG_READ_ERROR = "cluster_config_read_error"
@@ -403,7 +403,7 @@ class Code(StrEnum):
 
 
 class CodeEntry(NamedTuple):
-    """A registered code: a short fixed summary without names, its usual cause and its remedy.
+    """A registered code: a short fixed summary without names, its usual cause, and its remedy.
 
     `fix` is None if it is enough to correct the reported place.
     """
@@ -420,7 +420,7 @@ ENTRY = re.compile(r"^(\w+) \| ([EW]) \| (.+)\n  (\S.+)(?:\n  -> (.+(?:\n     .+
 
 
 def table() -> str:
-    """Return the text of `codes.txt`, which is a resource of the package."""
+    """Return the text of `codes.txt`, a resource of the package."""
     # Most runs don't report problems, so they never read it.
     from pkgutil import get_data
 

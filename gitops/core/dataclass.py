@@ -1,4 +1,4 @@
-"""A version of `dataclasses.dataclass` that generates methods only for classes with many instances, or at the first comparison.
+"""A `dataclasses.dataclass` that generates methods only for classes with many instances, or at the first comparison.
 
 The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes,
 creates a few instances of a fifth of them, and compares instances of one class in twenty. So the first instances of a class

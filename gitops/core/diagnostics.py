@@ -45,7 +45,7 @@ class SourceRef:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """A problem. `path` is a dotted config path, a resource address, or a path in the store relative to its root.
+    """A problem. `path` is a dotted config path, a resource address, or a store path relative to the root.
 
     `step` is the number of the verification step that found the problem, or None if no numbered step did; it is not
     part of the JSON. `rule` is the label of the violated language rule.
@@ -141,7 +141,7 @@ def fix_of(error: GitopsError) -> str:
 
 
 def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort problems for reading: group each file's problems at its first one, by position; keep the others in place."""
+    """Sort problems for reading: group each file's problems at its first one, by position. Keep the others where they are."""
     files: dict[str, int] = {}
     placed = []
     for number, d in enumerate(diagnostics):

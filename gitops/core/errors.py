@@ -1,4 +1,4 @@
-"""Exceptions for failures that are not diagnosable problems in the input.
+"""Exceptions for failures other than problems in the input that can be diagnosed.
 
 Diagnostics describe problems that a person can fix in the input. These exceptions report failures outside of the
 program. Adapters convert every foreign exception into one of these, and verbs convert them into outcomes.
@@ -20,7 +20,7 @@ def one_line(text: str) -> str:
 
 
 class GitopsError(Exception):
-    """Base class of every error that this package raises deliberately. `code` is a registered diagnostic code."""
+    """Base class of every error that this package raises on purpose. `code` is a registered diagnostic code."""
 
     at: tuple[str, int, int] | None = None
     """The file, line and column of the problem, if known."""
@@ -78,7 +78,7 @@ class RemoteError(GitopsError):
         self.status = status
 
     def during(self, code: Code, path: str) -> RemoteError:
-        """Return the same failure and remedy, with the code and place of the caller's operation."""
+        """Return the same failure and remedy, but with the code and place of the caller's operation."""
         return RemoteError(code, self.detail, path=path, retryable=self.retryable, status=self.status, fix=self.fix)
 
 

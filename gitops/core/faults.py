@@ -1,4 +1,4 @@
-"""Named fault points in write paths, where a test can crash or fail the process.
+"""Named fault points in write paths, where a test can crash the process or make it fail.
 
 Callers pass in the object. The default does nothing and costs one method call. It cannot be enabled from outside of the
 process, through an environment variable or a file. All names are in `tests.support.fault_points`.
@@ -15,7 +15,7 @@ class Faults(Protocol):
     """Hook that is called at each named point of a write path."""
 
     def reach(self, point: str) -> None:
-        """Called when execution reaches `point`. May raise, or end the process."""
+        """Called when execution reaches `point`. Can raise, or end the process."""
 
 
 class NoFaults:
@@ -27,7 +27,7 @@ class NoFaults:
 
 @contextlib.contextmanager
 def around(faults: Faults, area: str, step: str) -> Iterator[None]:
-    """Reach `area.before_step` on entry, and `area.after_step` after the block has succeeded.
+    """Reach `area.before_step` on entry, and `area.after_step` once the block has succeeded.
 
     The block has one durable effect.
     """

@@ -1,4 +1,4 @@
-"""A proxy for objects that are expensive to create or load and often not needed."""
+"""A proxy for objects that are expensive to create or load and are often not needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Late:
-    """A proxy that calls `make` when an attribute outside of `known` is used. Two threads may both call it."""
+    """A proxy that calls `make` on first use of an attribute that is not in `known`. Two threads may both call it."""
 
     def __init__(self, make: Callable[[], Any], **known: Any) -> None:
         """`known` are the public members that are available without calling `make`."""

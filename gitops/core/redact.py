@@ -1,4 +1,4 @@
-"""Secrets are `${NAME}` references that are resolved at the last moment and never shown.
+"""Secrets: `${NAME}` references that are resolved at the last moment and never shown.
 
 `Secret` keeps a resolved value out of repr, str, JSON and logs. `Redactor` removes known values from outgoing text. It does
 not find secrets that it was not given.

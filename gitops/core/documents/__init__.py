@@ -1,1 +1,1 @@
-"""Conversion of stored documents between values and bytes, with the strict codec that all packages use."""
+"""Converts stored documents between values and bytes, with the strict codec that all packages use."""

@@ -1,4 +1,4 @@
-"""The strict codec: a document's format is declared once, and both reader and writer follow from that declaration.
+"""The strict codec. A document's format is declared once, and its reader and its writer both follow from that.
 
     PIN = Document(
         versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
@@ -136,7 +136,7 @@ class SignedMessage(Generic[T]):
         return value
 
     def signature(self, message: str) -> tuple[bytes, str]:
-        """Return the bytes that a message's own signature covers, and its armor (empty for a document of an early version)."""
+        """Return the bytes that the signature inside a message covers, and its armor (empty for an early document version)."""
         _, data, armor = self._parts(message)
         return data, armor
 

@@ -78,7 +78,7 @@ _object: Callable[[Any], dict[str, Any]] = _exactly(dict, "an object")
 
 
 def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
-    """Form of a string for which `accepts` is true; `expected` completes the error message "expected …"."""
+    """Form of a string that `accepts` returns True for. `expected` completes the error message "expected …"."""
 
     def read(value: Any) -> str:
         text = _text(value)
@@ -227,7 +227,7 @@ Members = Mapping[str, "Form[Any] | FormMember | Members"]
 
 
 def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], None] | None = None) -> Form[T]:
-    """Form of an object with exactly `members`, which are the keyword arguments of `kind` and attributes of its result.
+    """Form of an object with exactly `members`. They are keyword arguments of `kind`, and attributes of its result.
 
     `check` receives the value, and raises MalformedError for errors that involve several members.
     """
@@ -243,7 +243,7 @@ def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], Non
 
 
 def variants(tag: str, kinds: Mapping[str, tuple[type[Any], Members]]) -> Form[Any]:
-    """Form of an object whose member `tag` selects one of `kinds` for its other members; writing depends on the value's type."""
+    """Form of an object whose member `tag` selects one of `kinds` for the other members. The type decides when writing."""
     forms = {name: record(kind, members) for name, (kind, members) in kinds.items()}
     names = {kind: name for name, (kind, _) in kinds.items()}
 

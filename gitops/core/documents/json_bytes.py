@@ -1,4 +1,4 @@
-"""Conversion between bytes and plain values for JSON documents that another program may have written.
+"""Converts JSON documents, which another program may have written, between bytes and plain values.
 
 1. The size is checked before parsing, and the depth before any recursion.
 2. The bytes are UTF-8 without a byte order mark, each key appears once, numbers are finite, and text is valid Unicode.
