@@ -133,7 +133,7 @@ class SourceComment(NamedTuple):
 
 
 class LayoutToken(NamedTuple):
-    """A token as written, with the comments before it; `closes` marks the closing bracket of a block or list."""
+    """A token as written, with the comments before it. `closes` marks the closing bracket of a block or list."""
 
     text: str
     comments: tuple[SourceComment, ...] = ()
@@ -142,7 +142,7 @@ class LayoutToken(NamedTuple):
 
 
 class LayoutOp(Enum):
-    """Operations between tokens. Without an operation, there is no space between two tokens."""
+    """Operations between tokens. Without an operation, two tokens have no space between them."""
 
     SPACE = auto()
     SOFT = auto()
@@ -361,7 +361,7 @@ class LayoutWriter:
         return self._tokens[self._at]
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
-        """Return whether the next token has this kind and, if given, this text."""
+        """Return True if the next token has this kind and, if given, this text."""
         return self.current.kind is kind and text in (None, self.current.text)
 
     def following(self, distance: int) -> SourceToken:
@@ -423,7 +423,7 @@ class LayoutWriter:
             before = kind
 
     def bracketed(self, ends: Sequence[int], *, gap: LayoutOp) -> None:
-        """Write a bracket, parts separated by commas, each up to its byte end, and the closing bracket, as one group.
+        """Write a bracket, parts with commas between them (given by their byte ends) and the closing bracket, as one group.
 
         `gap` is written just inside both brackets. A comma after the last part is removed; missing commas are added.
         """

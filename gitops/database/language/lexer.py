@@ -229,7 +229,7 @@ class Lexer:
         return self.advance() if self.kind is kind and (text is None or self.text == text) else None
 
     def expect(self, kind: TokenKind, what: str = "") -> Token:
-        """Move past a token of this kind and return it; otherwise raise a problem that says `what` was expected."""
+        """Move past a token of this kind and return it. Otherwise raise a problem that `what` was expected."""
         if self.kind is not kind:
             self.unexpected_kind(kind, what or kind.value)
         return self.advance()
@@ -259,7 +259,7 @@ class Lexer:
         return self.advance()
 
     def resume(self) -> bool:
-        """Continue scanning after rejected text; the current token stays.
+        """Continue scanning after rejected text. The current token does not change.
 
         Return whether reading can continue, which is impossible after an unterminated string or comment.
         """

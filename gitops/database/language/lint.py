@@ -87,7 +87,7 @@ class QueryLintResult(NamedTuple):
 
     @property
     def error(self) -> str | None:
-        """The rendered message of the rule that the query breaks."""
+        """The rendered message for the rule that the query breaks."""
         return None if self.problem is None else self.problem.rendered()
 
     def located(self) -> Iterable[LintProblem]:
@@ -183,12 +183,12 @@ def lint_grammar(source: bytes) -> LintReport | None:
 
 
 def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
-    """Return the problems of the schema compiler, in the form of this report."""
+    """Return the schema compiler's problems in the form of this report."""
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
 
 
 def schema_warnings(schema: Schema) -> tuple[LintProblem, ...]:
-    """Return the warnings of the schema compiler, in the form of this report."""
+    """Return the schema compiler's warnings in the form of this report."""
     return tuple(
         LintProblem(LintLevel.WARNING, each.rule, each.message, each.span, each.fix) for each in schema.warnings
     )

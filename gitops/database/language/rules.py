@@ -1,4 +1,4 @@
-"""Registry of language rules, one per line: label, stage and rejected text. Labels are never reused.
+"""Registry of language rules, one per line: label, stage and what the rule rejects. Labels are never reused.
 
 A label is the value of `LanguageProblem.rule`, and test cases use it too. This table has no effect on checks; the
 documentation and the rules in a SARIF log are generated from it. Grammar failures in query text, and a few type errors
@@ -28,7 +28,7 @@ class RuleStage(StrEnum):
 
 
 class LanguageRule(NamedTuple):
-    """One language rule; a reserved label is never raised and never reused."""
+    """One language rule. A reserved label is never raised and never reused."""
 
     label: str
     found: RuleStage

@@ -31,7 +31,7 @@ _LISTED = 20
 
 
 class Suggestion(str):
-    """The text of a fix that suggests `name` for `wrong`; programs can make the replacement themselves."""
+    """The text of a fix that suggests `name` for `wrong`. Programs can replace it automatically."""
 
     __slots__ = ("name", "wrong")
     wrong: str
@@ -78,13 +78,13 @@ def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
 
 
 def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
-    """Return a fix that suggests the nearest type, also for type names of other languages and databases."""
+    """Return a fix that suggests the nearest type. Also recognizes type names of other languages and databases."""
     other = _OTHER_TYPES.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)
 
 
 def nearest_expected(name: str, expected: str) -> Suggestion | None:
-    """Return the backquoted word in the text `expected` that is nearest to `name` or means the same."""
+    """Return the backquoted word in the text `expected` that is closest to `name` or means the same."""
     known = re.findall("`([a-z]+)`", expected)
     other = _OTHER_WORDS.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)

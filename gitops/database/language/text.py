@@ -13,7 +13,7 @@ from gitops.database.language.record import Record
 
 
 class Stage(StrEnum):
-    """The stage that found a problem; also the prefix of the rendered message."""
+    """The stage that found a problem. It is also the prefix of the rendered message."""
 
     PARSE = "parse"
     CATALOG = "catalog"
@@ -29,7 +29,7 @@ class Span(Record):
 
 
 class Name(Record):
-    """A name and its place: a type, property, edge, alias, or variable without `$`."""
+    """A name and where it is: a type, property, edge, alias, or variable without `$`."""
 
     text: str
     span: Span
@@ -49,12 +49,12 @@ class LanguageProblem(Record):
     fix: str | None = None
 
     def rendered(self) -> str:
-        """The message with its stage as prefix, without the rule label, which is for programs."""
+        """The message with its stage as prefix. Omits the rule label, which is for programs."""
         return f"{self.stage} error: {self.message}"
 
 
 class LanguageError(Exception):
-    """Raised for a rejected source text. Contains every problem found, at least one, in source order."""
+    """A source text was rejected. Contains every problem found (at least one), in source order."""
 
     def __init__(self, *problems: LanguageProblem) -> None:
         """Store the problems; the exception's text is the first problem's text."""
@@ -78,7 +78,7 @@ class SourceText:
         self._blocks: list[int] | None = None
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return the line and column of a byte offset, both from 1; the column counts characters.
+        """Return line and column of a byte offset, both from 1. Columns count characters.
 
         One pass over the text serves all offsets, in any order and for any line length.
         """

@@ -26,7 +26,7 @@ _MAX_INTEGER_CHARACTERS = 18
 
 
 class ScalarType(StrEnum):
-    """Type of a scalar under the YAML 1.2 core schema; a quoted or block scalar is always TEXT."""
+    """Type of a scalar under the YAML 1.2 core schema. A quoted or block scalar is always TEXT."""
 
     NULL = "null"
     BOOL = "boolean"
@@ -117,19 +117,19 @@ class YamlError(Exception):
 
 
 def shown(text: str) -> str:
-    """Return `text` in a form for paths and messages: one line, no invisible characters, not too long."""
+    """Return `text` for use in paths and messages: on one line, without invisible characters, and not too long."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN_CHARACTERS])
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
 def parse_yaml(data: bytes) -> YamlNode:
-    """Parse one document; an empty document is a null scalar. Raises only YamlError, for any input."""
+    """Parse one document. An empty document is a null scalar. Raises only YamlError, for any input."""
     return _Builder().read(data)
 
 
 def to_plain(node: YamlNode) -> Any:
-    """Convert a document to JSON values. Keys become text; integers with more than 18 digits stay text."""
+    """Convert a document to JSON values. Keys become text; integers with more than 18 digits remain text."""
     if isinstance(node, YamlMap):
         return {key.text: to_plain(value) for key, value in node.entries}
     if isinstance(node, YamlList):
@@ -147,12 +147,12 @@ def to_plain(node: YamlNode) -> Any:
 
 
 def is_absent(node: YamlNode) -> bool:
-    """Return whether the value is missing; an explicit null counts as a value."""
+    """Return True if the value is missing. An explicit null counts as a value."""
     return isinstance(node, YamlScalar) and node.type is ScalarType.NULL and node.text == ""
 
 
 def integer(text: str) -> int:
-    """Return the value of an INT scalar of moderate length; a leading zero does not make it octal."""
+    """Return the value of a reasonably short INT scalar. A leading zero does not make it octal."""
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 

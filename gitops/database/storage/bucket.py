@@ -70,7 +70,7 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PutAnswer:
-    """Response to a conditional PUT: result, tag of the written object (empty if unknown), and any hiding failure."""
+    """Response to a conditional PUT: result, tag of the written object (empty if unknown), and a failure that hides the rest."""
 
     result: PutResult
     tag: str = ""
@@ -79,7 +79,7 @@ class PutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object with its content and metadata at the time of reading."""
+    """An object, with its content and metadata as they were read."""
 
     data: bytes
     tag: str
@@ -87,7 +87,7 @@ class StoredObject:
 
 
 class Bucket:
-    """Sends requests to one bucket, with full keys. Every client error becomes a RemoteError.
+    """Sends requests to one bucket, with full keys. Turns every client error into a RemoteError.
 
     Repeatable requests are retried while the service is busy or unavailable, within the limit `retry`.
     """
@@ -120,7 +120,7 @@ class Bucket:
         return self._repeated(path, ask)
 
     def owner(self, path: str) -> str | None:
-        """Return the token of the object's writer, empty without a token; None if the object does not exist."""
+        """Return the token of the object's writer (empty if it has none). None if the object does not exist."""
 
         def ask() -> str | None:
             answer = self._ask(path, {"head": True})
@@ -162,7 +162,7 @@ class Bucket:
         self._is_there = True
 
     def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutAnswer:
-        """Send exactly one PUT, on the condition that the object has the tag `matching` or, for None, does not exist.
+        """Send exactly one PUT, on condition that the object has the tag `matching`; None means that it must not exist.
 
         Raises RemoteError if the request certainly had no effect.
         """
@@ -191,7 +191,7 @@ class Bucket:
         return PutAnswer(PutResult.WRITTEN, answer["e_tag"] or "")
 
     def delete(self, paths: list[str]) -> None:
-        """Remove objects; absent objects are ignored."""
+        """Remove objects. Ignores absent objects."""
         import obstore
 
         def ask() -> None:
@@ -214,7 +214,7 @@ class Bucket:
         return [entry["path"] for entry in found]
 
     def details(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
-        """Yield the key, size in bytes and last write time of all objects below a folder, page by page."""
+        """Yield key, size in bytes and last write time of all objects below a folder, page by page."""
         import obstore
 
         last: str | None = None
@@ -289,7 +289,7 @@ class Bucket:
 
 
 def lance_options() -> dict[str, str]:
-    """Return options for the Lance driver to use the same service. The driver finds credentials in the same way as this module.
+    """Return options that let the Lance driver use the same service. The driver finds credentials like this module.
 
     The options contain no credentials.
 
@@ -408,7 +408,7 @@ def _say(text: str) -> None:
 
 @dataclass(slots=True)
 class RetryLimit:
-    """A limit on retries: attempts with growing pauses, until `seconds` have passed since the first.
+    """A limit on retries: attempts with growing pauses until `seconds` have passed since the first one.
 
     Before the first long pause, a line reports the reason. The other fields provide the clock, the pauses and the
     output of the line.
@@ -434,7 +434,7 @@ class RetryLimit:
         return cls(seconds)
 
     def attempts(self, place: str) -> Iterator[int]:
-        """Yield attempt numbers from 0 within the limit, with pauses; the caller leaves the loop after a success.
+        """Yield attempt numbers from 0, with pauses, until the limit is reached. The caller leaves the loop after a success.
 
         The last attempt starts when the time is up.
         """

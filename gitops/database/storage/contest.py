@@ -1,4 +1,4 @@
-"""Tests whether a service lets only one of several racing writers win, by sending concurrent conditional PUTs.
+"""Sends concurrent conditional PUTs to test that a service lets only one of several racing writers win.
 
 A service that ignores conditions accepts all writers. A service with a gap between check and write occasionally accepts
 several. So one race detects the first kind, and many races detect the second kind with growing probability.
@@ -30,7 +30,7 @@ class Race:
 
     @property
     def fault(self) -> str:
-        """Describe the service's incorrect behaviour; empty if it is correct."""
+        """Describe what the service does wrong; empty if nothing."""
         if self.created > 1:
             return f"create the same object (If-None-Match: *): {self.created} of {self.writers} got the answer that they did"
         if self.replaced > 1:

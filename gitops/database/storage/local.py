@@ -33,7 +33,7 @@ _LOCK_POLL_S = 0.001
 
 
 class LocalStore:
-    """An ObjectStore below `root`, which may be absent until the first write; safe for threads and processes."""
+    """An ObjectStore below `root`, which need not exist before the first write. Safe for threads and processes."""
 
     parallel = 1
     """Local disks are fast enough without concurrency."""
@@ -86,7 +86,7 @@ class LocalStore:
             _rename_in(folder, name, data)
 
     def delete(self, key: str) -> None:
-        """Remove a file; an absent file is ignored."""
+        """Remove a file. Ignores an absent file."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             if folder is None:
@@ -99,7 +99,7 @@ class LocalStore:
                 os.fsync(folder)
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of files directly inside `prefix`, in code point order; temporary files are not listed."""
+        """Return the names of files directly inside `prefix`, in code point order. Leaves out temporary files."""
         with self._guard(prefix), self._folder(split_prefix(prefix)) as folder:
             if folder is None:
                 return ()
@@ -157,7 +157,7 @@ class LocalStore:
 
 
 def delete_tree(root: Path) -> None:
-    """Remove everything at `root`; succeeds if it is absent, and never follows symbolic links.
+    """Remove everything at `root`. Succeeds if it is absent, and never follows symbolic links.
 
     The root disappears in one rename, so a reader sees either the complete tree or nothing. If a crash interrupts the
     deletion, the next call finishes it. Raises RemoteError `storage_failed`.

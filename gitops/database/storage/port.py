@@ -61,7 +61,7 @@ class ObjectStore(Protocol):
 
     @property
     def parallel(self) -> int:
-        """Useful number of concurrent calls; 1 if concurrency does not help."""
+        """How many concurrent calls are useful; 1 if concurrency does not help."""
         ...
 
     def display(self, key: str) -> str:
@@ -85,7 +85,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; an absent object is ignored."""
+        """Remove an object. Ignores an absent object."""
         ...
 
     def names(self, prefix: str) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class StorageKind(StrEnum):
 
 
 class StorageRootError(ValueError):
-    """An unusable storage root; the text is the reason. Reported as `invalid_storage_root`."""
+    """The storage root cannot be used; the text is the reason. Reported as `invalid_storage_root`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class StorageRoot:
     prefix: str = ""
 
     def local_path(self, config_dir: str) -> str:
-        """Return the folder of a LOCAL root; a relative one is under `config_dir`."""
+        """Return the folder of a LOCAL root. A relative one is below `config_dir`."""
         return normpath(join(config_dir, self.path))
 
 

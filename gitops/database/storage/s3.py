@@ -50,7 +50,7 @@ _TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
 
 
 class S3Store:
-    """An ObjectStore below `s3://bucket[/prefix]`; safe for threads.
+    """An ObjectStore below `s3://bucket[/prefix]`. Safe for threads.
 
     There are no folders, so a key can be a prefix of another one.
 
@@ -81,7 +81,7 @@ class S3Store:
         return f"{self.location}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Read an object; None only if the service reports that the bucket exists and the object does not."""
+        """Read an object. None only if the service reports that the bucket exists and the object does not."""
         path = self._path(key)
         found = self._bucket.get(path)
         if found is None:
@@ -90,7 +90,7 @@ class S3Store:
         return found.data
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write only if absent; return False if the object exists and no attempt of this call created it.
+        """Write only if absent. Return False if the object exists and no attempt of this call created it.
 
         Raises RemoteError `storage_failed`, after which the object may exist; UsageError
         `storage_conditional_put_ignored`.
@@ -110,7 +110,7 @@ class S3Store:
         raise _unknown_result(self.display(key))
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the content equals `expected`; return False if it differs and no attempt of this call succeeded.
+        """Write only if the content equals `expected`. Return False if it differs and no attempt of this call succeeded.
 
         Raises the errors of `create`; after a RemoteError the content may be the new one.
         """
@@ -140,7 +140,7 @@ class S3Store:
             self._bucket.put(path, data)
 
     def delete(self, key: str) -> None:
-        """Remove an object; an absent object is ignored."""
+        """Remove an object. Ignores an absent object."""
         self._bucket.delete([self._path(key)])
 
     def names(self, prefix: str) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class S3Store:
         return True
 
     def delete_keys(self, keys: Iterable[str]) -> None:
-        """Remove objects in no particular order; absent objects are ignored. After a failure, some may remain."""
+        """Remove objects in any order. Ignores absent objects. After a failure, some may remain."""
         self._bucket.delete([self._path(key) for key in keys])
 
     def _remember(self, path: str, data: bytes, tag: str) -> None:
@@ -191,7 +191,7 @@ class S3Store:
         return _join(self._prefix, *split_prefix(prefix))
 
     def race(self, writers: int, rounds: int) -> list[Race]:
-        """Test with this many races that the service lets only one writer win; uses temporary objects.
+        """Run this many races, with temporary objects, to test that the service lets only one writer win.
 
         Raises RemoteError `storage_failed`.
         """

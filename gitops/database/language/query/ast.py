@@ -68,7 +68,7 @@ class Now(Record):
 
 
 class Variable(Record):
-    """`$name`: a parameter or a binding; the checker decides which."""
+    """`$name`: a parameter or a binding. The checker decides which."""
 
     name: str
     span: Span
@@ -98,7 +98,7 @@ class Nearest(Record):
 
 
 class TextCall(Record):
-    """`search`, `fuzzy`, `match_text` or `bm25`; `max_edits` only with `fuzzy`."""
+    """`search`, `fuzzy`, `match_text` or `bm25`. Only `fuzzy` has `max_edits`."""
 
     function: TextFunction
     field: Expr
@@ -154,7 +154,7 @@ class HopBounds(Record):
 
 
 class Hop(Record):
-    """`$a edge{bounds} $b`, with an edge variable in `$a $e:edge $b`, undirected in `$a <edge> $b`."""
+    """`$a edge{bounds} $b`; `$a $e:edge $b` has an edge variable, and `$a <edge> $b` is undirected."""
 
     left: Name
     binding: Name | None
@@ -249,7 +249,7 @@ Statement: TypeAlias = "Insert | Update | Delete"
 
 
 class Param(Record):
-    """`$name: Type`; the dimension of a vector type is as written, not yet checked."""
+    """`$name: Type`. The dimension of a vector type is stored as written and not checked yet."""
 
     name: Name
     type: PropType
@@ -258,7 +258,7 @@ class Param(Record):
 
 
 class Query(Record):
-    """One query of a file; `body` is a read or the statements of a mutation, at least one."""
+    """One query of a file. `body` is a read, or the statements of a mutation (at least one)."""
 
     name: Name
     params: tuple[Param, ...]

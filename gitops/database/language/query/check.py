@@ -131,7 +131,7 @@ class CheckedQuery(Record):
 
 
 def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
-    """Check one parsed query. Raises `LanguageError` with the first violated rule (T1 to T25, or none) and its span."""
+    """Check one parsed query. Raises `LanguageError` with the first rule that it breaks (T1 to T25, or none) and its span."""
     check_limits(query)
     params: dict[str, PropType] = {}
     for param in query.params:
@@ -522,7 +522,7 @@ _ENDPOINTS = {"from": STRING, "to": STRING}
 
 
 def check_statement(scope: Scope, statement: ast.Statement) -> typed.TypedStatement:
-    """Check one write. Type names are exact here, including edges.
+    """Check one write. Type names must match exactly here, even those of edges.
 
     By the language rules, two errors are found only at run time: a mix of deletes and other writes, and an update of a
     key.

@@ -46,7 +46,7 @@ def same_family(left: PropType, right: PropType) -> bool:
 
 
 def compatible(left: PropType, right: PropType) -> bool:
-    """Return whether values of the two types can be compared and assigned; nullability and enum members are ignored."""
+    """Return True if values of the two types can be compared and assigned. Ignores nullability and enum members."""
     return left.is_list == right.is_list and same_family(left, right)
 
 
@@ -99,7 +99,7 @@ def constant(literal: ast.Literal) -> typed.Constant:
 
 
 def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
-    """Return the declared parameter for a variable; reject any other variable (T14)."""
+    """Return the declared parameter for a variable. Rejects any other variable (T14)."""
     declared = scope.params.get(variable.name)
     if declared is None:
         fix = suggest(variable.name, scope.params, "$") or f"declare it: `${variable.name}: <type>`"
@@ -132,7 +132,7 @@ def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
 
 
 def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """Check a value of an inline pair: as a member if the target is a list, otherwise with `assigned`."""
+    """Check a value in an inline pair: as a member if the target is a list, otherwise like `assigned`."""
     if not target.type.is_list or isinstance(value, ast.Now):
         return assigned(scope, target, value)
     is_literal = isinstance(value, ast.Literal)
@@ -360,12 +360,12 @@ _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 
 
 def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoReturn:
-    """Raise a `LanguageError` with one type problem; `rule` is empty for rules without a code."""
+    """Raise a `LanguageError` with one type problem. `rule` is empty for rules without a code."""
     raise LanguageError(LanguageProblem(Stage.TYPE, rule, message, span, fix))
 
 
 def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
-    """Return a fix with the nearest known name, if one is close; variables are written with the `mark` `$`."""
+    """Return a fix with the nearest known name, if one is close. Variables are written with `mark` (`$`) before them."""
     from gitops.database.language.suggest import Suggestion, did_you_mean
 
     near = did_you_mean(name, tuple(known))
@@ -425,7 +425,7 @@ class Scope:
         return variable in self.nodes or variable in self.edges
 
     def property(self, place: ast.PropertyAccess, rule: str = "T6") -> PropertyValue:
-        """Resolve `$v.p`; reject an unbound variable or an unknown property with `rule`."""
+        """Resolve `$v.p`. Rejects an unbound variable or an unknown property with `rule`."""
         variable, name = place.variable.text, place.name.text
         node = self.nodes.get(variable)
         if node is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Limit(Record):
-    """An upper limit; `shown` is its name in the documentation if messages use a shorter one."""
+    """An upper limit. `shown` is its name in the documentation, if messages use a shorter one."""
 
     most: int
     stage: Stage = Stage.LIMIT

@@ -32,7 +32,7 @@ _TEXTS = {
 
 
 class ParameterCode(StrEnum):
-    """Reason why a parameter object was rejected."""
+    """Why a parameter object was rejected."""
 
     NOT_AN_OBJECT = "params_not_an_object"
     MISSING = "param_missing"
@@ -42,7 +42,7 @@ class ParameterCode(StrEnum):
 
 
 class ParameterError(Exception):
-    """An invalid parameter object. `parameter` is the name of the invalid parameter, None for the whole object."""
+    """A parameter object is invalid. `parameter` is the name of the invalid parameter; None means the whole object."""
 
     def __init__(self, code: ParameterCode, parameter: str | None, message: str) -> None:
         super().__init__(message)

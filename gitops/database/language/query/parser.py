@@ -431,7 +431,7 @@ class ClauseParser:
 
 
 def query_texts(content: bytes) -> Mapping[str, bytes]:
-    """Return the query texts of a file by name (the first of each name); empty if the file does not parse."""
+    """Return the text of each query in a file by name (the first of each name). Empty if the file does not parse."""
     try:
         parsed = parse_queries(content)
     except LanguageError:

@@ -1,4 +1,4 @@
-"""The checked form of a query, with resolved names, known types and no source positions.
+"""A checked query, with resolved names, known types and no source positions.
 
 The executor, the descriptors and the impact analysis read this form. As in the syntax tree, nodes are named tuples and
 are distinguished by class. A `type` is always the value's type, including nullability.
@@ -78,7 +78,7 @@ class NodeValue(Record):
 
 
 class AliasValue(Record):
-    """An alias in `order`: the return item at this index."""
+    """An alias in `order`. It refers to the return item at this index."""
 
     name: str
     item: int
@@ -95,7 +95,7 @@ class TextMatch(Record):
 
 
 class NearestRank(Record):
-    """Rank by distance between a vector property and a vector, or a text that is embedded first."""
+    """Rank by the distance between a vector property and a vector, or a text that is embedded first."""
 
     target: PropertyValue
     query: TypedExpr
@@ -111,7 +111,7 @@ class TextRank(Record):
 
 
 class FusedRank(Record):
-    """`rrf`: two ranks fused; `k` is None if the query leaves the default."""
+    """`rrf`: two ranks fused. `k` is None if the query uses the default."""
 
     first: NearestRank | TextRank
     second: NearestRank | TextRank
@@ -143,7 +143,7 @@ class PairTest(Record):
 
 
 class Scan(Record):
-    """The variable is bound to nodes of the type that pass every test. Another scan of the same variable adds tests."""
+    """Binds the variable to nodes of the type that pass every test. Another scan of the same variable adds tests."""
 
     variable: str
     type_name: str
@@ -151,7 +151,7 @@ class Scan(Record):
 
 
 class Traverse(Record):
-    """One hop. A None side is anonymous: any node, no variable.
+    """One hop. If a side is None, it is anonymous: any node, without a variable.
 
     `binding` is the edge variable; with it there is one row per edge. Depths run from `low` to `high`, both at least
     1. A variable without a scan is still bound to its end's type.
@@ -193,7 +193,7 @@ TypedClause: TypeAlias = "Scan | Traverse | Filter | TextFilter | Absent"
 
 
 class ReturnItem(Record):
-    """One return item; `column` is its name in result rows, where the later of two equal names wins."""
+    """One return item. `column` is its name in result rows; of two equal names, the later one wins."""
 
     value: TypedExpr
     alias: str | None
@@ -201,7 +201,7 @@ class ReturnItem(Record):
 
 
 class SortKey(Record):
-    """One order item: a property, an alias or, only as the first item, a rank."""
+    """One order item: a property, an alias, or a rank (only as the first item)."""
 
     value: TypedExpr
     descending: bool
@@ -224,7 +224,7 @@ class TypedRead(Record):
 
 
 class Assignment(Record):
-    """A written property, or `from` and `to` of an edge; `type` is the target's."""
+    """A property to write, or `from` and `to` of an edge. `type` is the target's type."""
 
     name: str
     type: PropType
@@ -232,7 +232,7 @@ class Assignment(Record):
 
 
 class Predicate(Record):
-    """The test that selects the rows of an update or delete."""
+    """The test that selects the rows to update or delete."""
 
     name: str
     type: PropType
@@ -257,7 +257,7 @@ class TypedUpdate(Record):
 
 
 class TypedDelete(Record):
-    """Remove the nodes, with their edges, or the edges that pass the predicate."""
+    """Remove the nodes (with their edges) or the edges that pass the predicate."""
 
     kind: TypeKind
     type_name: str

@@ -33,7 +33,7 @@ class ArgumentValue(Record):
 
 
 class Interval(Record):
-    """`low..high`, both ends inclusive, at least one end present. Integral decimals are stored as integers."""
+    """`low..high`, including both ends, of which at least one is present. Integral decimals are stored as integers."""
 
     low: int | float | None
     high: int | float | None
@@ -58,7 +58,7 @@ class Constraint(Record):
 
 
 class PropertyDeclaration(Record):
-    """A property. `type` is None if the spelling of its type was rejected."""
+    """A property. `type` is None if its type was spelled in a way that is rejected."""
 
     name: Name
     type: PropType | None
@@ -75,7 +75,7 @@ class InterfaceDeclaration(Record):
 
 
 class NodeDeclaration(Record):
-    """A node type; after the check stage, `properties` includes the properties of its interfaces."""
+    """A node type. After the check stage, `properties` includes the properties of its interfaces."""
 
     name: Name
     annotations: tuple[SchemaAnnotation, ...]
@@ -85,7 +85,7 @@ class NodeDeclaration(Record):
 
 
 class EdgeDeclaration(Record):
-    """An edge type; `cardinality` is (min, max) of edges per source node, max None for unbounded."""
+    """An edge type. `cardinality` is (min, max) edges per source node; a max of None means unbounded."""
 
     name: Name
     source: Name

@@ -103,7 +103,7 @@ def compile_schema(source: bytes) -> Schema:
 
 @lru_cache(_KEPT_SCHEMAS)
 def schema_from_ir(form: bytes) -> Schema:
-    """Compile the bytes of a canonical form (`SchemaIR.to_bytes`); `source` is then the text printed from it.
+    """Compile the bytes of a canonical form (`SchemaIR.to_bytes`). `source` is then the text printed from it.
 
     The text is compiled like any other and must produce exactly `form` again. So a form that was edited, is not
     canonical or breaks a rule raises `LanguageError`, with a meaningless span. The latest few schemas are cached, so
@@ -304,7 +304,7 @@ _UNKNOWN = {
 
 
 def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> ast.SchemaDocument:
-    """Check every declaration; return the document with interface properties added to the nodes.
+    """Check every declaration. Return the document, with interface properties added to the nodes.
 
     Adds to `problems`. The compiler checks the complete schema later.
     """

@@ -33,7 +33,7 @@ _MASK = 0xFFFFFFFF
 
 
 class IrAnnotation(Record):
-    """An annotation; `value` and the keyword values are always text, regardless of spelling."""
+    """An annotation. `value` and the keyword values are always text, however they are spelled."""
 
     name: str
     value: str | None
@@ -45,7 +45,7 @@ class IrAnnotation(Record):
 
 
 class IrConstraint(Record):
-    """A constraint in body form; `low` and `high` belong to ranges, `pattern` to checks."""
+    """A constraint in body form. Ranges have `low` and `high`; checks have `pattern`."""
 
     kind: ConstraintKind
     columns: tuple[str, ...]
@@ -117,7 +117,7 @@ class SchemaIR(Record):
     edges: tuple[IrEdge, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; `to_bytes` of the same schema is always the same."""
+        """Return the JSON form. `to_bytes` always returns the same bytes for the same schema."""
         return {
             "ir_version": IR_VERSION,
             "interfaces": [_json(TypeKind.INTERFACE, each) for each in self.interfaces],

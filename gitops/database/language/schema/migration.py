@@ -79,7 +79,7 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> s
 
 
 def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
-    """Return whether a migration drops every node type of the accepted schema, and so all of its data."""
+    """Return True if a migration drops every node type of the accepted schema, and so all of its data."""
     nodes = {each.name for each in _canonical(accepted).nodes}
     dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
     return bool(nodes) and nodes <= dropped
@@ -118,7 +118,7 @@ def _pair(
 
 
 def paired(accepted: Sequence[_Item], desired: Sequence[_Item]) -> Mapping[str, str]:
-    """Map the accepted names of remaining items to their desired names."""
+    """Map the accepted names of items that remain to their desired names."""
     return _pair(accepted, desired, {})[1]
 
 
@@ -315,7 +315,7 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
 def expanded_source(accepted: Schema, desired: Schema, migration: Migration) -> bytes | None:
-    """Return the text of the intermediate schema of a two-phase migration; None unless it adds and drops.
+    """Return the text of the intermediate schema of a two-phase migration. None unless the migration adds and drops.
 
     `migration` is the plan from `accepted` to `desired`. Equal forms produce equal bytes. The author's layout and
     comments are not kept.

@@ -51,7 +51,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class PatternError(ValueError):
-    """A pattern outside the subset; the text has the problem and its character position, from 1."""
+    """A pattern outside the subset. The text has the problem and its character position, from 1."""
 
 
 def check_pattern(pattern: str) -> None:

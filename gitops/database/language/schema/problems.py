@@ -38,7 +38,7 @@ class ProblemCollector:
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
-        """Add a grammar problem, which is always reported because a part of the tree is missing.
+        """Add a grammar problem. It is always reported, because a part of the tree is missing.
 
         Unknown names are no longer reported, because that part may declare them.
         """
@@ -46,7 +46,7 @@ class ProblemCollector:
         self._keep(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
     def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
-        """Add a problem of one declaration or, in stage CATALOG, of the whole schema."""
+        """Add a problem of one declaration, or of the whole schema in stage CATALOG."""
         if len(self._found) < _MAX_KEPT:
             self._keep(rule, message, span, fix, stage)
 
@@ -64,7 +64,7 @@ class ProblemCollector:
         return tuple(sorted(self._warned.values(), key=lambda each: each.span.start))
 
     def problems(self) -> tuple[LanguageProblem, ...]:
-        """Return the first `MAX_PROBLEMS` problems in source order; nearest names are looked up only for these."""
+        """Return the first `MAX_PROBLEMS` problems in source order. Only these get a suggestion of the nearest name."""
         reported: list[LanguageProblem] = []
         for rule, stage, message, span, fix in sorted(self._found.values(), key=lambda each: (each[3].start, each[0])):
             if isinstance(fix, tuple):

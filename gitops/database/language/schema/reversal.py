@@ -1,4 +1,4 @@
-"""Computes the schema text that reverts a change while renamed items get their names back and keep their data.
+"""Computes the schema text that reverts a change. Renamed items get their old names back and keep their data.
 
 The author writes rename hints for the forward migration. The accepted text has no hints for the reverse migration, so
 planning it would drop and add items that a rename could keep. Therefore reverting a change writes the inverse hints,
@@ -49,7 +49,7 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
 class Item(NamedTuple):
-    """A type or, with `name`, one of its properties."""
+    """A type or, if it has a `name`, one of its properties."""
 
     kind: TypeKind
     owner: str
@@ -66,7 +66,7 @@ def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.
 
 
 def down_source(accepted: Schema, desired: Schema) -> bytes:
-    """Return the text of `accepted` with hints, so that its plan from `desired` equals `plan_down`."""
+    """Return the text of `accepted` with hints, so that migrating to it from `desired` gives the same plan as `plan_down`."""
     return reversing_source(accepted, (accepted, desired))
 
 

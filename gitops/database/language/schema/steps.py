@@ -13,14 +13,14 @@ from gitops.database.language.schema.types import PropType, TypeKind
 
 
 class DropMode(StrEnum):
-    """How data is dropped. Soft: only the current version loses the data. Hard: it is also purged from older versions."""
+    """How data is dropped. Soft: only the current version loses it. Hard: it is also purged from older versions."""
 
     SOFT = "soft"
     HARD = "hard"
 
 
 class Reversibility(StrEnum):
-    """How far a step can be reversed; `plan_down` plans the reverse migration.
+    """How far a step can be reversed. `plan_down` plans the reverse migration.
 
     Reversible: a later plan restores the schema without loss. Lossy: a later plan restores the name without its data,
     which only older graph versions have while they are kept. Irreversible: no later plan can undo the step.
@@ -100,7 +100,7 @@ class AddProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameProperty(_MigrationStep):
-    """A property gets a new name, which is never the name of an accepted property."""
+    """A property gets a new name. It is never the name of an accepted property."""
 
     kind: ClassVar[str] = "rename_property"
     type_kind: TypeKind
@@ -111,7 +111,7 @@ class RenameProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class AddIndex(_MigrationStep):
-    """A new index group, the only constraint that can be added to an existing type."""
+    """A new index group. No other constraint can be added to an existing type."""
 
     kind: ClassVar[str] = "add_constraint"
     type_kind: TypeKind
@@ -130,7 +130,7 @@ class AddIndex(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UpdateTypeMetadata(_MigrationStep):
-    """The descriptions of a type change; `annotations` is the whole set afterwards."""
+    """The descriptions of a type change. `annotations` has all of them afterwards."""
 
     kind: ClassVar[str] = "update_type_metadata"
     type_kind: TypeKind
@@ -140,7 +140,7 @@ class UpdateTypeMetadata(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UpdatePropertyMetadata(_MigrationStep):
-    """The description of a property changes; `annotations` is the whole set afterwards."""
+    """The description of a property changes. `annotations` has all of them afterwards."""
 
     kind: ClassVar[str] = "update_property_metadata"
     type_kind: TypeKind
@@ -151,7 +151,7 @@ class UpdatePropertyMetadata(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class ExtendEnum(_MigrationStep):
-    """An enum allows more members. Reversal fails after data uses a new member."""
+    """An enum gets more members. It cannot be reversed once data uses a new member."""
 
     kind: ClassVar[str] = "extend_enum"
     type_kind: TypeKind
@@ -183,7 +183,7 @@ class DropProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(_MigrationStep):
-    """A change that no step can carry out; a single one makes the migration unsupported."""
+    """A change that no step can make. A single one makes the migration unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
     entity: str
@@ -219,23 +219,23 @@ class Migration:
 
     @property
     def supported(self) -> bool:
-        """Return whether every step can be carried out."""
+        """Return True if every step can be carried out."""
         return not self.unsupported
 
     @property
     def reversibility(self) -> Reversibility:
-        """The reversibility of the step that is hardest to reverse; reversible if there are no steps."""
+        """The reversibility of the step that is hardest to reverse. A migration without steps is reversible."""
         found = {each.reversibility for each in self.steps}
         worst = (Reversibility.IRREVERSIBLE, Reversibility.LOSSY)
         return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
 
     @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
-        """The changes that cannot be carried out; error messages report the first one."""
+        """The changes that are not supported. Error messages report the first one."""
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
 
     def hardened(self) -> Migration:
-        """Return the same migration with hard drops only, which is the only effect of allowing data loss."""
+        """Return the same migration with hard drops only. This is all that allowing data loss does."""
         return Migration(
             tuple(
                 replace(each, mode=DropMode.HARD) if isinstance(each, DropType | DropProperty) else each

@@ -114,7 +114,7 @@ class RangeBound(Record):
 
 
 class PatternCheck(Record):
-    """`@check(p, "regex")`: an unanchored search that a non-null value must match."""
+    """`@check(p, "regex")`: an unanchored search that must match every non-null value."""
 
     property_name: str
     pattern: str
@@ -129,7 +129,7 @@ class Docs(Record):
 
 
 class NodeType(Record):
-    """A node type. `key` has the key columns in name order, or is None; `properties` are in name order.
+    """A node type. `key` has the key columns in name order, or is None. `properties` are in name order.
 
     `indexes` has the declared groups and the key; `embeds` maps each vector property to its source property, and
     `embed_models` maps it to the model in the schema, if there is one.
@@ -149,7 +149,7 @@ class NodeType(Record):
 
 
 class EdgeType(Record):
-    """An edge type from `source` to `target`; `cardinality` is (min, max), with max None for unbounded.
+    """An edge type from `source` to `target`. `cardinality` is (min, max); a max of None means unbounded.
 
     Groups in `unique` and `indexes` can contain `src` and `dst` in addition to properties.
     """
@@ -173,5 +173,5 @@ class Catalog(Record):
     folded_edges: Mapping[str, str] = _NOTHING
 
     def edge(self, name: str) -> EdgeType | None:
-        """Find an edge type by its name in a query: by exact name, otherwise ignoring case."""
+        """Find an edge type by its name in a query: the exact name, otherwise ignoring case."""
         return self.edges.get(name) or self.edges.get(self.folded_edges.get(name.lower(), ""))
