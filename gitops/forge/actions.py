@@ -58,7 +58,7 @@ _REQUEST_ACTIONS = {
 def decode_webhook(
     kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers
 ) -> events.Delivery:
-    """Decode a webhook of a kind. `delivery` is the id that repeated deliveries share.
+    """Decode a webhook of this kind. `delivery` is the id that repeated deliveries share.
 
     Raises GitopsError `event_invalid`.
     """
@@ -73,7 +73,7 @@ def decode_webhook(
 
 
 def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> events.Delivery:
-    """Decode a job's event file, given its variables `environ`. The id consists of the run and its attempt.
+    """Decode a job's event file, given its variables `environ`. The event id consists of the run and its attempt.
 
     All of these forges use GitHub's variable names. Raises GitopsError `event_invalid`.
     https://docs.github.com/en/actions/reference/workflows-and-actions/variables
@@ -95,7 +95,7 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> eve
 
 
 def request_event(data: JsonObject, target_field: str) -> events.Event:
-    """Decode an event of a change request. A new target is reported by `target_field`; a new title does not change a plan."""
+    """Decode a change request event. `target_field` reports a new target. A new title does not change a plan."""
     request, action = data.part("pull_request"), data.text("action", 100)
     known = _REQUEST_ACTIONS.get(action)
     if action == "closed":
@@ -110,7 +110,7 @@ def request_event(data: JsonObject, target_field: str) -> events.Event:
 def comment_event(
     data: JsonObject, account: Callable[[JsonObject], Account], body: str, *, on_request: bool
 ) -> events.Event:
-    """Decode a new comment. `on_request` is True if it is on a change request rather than on an issue."""
+    """Decode a new comment. `on_request` is True if it is on a change request, not on an issue."""
     comment = data.part("comment")
     if data.text("action", 100) != "created":
         return ignored_event("issue_comment", data)
@@ -149,7 +149,7 @@ def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Acc
 
 
 def manual_event(data: JsonObject, field: str = "inputs") -> events.Event:
-    """Decode a manual start, with its inputs in a field as strings by name.
+    """Decode a manual start. The inputs are in `field`, as strings by name.
 
     Inputs that are not a single value are omitted.
     """

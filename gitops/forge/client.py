@@ -47,7 +47,7 @@ _SECONDARY = "secondary rate limit"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Address of a service and settings for talking to it. `headers` may contain secrets.
+    """Address of a service, and settings for talking to it. `headers` can contain secrets.
 
     `code` is the error code for its failures. `refused` and `limit`, if given, are the codes for a refusal and for a
     response of more than `max_bytes`. `timeout_s` limits the time without data, `longest_s` the time of a complete

@@ -1,4 +1,4 @@
-"""Differences between forges: how requests to the API are built and how its responses are read.
+"""Differences between forges: how API requests are built and how responses are read.
 
 A dialect is pure. It builds requests from the nouns of the port, and nouns of the port from the returned JSON. When requests
 are sent, and in which order, is the same for all forges: see `hosted`. If a forge lacks a feature, its `Features` do not
@@ -62,7 +62,7 @@ class Dialect(ABC):
     def list_requests(
         self, state: port.RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
-        """Build the request for change requests by state and branches. A forge may return more; the reader filters again."""
+        """Build the request for change requests by state and branches. A forge can return more, so the reader filters again."""
 
     def get_request(self, number: int) -> WebRequest:
         """Build the request for one change request; 404 is quiet."""
@@ -100,11 +100,11 @@ class Dialect(ABC):
         self._lacks("reviews", number)
 
     def list_reactions(self, number: int, comment: str) -> WebRequest:
-        """Build the request for all accounts' reactions to a comment; 404 is quiet. Feature `reactions`."""
+        """Build the request for everyone's reactions to a comment; 404 is quiet. Feature `reactions`."""
         self._lacks("reactions", number, comment)
 
     def get_permission(self, account: port.Account) -> WebRequest | None:
-        """Build the request for an account's permission; 404 is quiet. None for an impossible account.
+        """Build the request for an account's permission; 404 is quiet. None if no such account can exist.
 
         Feature `permissions`.
         """
@@ -178,7 +178,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
-        """Return the paths of one changed file: its current path and its previous one."""
+        """Return both paths of one changed file: its current path and its previous one."""
 
     @abstractmethod
     def read_comment(self, data: JsonObject, /) -> port.Comment | None:
@@ -205,7 +205,7 @@ class Dialect(ABC):
         self._lacks("reactions", data)
 
     def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:
-        """Return an account's permission at a time; NONE if the response is about another account. Feature `permissions`."""
+        """Return an account's permission at a time. NONE if the response is about a different account. Feature `permissions`."""
         self._lacks("permissions", data, account, now)
 
     def read_issue(self, data: JsonObject, /) -> port.Issue | None:
@@ -215,11 +215,11 @@ class Dialect(ABC):
     # Both
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
-        """Build the request for the page after a response, None after the last. `read` is the number of entries read so far."""
+        """Build the request for the page after a response; None after the last page. `read` entries were read so far."""
         return linked_page(base, request, answer, read)
 
     def escape(self, text: str) -> str:
-        """Return a text in the form in which it is sent, with the forge's own commands disabled."""
+        """Return a text as it is sent, with the forge's own commands disabled."""
         return text
 
     def _get(self, path: str, *query: tuple[str, str], quiet: frozenset[int] = frozenset()) -> WebRequest:

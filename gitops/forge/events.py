@@ -1,4 +1,4 @@
-"""Events on a forge, to which the webhooks and event files of every forge are decoded.
+"""Events on a forge. The webhooks and event files of every forge are decoded to these.
 
 An event is a hint, never evidence. It shows where to look; everything that is planned, approved or applied is read from git
 and from the forge. Any part of an event may be stale, repeated or forged.
@@ -33,7 +33,7 @@ class RequestEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommentEvent:
-    """A new comment on a change request. Edited and deleted comments are not events, so a command is given only once."""
+    """A new comment on a change request. Editing or deleting it is not an event, so a command runs only once."""
 
     number: int
     comment: str
@@ -115,7 +115,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery of an event. A repeated delivery has the same `id`; `repository` is the name on the forge."""
+    """A delivery of an event. A repeated delivery has the same `id`. `repository` is the name on the forge."""
 
     id: str
     repository: str

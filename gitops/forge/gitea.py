@@ -42,7 +42,7 @@ _WILD = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 
 
 class GiteaDialect(PullsDialect):
-    """Dialect of a repository on Gitea or Forgejo, without checks, deployments, review decisions and merge queues."""
+    """Dialect of a repository on Gitea or Forgejo. It has no checks, deployments, review decisions or merge queues."""
 
     forge = "gitea"
     features = Features(reviews=True, labels=True, reactions=True, issues=True, permissions=True, branch_rules=True)
@@ -59,7 +59,7 @@ class GiteaDialect(PullsDialect):
         self.owner = project.partition("/")[0].casefold()
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:  # noqa: ARG002
-        """Build the request for the next page by number, until a page is empty or the forge's total has been read.
+        """Build the request for the next page by number, until a page is empty or the forge's total is reached.
 
         An instance may return shorter pages than requested, so a short page is not necessarily the last one.
         """
@@ -96,7 +96,7 @@ class GiteaDialect(PullsDialect):
         return self._list("/pulls", ("state", "closed"), ("sort", "recentupdate"))
 
     def list_ended_numbers(self) -> WebRequest:
-        """Build the request for closed change requests as issues. Releases of spring 2025 list none once a fork is deleted.
+        """Build the request for closed change requests as issues. If a fork was deleted, releases of spring 2025 list none.
 
         https://github.com/go-gitea/gitea/issues/34682
         """
@@ -122,7 +122,7 @@ class GiteaDialect(PullsDialect):
         return self._send("POST", "/labels", {"name": name, "color": _GREY})
 
     def branch(self, name: str) -> WebRequest:
-        """Build the request for a branch with the part of its rules that every token can see."""
+        """Build the request for a branch, with the part of its rules that every token can see."""
         return self._get(f"/branches/{segment(name)}", quiet=GONE)
 
     def list_protections(self) -> WebRequest:
@@ -167,7 +167,7 @@ class GiteaDialect(PullsDialect):
 
 
 class GiteaForge(HostedForge):
-    """Forge implementation without checks, deployments, review decisions, merge queues and push lists."""
+    """Forge without checks, deployments, review decisions, merge queues and push lists."""
 
     def __init__(self, sender: WebSender, project: str, clock: Clock) -> None:
         """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
@@ -227,7 +227,7 @@ class GiteaForge(HostedForge):
         return replace(_protected(data), notes=(note,)) if data.flag("protected") else replace(UNPROTECTED, queue=False)
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a change request and remove labels. Labels that the repository lacks are created.
+        """Add labels to a change request and remove labels. Creates labels that the repository lacks.
 
         Raises GitopsError `request_not_found`, UsageError `usage_error` for a name that is too long for Gitea.
         """

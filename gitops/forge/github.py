@@ -111,7 +111,7 @@ class GitHubDialect(PullsDialect):
         return WebRequest("GET", f"{self._start}/user", headers=_HEADERS)
 
     def review_decision(self, number: int) -> WebRequest:
-        """Build the request for the decision of the target branch's rules, including code owners, about a change request.
+        """Build the request for what the target branch's rules, including code owners, decide about a change request.
 
         https://docs.github.com/en/graphql/reference/enums#pullrequestreviewdecision
         """
@@ -181,7 +181,7 @@ class GitHubDialect(PullsDialect):
         return self._send("POST", "/check-runs", form, repeatable=True), tuple(others)
 
     def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
-        """Build the request to add annotations to a check. GitHub appends them, so sending it twice would duplicate them."""
+        """Build the request to add annotations to a check. GitHub appends them, so sending it twice duplicates them."""
         return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
 
     def deployments(self, deployment: port.Deployment) -> WebRequest:
@@ -202,7 +202,7 @@ class GitHubDialect(PullsDialect):
         return self._send("POST", "/deployments", form)
 
     def set_deployment(self, identifier: int, deployment: port.Deployment) -> WebRequest:
-        """Build the request to set a deployment's state. On success, earlier ones in its environment become inactive."""
+        """Build the request to set a deployment's state. Success makes earlier ones in its environment inactive."""
         form: dict[str, Any] = {
             "state": _DEPLOYMENT_STATES[deployment.state],
             "description": cut(deployment.description, _MAX_DESCRIPTION),
@@ -224,7 +224,7 @@ class GitHubDialect(PullsDialect):
     # Permissions and rules
 
     def rules(self, branch: str) -> WebRequest:
-        """Build the request for the rules of all rulesets that are in force for a branch."""
+        """Build the request for all ruleset rules that are in force for a branch."""
         return self._list(f"/rules/branches/{segment(branch)}", quiet=_HIDDEN)
 
     def protection(self, branch: str) -> WebRequest:
@@ -248,7 +248,7 @@ class GitHubDialect(PullsDialect):
 
 
 def graphql_data(answer: WebAnswer) -> JsonObject:
-    """Return the data of a response without errors.
+    """Return the data of a response that has no errors.
 
     Raises RemoteError: `forge_unavailable` for a limit, otherwise `forge_refused`, with status 404 if the object does not
     exist. https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
@@ -307,7 +307,7 @@ _DECISIONS = {
 
 
 class GitHubForge(HostedForge):
-    """Forge implementation with every feature."""
+    """Forge with every feature."""
 
     def __init__(self, sender: WebSender, project: str, clock: Clock) -> None:
         """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
@@ -364,7 +364,7 @@ class GitHubForge(HostedForge):
         raise RemoteError(Code.PUSHERS_PENDING, detail, retryable=True)
 
     def set_status(self, status: port.CheckStatus) -> None:
-        """Set the status of a commit in a context. GitHub may need some seconds to find the new head of a fork."""
+        """Set the status of a commit in a context. GitHub can need some seconds to find the new head of a fork."""
         for pause in (*_COMMIT_PAUSES_S, None):
             try:
                 return super().set_status(status)
@@ -386,7 +386,7 @@ class GitHubForge(HostedForge):
         return self._paths(entries)
 
     def review_decision(self, number: int) -> port.ReviewDecision:
-        """Return the decision of the target branch's rules, including code owners. Raises GitopsError `request_not_found`."""
+        """Return what the target branch's rules, including code owners, decide. Raises GitopsError `request_not_found`."""
         try:
             data = graphql_data(self._sender.send(self._api.review_decision(number)))
         except RemoteError as error:
@@ -404,7 +404,7 @@ class GitHubForge(HostedForge):
         return branch_rules(by_type, self._sender.send(self._api.protection(branch)))
 
     def set_check(self, check: port.CommitCheck) -> None:
-        """Write the check of a commit with this name; the newest counts. Only tokens of apps and jobs are allowed to."""
+        """Write the check of a commit with this name; the newest counts. Only app and job tokens are allowed to do this."""
         first, others = self._api.check(check)
         answer = self._sender.send(first)
         identifier = answer_object(answer.body, "the check").number("id")
@@ -412,7 +412,7 @@ class GitHubForge(HostedForge):
             self._sender.send(self._api.add_to_check(identifier, output))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a change request and remove labels. Sends requests only for differences from the last known labels."""
+        """Add and remove labels of a change request. Sends requests only for differences from the last known labels."""
         if number not in self._labels:
             entries = self._list(self._api.labels(number), about=number)
             self._labels[number] = frozenset(label.text("name") for label in entries)
@@ -430,7 +430,7 @@ class GitHubForge(HostedForge):
         self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
 
     def record_deployment(self, deployment: port.Deployment) -> None:
-        """Record a deployment state in the bot's single deployment of that commit to that environment."""
+        """Record the state of a deployment. The bot has a single deployment per commit and environment."""
 
         def find() -> int | None:
             me = self.me().id
@@ -453,7 +453,7 @@ class GitHubForge(HostedForge):
 
 
 def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAnswer) -> port.BranchRules:
-    """Combine the rules of rulesets, given by type, with the older protection.
+    """Combine the ruleset rules, given by type, with the older protection.
 
     The older protection is unknown if the token cannot read it.
     https://docs.github.com/en/rest/repos/rules#get-rules-for-a-branch

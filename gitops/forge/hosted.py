@@ -1,4 +1,4 @@
-"""Reading from and writing to forges with a web API: one implementation for all, on top of each forge's dialect.
+"""Reads from and writes to forges with a web API. One implementation for all, on top of each forge's dialect.
 
 Rules of reading:
 
@@ -69,7 +69,7 @@ _RECENT = 50
 
 
 class HostedForge:
-    """Forge implementation for one repository. Only one thread at a time may use it."""
+    """Forge for one repository. Only one thread at a time can use it."""
 
     def __init__(self, sender: WebSender, dialect: Dialect, clock: Clock) -> None:
         """`sender` calls the API with the bot's token."""
@@ -93,7 +93,7 @@ class HostedForge:
         return self._me
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Return change requests by number: all, or only those with a state and a target (full ref name)."""
+        """Return change requests by number: all, or those with this state and target (full ref name)."""
         if target is not None and not target.startswith(HEADS):
             return ()
         branch = None if target is None else target.removeprefix(HEADS)
@@ -103,7 +103,7 @@ class HostedForge:
         return tuple(r for _, r in found if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:
-        """Return the change requests that any of these commits merged: one call per commit, and one more for the rest."""
+        """Return the change requests that any of these commits merged. Makes one call per commit, and one for the rest."""
         return self._find_merged(commits)[0]
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - not every forge lists them
@@ -159,7 +159,7 @@ class HostedForge:
         return tuple(newest[context] for context in sorted(newest))
 
     def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
-        """Return an account's open issues with this marker, oldest first, by reading rule 4."""
+        """Return an account's open issues with this marker, oldest first, by rule 4."""
         if not self.features.issues:
             return ()
         found = map(self._dialect.read_issue, self._list(self._dialect.list_issues(author)))
@@ -167,7 +167,7 @@ class HostedForge:
         return tuple(sorted(own, key=lambda issue: issue.number))
 
     def permission(self, account: Account) -> Permission:
-        """Return an account's current permission; NONE for strangers, and for a login that now belongs to another account."""
+        """Return an account's current permission. NONE for strangers, and for a login that now belongs to a different account."""
         request = self._dialect.get_permission(account) if self.features.permissions else None
         answer = None if request is None else self._sender.send(request)
         if answer is None or answer.status != _OK:
@@ -259,7 +259,7 @@ class HostedForge:
             self._comment_last(self._dialect.add_comment(number, text))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
-        """Create or update the bot's one open issue with this marker, and return its URL for people."""
+        """Create or update the bot's one open issue with this marker. Return its URL for people."""
         if not self.features.issues:
             return ""
         text, name = self._bounded(with_marker(marker, body)), cut(title, self._dialect.longest_title)

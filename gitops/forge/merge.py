@@ -26,7 +26,7 @@ from gitops.git.port import GitRemote, GitStore, MergeResult, NewCommit, Person,
 
 
 class MergeMethod(StrEnum):
-    """Merge method: a merge commit, one squashed commit, or a rebase of each commit onto the target."""
+    """Merge method: a merge commit, one squashed commit, or rebasing each commit onto the target."""
 
     MERGE = "merge"
     SQUASH = "squash"
@@ -87,7 +87,7 @@ def merge_request(
 
 
 def check_head(remote: GitRemote, request: ChangeRequest, expected_head: str | None) -> Mapping[str, str]:
-    """Perform step 1 and return the heads of the request's branch and target on the remote.
+    """Perform step 1. Return the heads of the request's branch and of its target on the remote.
 
     Raises GitopsError `request_closed`, ConflictError `request_head_moved`, RemoteError.
     """

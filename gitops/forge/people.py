@@ -1,4 +1,4 @@
-"""Actions of people on change requests of a bare repository. Each action is a push, so that the server's hooks see it.
+"""What people do with change requests of a bare repository. Each action is a push, so the server's hooks see it.
 
 1. Pushing a branch opens its request, and deleting the branch closes it. The hooks do that, under their rules.
 2. A comment is pushed as `refs/gitops/comments/<request>/<commit>`: a commit without files and parents, whose message is the
@@ -28,7 +28,7 @@ _MAX_TITLE = 200
 
 
 class CommentedForge(ForgeReader, Protocol):
-    """A forge that stores people's comments."""
+    """A forge that stores comments by people."""
 
     def add_comment(self, number: int, author: str, body: str) -> None:
         """Add a person's comment."""
@@ -36,12 +36,12 @@ class CommentedForge(ForgeReader, Protocol):
 
 
 class RequestBook(CommentedForge, Protocol):
-    """A forge whose requests are opened and closed by the project's own code, not by a service."""
+    """A forge whose requests the project itself opens and closes, instead of a service."""
 
     def open_or_update(
         self, source: str, target: str, head: str, title: str, pusher: str
     ) -> tuple[ChangeRequest, bool]:
-        """Open a branch's request or move the open one to `head`. Returns the request, and True if it is new."""
+        """Open a branch's request, or move the open one to `head`. Returns the request, and True if it is new."""
         ...
 
     def close(self, number: int) -> ChangeRequest:
@@ -52,7 +52,7 @@ class RequestBook(CommentedForge, Protocol):
 def open_request(
     store: GitStore, remote: GitRemote, forge: RequestBook, branch: str, target: str, person: Person
 ) -> ChangeRequest:
-    """Push a branch (short name) of the store to the remote and return its open request into `target`.
+    """Push a branch (short name) from the store to the remote. Return its open request into `target`.
 
     Raises UsageError `usage_error` for a branch that cannot have a request, GitopsError `git_object_missing`,
     `push_refused`, ConflictError `git_ref_conflict` if the remote branch has commits that are missing here, RemoteError.
@@ -95,7 +95,7 @@ def open_request(
 
 
 def close_request(remote: GitRemote, forge: RequestBook, number: int) -> ChangeRequest:
-    """Close a request by deleting its branch, and return the closed request. Its commits are kept.
+    """Close a request by deleting its branch. Return the closed request. Its commits are kept.
 
     Raises GitopsError `request_not_found`, `request_closed` if it is not open, `push_refused`, ConflictError
     `request_head_moved`, RemoteError.

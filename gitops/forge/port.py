@@ -19,7 +19,7 @@ from gitops.core.diagnostics import Severity
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account on a forge. `id` never changes and is used for comparisons, `login` is displayed, `bot` comes from the forge."""
+    """An account on a forge. `id` never changes and is used in comparisons; `login` is displayed; `bot` comes from the forge."""
 
     id: str
     login: str
@@ -46,7 +46,7 @@ class ReviewState(StrEnum):
 
 
 class ReviewDecision(StrEnum):
-    """Decision of the forge's rules about the reviews of a request, including code owners.
+    """What the forge's rules decide about the reviews of a request, including code owners.
 
     UNKNOWN means that the forge has no such rules, or does not report the decision.
     """
@@ -58,7 +58,7 @@ class ReviewDecision(StrEnum):
 
 
 class Reaction(StrEnum):
-    """Reactions with which the bot answers a command without a comment."""
+    """Reactions that the bot uses to answer a command without writing a comment."""
 
     SEEN = "seen"
     DONE = "done"
@@ -75,7 +75,7 @@ class DeploymentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features of a forge beyond change requests, comments and statuses.
+    """What a forge offers beyond change requests, comments and statuses.
 
     `pushes` means that it lists the moves of a branch; `queue` means that it has a merge queue.
     """
@@ -137,7 +137,7 @@ class ChangeRequest:
 
     @property
     def rebase(self) -> str:
-        """Tell its author, in an ordinary clone, to put the branch onto the newest target. The `main` there may be old."""
+        """Return a command for the author, in an ordinary clone, that puts the branch onto the newest target."""
         source, target = (shlex.quote(ref.removeprefix("refs/heads/")) for ref in (self.source, self.target))
         return (
             f"update the target: git fetch origin; rebase the branch and resolve the conflicts: git rebase origin/{target};"
@@ -243,7 +243,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class CommitCheck:
-    """A check of one commit with its annotations. Texts are Markdown; long ones are shortened and split as the forge requires."""
+    """A check of one commit with its annotations. Texts are Markdown; the forge's limits can shorten and split long ones."""
 
     commit: str
     name: str
@@ -255,7 +255,7 @@ class CommitCheck:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment of an applied commit to an environment, for the forge's overview."""
+    """The deployment of an applied commit to an environment, for the forge's overview."""
 
     commit: str
     environment: str
@@ -266,7 +266,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class BranchRules:
-    """Rules that the forge enforces on a branch. None for values that the bot cannot see.
+    """Rules that the forge enforces on a branch. A value that the bot cannot see is None.
 
     `request_needed` means that the branch can be changed only through a change request. `notes` are lines for people.
     """
@@ -292,7 +292,7 @@ UNPROTECTED = BranchRules(
 
 
 class ForgeReader(Protocol):
-    """The read half of the forge port. Lists are complete: adapters read every page, within limits that raise `forge_limit`."""
+    """The reading half of the forge port. Lists are complete: adapters read every page, up to limits that raise `forge_limit`."""
 
     @property
     def features(self) -> Features:
@@ -304,7 +304,7 @@ class ForgeReader(Protocol):
         ...
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Return change requests by number: all, or only those with a state and a target (full ref name)."""
+        """Return change requests by number: all, or those with this state and target (full ref name)."""
         ...
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:
@@ -319,7 +319,7 @@ class ForgeReader(Protocol):
         ...
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
-        """Yield the moves of a branch (full ref name), newest first, page by page; none if the forge does not list them.
+        """Yield the moves of a branch (full ref name), newest first, page by page. None if the forge does not list them.
 
         `project` is a fork. A list may end early or have gaps, so the caller checks that each move ends where the next one
         begins. Raises RemoteError `forge_limit`, `forge_refused`.
@@ -335,7 +335,7 @@ class ForgeReader(Protocol):
         ...
 
     def review_decision(self, number: int) -> ReviewDecision:
-        """Return the decision of the forge's rules about the reviews of a request."""
+        """Return what the forge's rules decide about the reviews of a request."""
         ...
 
     def comments(self, number: int) -> tuple[Comment, ...]:
@@ -343,7 +343,7 @@ class ForgeReader(Protocol):
         ...
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
-        """Return the bot's own reactions to a comment; none if the comment does not exist."""
+        """Return the bot's own reactions to a comment. Empty if the comment does not exist."""
         ...
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
@@ -351,14 +351,14 @@ class ForgeReader(Protocol):
         ...
 
     def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
-        """Return the open issues that an account wrote and whose first line is this marker, oldest first, for any reader.
+        """Return an account's open issues whose first line is this marker, oldest first, whoever reads them.
 
         Anyone can write an issue with the bot's marker; only the author that the forge reports makes it the bot's.
         """
         ...
 
     def permission(self, account: Account) -> Permission:
-        """Return an account's current permission; NONE for strangers, and if the forge does not report it."""
+        """Return an account's current permission. NONE for strangers, and if the forge does not report it."""
         ...
 
     def branch_rules(self, branch: str) -> BranchRules:
@@ -367,7 +367,7 @@ class ForgeReader(Protocol):
 
 
 class Forge(ForgeReader, Protocol):
-    """The forge port with writing. Repeating a write does not create duplicates."""
+    """The forge port including writes. Repeating a write creates no duplicates."""
 
     def upsert_comment(self, number: int, marker: str, body: str) -> None:
         """Create or update the bot's one comment with this marker, of at most 65,536 characters.
@@ -390,7 +390,7 @@ class Forge(ForgeReader, Protocol):
         ...
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a request and remove labels; other labels are unchanged."""
+        """Add labels to a request and remove labels. Other labels do not change."""
         ...
 
     def record_deployment(self, deployment: Deployment) -> None:
@@ -402,7 +402,7 @@ class Forge(ForgeReader, Protocol):
         ...
 
     def withdraw(self, number: int, comment: str) -> None:
-        """Close an open request without merging it, with a final comment. A request that has ended is unchanged.
+        """Close an open request without merging it, with a final comment. A request that already ended does not change.
 
         Raises GitopsError `request_not_found`.
         """

@@ -51,7 +51,7 @@ _ROLES = {
 
 
 class PullsDialect(Dialect):
-    """Common dialect of a repository on GitHub, Gitea or Forgejo."""
+    """The dialect that repositories on GitHub, Gitea and Forgejo share."""
 
     forge: ClassVar[str]
     """The forge's name in account identities, `<forge>:<id>`."""
@@ -125,7 +125,7 @@ class PullsDialect(Dialect):
         return self._list(f"/commits/{segment(commit)}/status", quiet=_NO_COMMIT)
 
     def set_status(self, status: port.CheckStatus) -> WebRequest:
-        """Build the request to set a status. The newest one of a context counts, so sending it twice does no harm."""
+        """Build the request to set a status. In each context the newest one counts, so sending it twice is harmless."""
         form = {
             "state": status.state.value,
             "context": status.context,
@@ -136,7 +136,7 @@ class PullsDialect(Dialect):
         return self._send("POST", f"/statuses/{segment(status.commit)}", form, repeatable=True)
 
     def get_permission(self, account: port.Account) -> WebRequest:
-        """Build the request for an account's permission. On Gitea, only tokens of repository administrators can ask."""
+        """Build the request for an account's permission. On Gitea, this needs the token of a repository administrator."""
         return self._get(f"/collaborators/{segment(account.login)}/permission", quiet=GONE)
 
     # Answers
@@ -182,7 +182,7 @@ class PullsDialect(Dialect):
         return port.Review(str(data.number("id")), self.read_account(user), known, commit, data.moment("submitted_at"))
 
     def read_status(self, data: JsonObject, commit: str, /) -> port.CheckStatus:
-        """Read a status of a commit. A state that only the forge knows is an error. On Gitea, the field is `status`."""
+        """Read a status of a commit. States that only the forge knows are errors. On Gitea, the field is `status`."""
         said = data.text("status" if data.has("status") else "state")
         state = port.CheckState(said) if said in set(port.CheckState) else port.CheckState.ERROR
         return port.CheckStatus(
@@ -195,7 +195,7 @@ class PullsDialect(Dialect):
         )
 
     def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:  # noqa: ARG002 - it has no end
-        """Return an account's permission; NONE if the response is about another account, as after a login was reused.
+        """Return an account's permission. NONE if the response is about a different account, because a login was reused.
 
         Raises RemoteError `forge_refused` for unknown permission names, because their meaning is unknown.
         https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
@@ -232,7 +232,7 @@ class PullsDialect(Dialect):
         return self._author(data).id, next((each for each, name in _REACTIONS.items() if name == content), None)
 
     def read_issue(self, data: JsonObject, /) -> port.Issue | None:
-        """Read an open issue. None for a change request, which is also an issue here."""
+        """Read an open issue. None for a change request, because these forges list it as an issue too."""
         if data.has("pull_request") or data.text("state") != "open":
             return None
         title, body = data.line("title", self.longest_title), self.read_text(data)

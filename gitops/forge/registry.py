@@ -1,4 +1,4 @@
-"""Table of the forges with a web API: names for operators and CI jobs, and the code for each forge.
+"""Table of the forges with a web API: names for operators and CI jobs, and the code of each forge.
 
 The code of a forge is imported only when it is needed. `docs/extending.md` shows how to add a row.
 """
@@ -31,7 +31,7 @@ class ForgeCode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRow:
-    """Table row of one kind of forge. The defaults fit forges whose CI jobs set GitHub's variables."""
+    """The table row of one kind of forge. The defaults fit forges whose CI jobs set GitHub's variables."""
 
     load: Callable[[], ForgeCode]
     """Imports the code."""

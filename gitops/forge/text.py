@@ -30,7 +30,7 @@ def cut(text: str, most: int) -> str:
 
 
 def cut_markdown(text: str, most: int) -> str:
-    """Shorten Markdown to `most` characters, between two lines, with a note about it and without an open fence."""
+    """Shorten Markdown to `most` characters, between two lines. Adds a note and leaves no fence open."""
     if len(text) <= most:
         return text
     room = most - len(_NOTE)
@@ -63,7 +63,7 @@ def _fence_after(fence: str, line: str) -> str:
 
 
 def hidden_line(marker: str) -> str:
-    """Return the hidden first line by which the bot finds its text: the marker as a Markdown comment."""
+    """Return the hidden first line that marks the bot's text: the marker as a Markdown comment."""
     return marker if _HIDDEN.fullmatch(marker) else f"<!-- {marker} -->"
 
 
@@ -74,12 +74,12 @@ def with_marker(marker: str, body: str) -> str:
 
 
 def has_marker(body: str, marker: str) -> bool:
-    """Return True if the first line of a text is this marker, no matter who wrote it."""
+    """Return True if the first line of a text is this marker, whoever wrote it."""
     return _first_line(body) == hidden_line(marker)
 
 
 def first_line_marker(body: str) -> str | None:
-    """Return the marker in the first line of a text with its brackets, or None, no matter who wrote it."""
+    """Return the marker in the first line of a text, including its brackets, whoever wrote it; or None."""
     line = _first_line(body)
     return line if _HIDDEN.fullmatch(line) else None
 
@@ -89,12 +89,12 @@ def _first_line(body: str) -> str:
 
 
 def same_text(one: str, other: str) -> bool:
-    """Return True if two texts are equal apart from line ends and trailing whitespace, which a forge may change."""
+    """Return True if two texts are equal apart from line ends and trailing whitespace, which forges can change."""
     return one.replace("\r\n", "\n").rstrip() == other.replace("\r\n", "\n").rstrip()
 
 
 def text_bytes(body: str) -> bytes:
-    """Encode a text for people. Raises UsageError `comment_too_large`, `usage_error` for text that is not valid Unicode."""
+    """Encode a text for people. Raises UsageError `comment_too_large`, or `usage_error` if it is not valid Unicode."""
     if len(body) > MAX_TEXT:
         raise UsageError(Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_TEXT} are kept")
     try:

@@ -62,12 +62,12 @@ class JsonObject:
         return self.part(name) if self.has(name) else None
 
     def parts(self, name: str) -> Iterator[JsonObject]:
-        """Yield the objects of the list in a field; none if it is missing or null."""
+        """Yield the objects in a list field. Empty if the field is missing or null."""
         for index, value in enumerate(self.values(name)):
             yield JsonObject(value, f"{self._at(name)}[{index}]", self._fail)
 
     def values(self, name: str) -> list[Any]:
-        """Return the list in a field, empty if it is missing or null."""
+        """Return the list in a field. Empty if the field is missing or null."""
         value = self._value.get(name)
         if value is None:
             return []
@@ -91,7 +91,7 @@ class JsonObject:
         return self.text(name, most) if self.has(name) else default
 
     def line(self, name: str, most: int) -> str:
-        """Return a string for people as one line, cut to `most` characters, with spaces for control characters."""
+        """Return a string for people on one line, at most `most` characters long, with spaces for control characters."""
         value = self.text_or(name, most=1 << 20)
         return "".join(c if c.isprintable() else " " for c in value)[:most].strip()
 
@@ -152,7 +152,7 @@ def is_unicode(text: str) -> bool:
 
 
 def event_object(body: bytes, most: int) -> JsonObject:
-    """Return the object in the body of an event. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
+    """Return the object in the body of an event. Raises GitopsError `event_invalid`, also if it exceeds `most` bytes."""
     if len(body) > most:
         raise _event_invalid(f"the body has {len(body)} bytes; at most {most} are read")
     try:
@@ -185,7 +185,7 @@ _PORTS = {"https": 443, "http": 80}
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """One request. `path` is below the address of the service and quoted, without a query.
+    """One request. `path` is quoted, has no query, and is relative to the address of the service.
 
     `body` is JSON or None. `repeatable` means that sending it twice does no harm; any other request is sent once. `quiet`
     are statuses of 400 and above that count as responses, not failures.
@@ -202,7 +202,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """The response to a request. `headers` have lower-case names; `body` is the JSON value, None if there is none."""
+    """The response to a request. `headers` have lower-case names. `body` is the JSON value, or None."""
 
     status: int
     headers: Mapping[str, str]
@@ -218,7 +218,7 @@ class WebSender(Protocol):
         ...
 
     def send(self, request: WebRequest) -> WebAnswer:
-        """Send a request and return the response, whose status is 200 to 299 or quiet.
+        """Send a request and return the response. Its status is 200 to 299, or one that the request allows (`quiet`).
 
         Raises RemoteError with the code of the service; its `status` is the status of the response, or None.
         """
@@ -252,7 +252,7 @@ def read_list(
     missing: GitopsError | None = None,
     most: int = MOST_PAGES,
 ) -> Iterator[JsonObject]:
-    """Yield the entries of a list, reading each page when it is needed.
+    """Yield the entries of a list. Reads each page on demand.
 
     `within` is the field that contains them, if the response is an object. With `null_is_empty`, the response `null` is an
     empty list. A quiet status means that there is no list: then it has no entries, or `missing` is raised.

@@ -73,7 +73,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> events.Delivery:
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
-    """Decode the variables of a GitLab CI job, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
+    """Decode the variables of a GitLab CI job, and its `TRIGGER_PAYLOAD` file if a webhook started it.
 
     Raises GitopsError `event_invalid`, also if these are not the variables of such a job. The job number is part of the id,
     so a retried job is a different delivery.
@@ -103,7 +103,7 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
-    """Return True if the holder of the secret sent this webhook. Header names are lower-case.
+    """Return True if whoever sent this webhook has the secret. Header names are lower-case.
 
     A secret that starts with `whsec_` is a signing token. In that case only a signature of this body counts, because a plain
     token can be replayed by anyone who saw one delivery. Any other secret is compared with `X-Gitlab-Token`. The caller

@@ -114,7 +114,7 @@ class GitLabDialect(Dialect):
         self.root = f"/projects/{quote(project, safe='')}"
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
-        """Build the request for the next page, from its number (`x-next-page`) or otherwise from the link.
+        """Build the request for the next page, from its number (`x-next-page`) or, without one, from the link.
 
         Raises RemoteError `forge_unavailable` if `x-next-page` is not a number. https://docs.gitlab.com/api/rest/#pagination
         """
@@ -202,7 +202,7 @@ class GitLabDialect(Dialect):
         return self._send("DELETE", f"/merge_requests/{number}/notes/{quote(comment, safe='')}", quiet=GONE)
 
     def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
-        """Build the request to react to a comment. It returns 404 if the reaction exists, so repeating it does no harm.
+        """Build the request to react to a comment. It returns 404 if the reaction exists, so repeating it is harmless.
 
         https://docs.gitlab.com/api/emoji_reactions/#add-reactions-to-comments
         """
@@ -409,7 +409,7 @@ _CONFLICT = 409
 
 
 class GitLabForge(HostedForge):
-    """Forge implementation with every feature except checks and push lists.
+    """Forge with every feature except checks and push lists.
 
     On GitLab, a push of many branches is one event without commits, and events cover the whole project:
     https://docs.gitlab.com/administration/settings/push_event_activities_limit/
@@ -458,7 +458,7 @@ class GitLabForge(HostedForge):
         return reviews(*self._opinions(self.request(number).number))
 
     def review_decision(self, number: int) -> ReviewDecision:
-        """Return the decision of GitLab's approval rules. UNKNOWN for editions and projects without any."""
+        """Return what GitLab's approval rules decide. UNKNOWN for editions and projects without such rules."""
         request = self._get_request(number)
         return review_decision(request, *self._opinions(number))
 
@@ -477,7 +477,7 @@ class GitLabForge(HostedForge):
         return branch_rules(branch, protections, self._settings())
 
     def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the previous one, with one request unless GitLab refuses it.
+        """Set the status of a commit in a context, replacing the previous one. Takes one request unless GitLab refuses it.
 
         Raises UsageError `usage_error` for anything but a full id, RemoteError `forge_refused`.
         """
@@ -580,7 +580,7 @@ def rows(body: Any, what: str) -> tuple[JsonObject, ...]:
 
 
 def files_of(data: JsonObject) -> int | None:
-    """Return the number of files that a merge request changes, None while GitLab does not report it.
+    """Return how many files a merge request changes; None while GitLab does not report it.
 
     Raises GitopsError `forge_limit` for `1000+`, because GitLab lists no more:
     https://docs.gitlab.com/administration/diff_limits/
@@ -619,7 +619,7 @@ def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tu
 def review_decision(
     request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]
 ) -> ReviewDecision:
-    """Return the decision of GitLab's rules: the stricter of its two results.
+    """Return what GitLab's rules decide: the stricter of its two results.
 
     `detailed_merge_status` contains only the first reason that prevents a merge, and the approvals cover only the rules of
     editions that have them. Without `approvals_required`, or if it is 0, there are no rules. Source:

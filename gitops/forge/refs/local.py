@@ -124,7 +124,7 @@ class DocumentReports(ABC):
         return _read_statuses(self._folder(_shard("statuses", commit)) or EMPTY, commit)
 
     def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[port.CheckStatus, ...]]:
-        """Return the statuses of many commits, like `statuses`, from one listing."""
+        """Return the statuses of many commits, like `statuses`, but from one listing."""
         shards = self._folders("refs/gitops/statuses")
         return {commit: _read_statuses(shards.get(_shard("statuses", commit), EMPTY), commit) for commit in commits}
 
@@ -147,7 +147,7 @@ class DocumentReports(ABC):
         return tuple(sorted(checks, key=lambda check: check.name))
 
     def set_check(self, check: port.CommitCheck) -> None:
-        """Create or replace the check of a commit with this name, shortened if too long. The commit does not have to be here."""
+        """Create or replace the check of a commit with this name, and shorten it if needed. The commit need not exist here."""
         ref, what = _shard("checks", check.commit), f"checks: {check.commit[:12]}"
         stem = f"{check.commit}/{_file_name(check.name)}"
         kept = tuple(
@@ -174,7 +174,7 @@ class DocumentReports(ABC):
         return _read_deployment(self._folder(_deployment_ref(environment)) or EMPTY)
 
     def record_deployment(self, deployment: port.Deployment) -> None:
-        """Record a deployment's state. Earlier ones remain in the ref's history; an unchanged one keeps its time."""
+        """Record a deployment's state. Earlier ones remain in the ref's history. An unchanged one keeps its time."""
         new, at = deployment, self._now()
         dated = DatedDeployment(new.commit, new.environment, new.state, new.description, new.url, at)
         files = {_DEPLOYMENT: DEPLOYMENT.write(dated)}
@@ -220,7 +220,7 @@ class DocumentReports(ABC):
         return tuple(sorted(found, key=lambda issue: issue.number))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
-        """Create or update the bot's one open issue with this marker. Return the name under which `git show` prints it.
+        """Create or update the bot's one open issue with this marker. Return a name that `git show` can print.
 
         Raises UsageError `comment_too_large`.
         """
@@ -327,7 +327,7 @@ _OWN = "gitops/"
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """Settings of the repository's operator, read when they are needed.
+    """Settings by the repository's operator, read on demand.
 
     `people` are the people who can give commands, by their names on the server. `guarded` are the branches (short names)
     that the installed hook protects; None if no hook is installed, or if that cannot be determined.
@@ -338,7 +338,7 @@ class OperatorSettings:
 
 
 class DocumentForge(DocumentReports):
-    """Forge implementation that also opens, merges and closes requests and stores comments, like hosted forges do themselves."""
+    """A Forge that also opens, merges and closes requests and stores comments, as hosted forges do themselves."""
 
     def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
         """`bot` is the account that writes comments and issues. It recognises its own by this name."""
@@ -537,7 +537,7 @@ class DocumentForge(DocumentReports):
         )
 
     def react(self, number: int, comment: str, reaction: port.Reaction) -> None:
-        """React to a comment. Raises GitopsError `request_not_found`, also if there is no such comment."""
+        """React to a comment. Raises GitopsError `request_not_found`, also if the comment does not exist."""
 
         def change(folder: DocumentFolder) -> Mapping[str, bytes]:
             if folder.read(f"comments/{comment}.json") is None:
@@ -566,7 +566,7 @@ T = TypeVar("T")
 
 
 class LocalForge(DocumentForge):
-    """The forge of a repository, accessed through a clone or in the repository itself."""
+    """The forge of a repository, used in a clone or in the repository itself."""
 
     def __init__(
         self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock, settings: OperatorSettings | None = None
@@ -585,7 +585,7 @@ class LocalForge(DocumentForge):
         return records.read_request(self._at(refs[ref]), number)
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Return the sorted paths that a request changes since it left its target, with both names of a moved file.
+        """Return the sorted paths that a request changes since its fork point, with both names of a moved file.
 
         For a merged request, the target before the merge is the first parent of the commit that merged it. Raises
         GitopsError `request_not_found`.
@@ -595,7 +595,7 @@ class LocalForge(DocumentForge):
         return self._store.changed_paths(theirs, self._store.commit(head).tree)
 
     def base(self, number: int) -> str | None:
-        """Return the commit where a request left its target, or None if unrelated. Raises GitopsError `request_not_found`."""
+        """Return the fork point of a request from its target. None if unrelated. Raises GitopsError `request_not_found`."""
         request = self.request(number)
         # The target's objects are needed even if the request is merged.
         tip = self._branch(request.target)

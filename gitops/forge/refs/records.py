@@ -1,4 +1,4 @@
-"""Stored documents of the bare-repository forge: one document per request, comment, status, check and so on.
+"""Documents that the bare-repository forge stores: one per request, comment, status, check and so on.
 
 The types are those of the port; fields that are missing from a document are empty when reading and writing. Longer
 texts are stored next to their document as Markdown, so that `git show` is readable. Every name, title and time in a
@@ -145,7 +145,7 @@ CHECK = _document(
 
 @dataclass(frozen=True, slots=True)
 class DatedDeployment(Deployment):
-    """The newest deployment to an environment, with the time when it was recorded."""
+    """The newest deployment to an environment, and when it was recorded."""
 
     at: str = ""
 
@@ -167,7 +167,7 @@ DEPLOYMENT = _document(
 
 @dataclass(frozen=True, slots=True)
 class RecordedIssue:
-    """A stored issue of the bot. `last_comment` was written when it was closed. `path` is its file at its ref."""
+    """A stored issue by the bot. `last_comment` was written when it was closed. `path` is its file at its ref."""
 
     marker: str
     author: str
@@ -180,7 +180,7 @@ class RecordedIssue:
 
     @property
     def number(self) -> int:
-        """The number in its file name, which it gets when it is stored."""
+        """The number in its file name. It gets one when it is stored."""
         return int(self.path.removeprefix("issues/").removesuffix(".md") or 0)
 
 
@@ -292,7 +292,7 @@ def text_files(folder: DocumentFolder, text: str) -> Mapping[str, bytes]:
 
 
 def request_after_push(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple[ChangeRequest, bool]:
-    """Return the request after a push, and True if the push opens it. `known` are all existing requests.
+    """Return the request after a push, and True if the push opens it. `known` has all existing requests.
 
     A pusher who pushes again moves to the end, so the last one is always the most recent pusher.
     """
@@ -318,7 +318,7 @@ def request_after_push(known: Iterable[ChangeRequest], push: PushedBranch, at: s
 
 
 def end_request(request: ChangeRequest, state: RequestState, merged_as: str | None = None) -> ChangeRequest:
-    """Return the request as merged or closed. Raises GitopsError `request_closed` if it already ended differently."""
+    """Return the request as merged or closed. Raises GitopsError `request_closed` if it ended in a different way before."""
     after = replace(request, state=state, merged_as=merged_as)
     if request.state is not RequestState.OPEN and after != request:
         raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
@@ -342,7 +342,7 @@ def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
 def comment_files(
     folder: DocumentFolder, body: str, *, author: str, at: str, marker: str | None = None
 ) -> Mapping[str, bytes]:
-    """Return the files to write for a comment, which replaces the author's comment with its marker or is new.
+    """Return the files to write for a comment. It replaces the author's comment with the same marker, if there is one.
 
     `marker` is None for a person's comment. An updated comment keeps its time and place. Raises UsageError
     `comment_too_large`.
@@ -380,12 +380,12 @@ def _body(folder: DocumentFolder, stem: str) -> str:
 
 
 def changed_files(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the files whose content differs from the folder's."""
+    """Return only the files whose content differs from the folder."""
     return {path: data for path, data in files.items() if folder.read(path) != data}
 
 
 def slug(text: str) -> str:
-    """Return a recognizable part of a file name for people."""
+    """Return a part of a file name that people recognize."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
 
 
