@@ -1,4 +1,4 @@
-"""Remotes that avoid repeated requests: the last fetched state of a clone, and a remote that is listed once per run.
+"""Remotes that avoid repeated requests: what a clone last fetched, and a remote that is listed once per run.
 
 Most requests of a run concern the same few refs.
 
@@ -35,7 +35,7 @@ _MOST_FETCHED = 100
 
 
 class CachedRemote:
-    """GitRemote implementation that caches the refs of an inner one, for one run of one process."""
+    """A GitRemote that caches the refs of an inner remote, for one run of one process."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class CachedRemote:
         return people or prefix.startswith(_PLANS)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch from the other remote. The first fetch also gets the bot's branches that are missing here."""
+        """Fetch from the inner remote. The first fetch also gets branches of the bot that are missing here."""
         missing = (
             [] if self._fetched else [ref for ref, head in (self._own or {}).items() if self._resolve(head) is None]
         )
@@ -107,7 +107,7 @@ class CachedRemote:
         self._remote.fetch(refspecs)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Push to the other remote, and list branches again afterwards."""
+        """Push to the inner remote. Branches are listed again afterwards."""
         try:
             self._remote.push(updates)
         finally:
@@ -117,7 +117,7 @@ class CachedRemote:
                 self.forget()
 
     def forget(self) -> bool:
-        """Empty the cache. Return True if the bot's branches had been listed."""
+        """Empty the cache. Return True if it had listed the bot's branches."""
         listed, self._own = self._own is not None, None
         self._known.clear()
         return listed
@@ -134,7 +134,7 @@ _LEDGERS = "refs/heads/gitops/ledger"
 
 
 class TrackingRemote:
-    """GitRemote implementation that reads the remote-tracking branches of a clone and refuses to push."""
+    """A GitRemote that reads the remote-tracking branches of a clone and refuses to push."""
 
     def __init__(self, repository: GitRepository, name: str) -> None:
         """`name` is the name of the remote, such as `origin`."""
@@ -148,7 +148,7 @@ class TrackingRemote:
         return f"{self._repository.git_dir} ({self._name} as last fetched)"
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """Return the remote's branches under the prefixes, with their names there. Other refs are not tracked.
+        """Return the remote's branches under the prefixes, with the names that they have there. Other refs are not tracked.
 
         Raises GitopsError `ledger_not_fetched` for a ledger that this clone does not fetch.
         """
@@ -163,7 +163,7 @@ class TrackingRemote:
         return {_HEADS + ref.removeprefix(self._tracking): oid for ref, oid in found.items()}
 
     def newest_fetched(self, ref: str, head: str) -> bool:
-        """Return True if, according to git's records, `head` was the newest commit of a branch that this clone has fetched."""
+        """Return True if this clone, by git's records, has fetched `head` as the newest commit of a branch."""
         repository, name = self._repository, f"{self._tracking}{ref.removeprefix(_HEADS)}"
         try:
             lines = (repository.common_dir / "logs" / name).read_text("utf-8", "replace").splitlines()

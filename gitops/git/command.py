@@ -1,4 +1,4 @@
-"""Running the git program and ssh-keygen. No other module of this package starts them.
+"""Runs the git program and ssh-keygen. No other module of this package starts them.
 
 Rules for every run:
 
@@ -146,7 +146,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The place where receive-pack stores a push's objects while its pre-receive hook decides (git-receive-pack(1))."""
+    """Where receive-pack stores a push's objects while its pre-receive hook decides (git-receive-pack(1))."""
 
     path: str
     object_directory: str
@@ -163,7 +163,7 @@ class Quarantine:
         return cls(os.path.abspath(path), os.path.abspath(objects), alternates)  # noqa: PTH100 - links stay as they are
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that make git look there. With them, git refuses to move refs."""
+        """Return the environment variables that make git look there. With them set, git refuses to move refs."""
         return {
             "GIT_QUARANTINE_PATH": self.path,
             "GIT_OBJECT_DIRECTORY": self.object_directory,
@@ -172,7 +172,7 @@ class Quarantine:
 
 
 def child_environment(inherited: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
-    """Return the `inherited` variables that a child program is allowed to see (rule 2)."""
+    """Return those of the `inherited` variables that a child program can see (rule 2)."""
     kept = _PLAIN
     if as_user:
         more = inherited.get(_MORE, "").replace(",", " ").split()
@@ -211,7 +211,7 @@ class GitProgram:
         extra: Mapping[str, str] | None = None,
         folder: str | None = None,
     ) -> Output:
-        """Run `git ARGUMENTS` in `folder`; `extra` adds environment variables.
+        """Run `git ARGUMENTS` in `folder`. `extra` adds environment variables.
 
         Raises GitopsError `git_failed` if it cannot start.
         """
@@ -223,7 +223,7 @@ class GitProgram:
         return Conversation((*self._prefix, *arguments), {**self._env, **extra})
 
     def settings(self) -> dict[str, str]:
-        """Read the complete configuration with one git run: keys as git prints them (see `config_key`) and last values."""
+        """Read the complete configuration with one git run. Maps keys as git prints them (`config_key`) to last values."""
         output = self.run("config", "--list", "-z")
         if not output.ok:
             return {}
@@ -238,7 +238,7 @@ class GitProgram:
 
 
 def config_key(name: str) -> str:
-    """Return a configuration key as git prints it. Section and name ignore case, but the subsection does not."""
+    """Return a configuration key as git prints it. Case does not matter in section and name, but does in the subsection."""
     section, dot, rest = name.partition(".")
     middle, between, last = rest.rpartition(".")
     return f"{section.lower()}{dot}{middle}{between}{last.lower()}"
@@ -348,7 +348,7 @@ class Conversation:
 
     @property
     def is_ours(self) -> bool:
-        """Return False after a fork, because both processes then share the pipes."""
+        """Return False after a fork, because then both processes share the pipes."""
         return os.getpid() == self._owner
 
     def ask(self, question: str) -> bytes:

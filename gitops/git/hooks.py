@@ -1,4 +1,4 @@
-"""Installing and removing the hooks that call this program, in one repository or in a folder that many repositories use.
+"""Installs and removes the hooks that call this program, in one repository or in a folder that many repositories use.
 
 Rules:
 
@@ -40,7 +40,7 @@ HookKind = Literal["client", "server"]
 
 
 class HookState(StrEnum):
-    """State of a hook: CURRENT runs exactly this program, OTHER a different release or installation, FOREIGN not gitops."""
+    """State of a hook: CURRENT runs exactly this program, OTHER a different release or installation, FOREIGN another program."""
 
     CURRENT = "current"
     OTHER = "other"
@@ -118,7 +118,7 @@ def hooks_folder(git_dir: str) -> Path:
 
 
 def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Return the names of the hooks of one kind that git would run and that start this program.
+    """Return the names of hooks of one kind that git would run and that start this program.
 
     Raises UsageError `not_a_repository`.
     """
@@ -157,7 +157,7 @@ def hook_states(git_dir: str, kind: HookKind, command: Sequence[str]) -> dict[st
 
 
 def hidden_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Return our hooks in the repository's own folder that git ignores because `core.hooksPath` is set to another folder."""
+    """Return our hooks in the repository's own folder. Git ignores them if `core.hooksPath` is set to a different folder."""
     own = GitRepository(git_dir).common_dir / "hooks"
     return () if hooks_folder(git_dir) == own else tuple(name for name in _NAMES[kind] if _is_ours(own / name))
 

@@ -1,4 +1,4 @@
-"""The engine for most repositories: libgit2, which doesn't need a process.
+"""The engine for most repositories: libgit2, which needs no extra process.
 
 It supports neither SHA-256 ids nor reftables.
 
@@ -52,7 +52,7 @@ def find_git_dir(start: str, *, search: bool = True) -> str | None:
 
 
 class Libgit2Engine:
-    """GitEngine implementation by libgit2, for one thread."""
+    """A GitEngine that uses libgit2, for one thread."""
 
     name = "libgit2"
     object_format = "sha1"
@@ -158,7 +158,7 @@ class Libgit2Engine:
         return None if base is None else str(base)
 
     def is_only_base(self, base: str, one: str, other: str) -> bool:
-        """Return True if `base` is the only best common ancestor of two commits, False if the search would take too long."""
+        """Return True if `base` is the only best common ancestor. False also if the search would take too long."""
         sides = []
         with _failures(f"{one}...{other}"):
             for head in (one, other):
@@ -217,7 +217,7 @@ def _failures(subject: str) -> Iterator[None]:
 
 
 class LooseObjectGuard(pygit2.OdbBackend):
-    """Object database backend that refuses broken loose objects and leaves all others to libgit2's backends."""
+    """Object database backend that refuses broken loose objects and leaves the others to libgit2's backends."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         """`folders` are the object folders of the repository, its own first."""
@@ -264,5 +264,5 @@ class LooseObjectGuard(pygit2.OdbBackend):
         return iter(())
 
     def write_cb(self, _oid: object, data: bytes, kind: int) -> None:
-        """Write a loose object as libgit2 does, which asks the first backend that can write."""
+        """Write a loose object as libgit2 does. Libgit2 asks the first backend that can write."""
         pygit2.Odb(self._folders[0]).write(kind, data)

@@ -1,4 +1,4 @@
-"""Loose object files: checked before libgit2 reads them, and written directly, where git would start a process for each.
+"""Loose object files: checks them before libgit2 reads them, and writes them where git would start a process for each.
 
 Up to 1.9, libgit2 never returns from a loose object whose compressed data end too early (libgit2#7342), and writes past
 its buffer for one whose header states a smaller size than it has (libgit2#7177). Git refuses both. The files of a
@@ -28,7 +28,7 @@ _KINDS = (b"commit", b"tree", b"blob", b"tag")
 
 
 def is_whole(file: BinaryIO) -> bool:
-    """Return True if a file is a complete loose object: zlib data to its end, and a header with the right size."""
+    """Return True if a file is a complete loose object: zlib data up to its end, and a header with the right size."""
     inflate = zlib.decompressobj()
     try:
         start = inflate.decompress(file.read(_CHUNK), _MAX_HEADER)

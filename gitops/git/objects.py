@@ -55,11 +55,11 @@ class RawCommit:
 
     @property
     def signature_header(self) -> bytes:
-        """Return the name of the signature header, which is different in a repository with SHA-256 ids."""
+        """Return the name of the signature header. Repositories with SHA-256 ids use a different one."""
         return _signature_header(self.first(b"tree"))
 
     def payload(self) -> bytes:
-        """Return the bytes that the signature covers: the commit without the header of the signature."""
+        """Return the bytes that the signature covers: the commit without the signature header."""
         head, _, rest = self.raw.partition(b"\n\n")
         kept: list[bytes] = []
         signature, start = False, self.signature_header + b" "
@@ -148,7 +148,7 @@ def format_commit(commit: NewCommit) -> bytes:
 
 
 def with_signature(payload: bytes, armored: str) -> bytes:
-    """Add `armored` to a commit as its signature header, placed last of the headers as git does."""
+    """Add `armored` to a commit as its signature header, after all other headers, like git."""
     head, _, message = payload.partition(b"\n\n")
     name = _signature_header(head.partition(b"\n")[0].removeprefix(b"tree "))
     value = armored.strip().replace("\n", "\n ").encode()
@@ -180,7 +180,7 @@ def parse_tree(tree_id: str, raw: bytes) -> tuple[RawEntry, ...]:
 
 
 def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
-    """Map names to mode and id of a tree object's entries, as bytes in stored order. Refuses the same as `parse_tree`.
+    """Map names to mode and id of a tree object's entries, as bytes in stored order. Refuses what `parse_tree` refuses.
 
     A ledger folder can have tens of thousands of entries, of which a reader needs only one.
     """
@@ -201,7 +201,7 @@ def format_level(level: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
 
 
 def is_folder(mode: bytes) -> bool:
-    """Return True for a folder's mode. Some programs wrote it with a leading zero."""
+    """Return True for the mode of a folder. Some programs wrote it with a leading zero."""
     return mode in (b"40000", b"040000")
 
 
@@ -214,7 +214,7 @@ def raw_entry(name: bytes, mode: bytes, object_id: bytes) -> RawEntry:
 
 
 def is_below(name: str, prefix: str) -> bool:
-    """Return True if the ref `name` is `prefix` itself or below it."""
+    """Return True if the ref `name` is `prefix` or is below it."""
     folder = prefix.rstrip("/")
     return name == folder or name.startswith(f"{folder}/")
 
@@ -229,7 +229,7 @@ def check_updates(updates: Sequence[RefUpdate]) -> None:
 
 
 def transaction(updates: Sequence[RefUpdate]) -> bytes:
-    """Format the input of `git update-ref --stdin -z`. It contains no id of zeros, whose length git would check."""
+    """Format the input of `git update-ref --stdin -z`. Contains no null id, because git would check its length."""
     lines = ["start"]
     for update in updates:
         lines.append("option no-deref")

@@ -1,4 +1,4 @@
-"""The engine for repositories that libgit2 cannot read, with SHA-256 ids or reftables. It uses the git program.
+"""The engine for repositories that libgit2 cannot read (SHA-256 ids or reftables). It uses the git program.
 
 1. One `git cat-file` runs as long as the engine and reads objects by full id. Every other request is a run of git with
    an argument vector. Ids are checked first, so none can be an option, and a short or foreign id is never searched for
@@ -57,7 +57,7 @@ _NEAR = 8
 
 
 class PlumbingEngine:
-    """GitEngine implementation by the git program, for one thread."""
+    """A GitEngine that uses the git program, for one thread."""
 
     name = "git"
 

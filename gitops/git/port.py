@@ -1,4 +1,4 @@
-"""Git operations that this product needs: read objects without a checkout, write objects, compare-and-swap refs."""
+"""The git operations that this product needs: read objects without a checkout, write objects, compare-and-swap refs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONG_ZERO = "0" * 64
 
 
 def or_zero(object_id: str) -> str:
-    """Return an id unchanged, or ZERO for the longer null id of a SHA-256 repository."""
+    """Return an id unchanged, but ZERO for the longer null id of a SHA-256 repository."""
     return ZERO if object_id == _LONG_ZERO else object_id
 
 
@@ -86,7 +86,7 @@ class NewCommit:
 
 @dataclass(frozen=True, slots=True)
 class RefUpdate:
-    """A move of `ref` from `old` to `new`. ZERO as `old` means that it must not exist; ZERO as `new` deletes it."""
+    """A move of `ref` from `old` to `new`. ZERO as `old` means that the ref must not exist; ZERO as `new` deletes it."""
 
     ref: str
     old: str
@@ -102,7 +102,7 @@ class MergeResult:
 
 
 class GitReader(Protocol):
-    """The read half of git. It never follows replacement refs or grafts. Raises GitopsError `git_object_missing`."""
+    """The reading half of git. It never follows replacement refs or grafts. Raises GitopsError `git_object_missing`."""
 
     def resolve(self, revision: str) -> str | None:
         """Return the commit id for a full ref name or a full id, or None."""
@@ -148,7 +148,7 @@ class GitReader(Protocol):
         ...
 
     def only_merge_base(self, one: str, other: str) -> str | None:
-        """Return the best common ancestor. None if there is none, or several, or the search would take too long."""
+        """Return the best common ancestor. None if there is none or more than one, or if the search would take too long."""
         ...
 
     def commits_between(
@@ -164,14 +164,14 @@ class GitReader(Protocol):
     def merge_trees(
         self, base: str | None, ours: str | None, theirs: str, *, favor_theirs: bool = False
     ) -> MergeResult:
-        """Apply the differences between the trees `base` and `theirs` to the tree `ours`. None stands for an empty one.
+        """Apply what changed from the tree `base` to `theirs` to the tree `ours`. None stands for an empty tree.
 
         With `favor_theirs`, `theirs` wins for lines that both changed.
         """
         ...
 
     def replay(self, commit_id: str, onto: str) -> MergeResult:
-        """Apply the changes of a commit, relative to its first parent, on top of the commit `onto`."""
+        """Apply what a commit changed, relative to its first parent, on top of the commit `onto`."""
         ...
 
     def signature(self, commit_id: str) -> CommitSignature:
@@ -179,12 +179,12 @@ class GitReader(Protocol):
         ...
 
     def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
-        """Check a detached armored signature of `payload`. A signature for another namespace is invalid."""
+        """Check a detached armored signature of `payload`. It is invalid if it was made for a different namespace."""
         ...
 
 
 class GitStore(GitReader, Protocol):
-    """The write half of git. It writes only objects, so nothing becomes visible before a ref moves."""
+    """The writing half of git. It writes only objects, so nothing is visible before a ref moves."""
 
     def write_files(self, base_tree: str | None, files: Mapping[str, bytes | None]) -> str:
         """Write `base_tree` with the given paths added, replaced, or removed (None), and return the new tree's id."""
@@ -265,7 +265,7 @@ class GitEngine(Protocol):
         ...
 
     def is_only_base(self, base: str, one: str, other: str) -> bool:
-        """Return True if `base` is the only best common ancestor, False if the search would take too long."""
+        """Return True if `base` is the only best common ancestor. False also if the search would take too long."""
         ...
 
     def commits(self, base: str | None, head: str, most: int | None) -> Sequence[str]:
@@ -277,7 +277,7 @@ class GitEngine(Protocol):
         ...
 
     def merge_trees(self, base: str, ours: str, theirs: str, *, favor_theirs: bool) -> MergeResult:
-        """Merge two trees in the same way. With `favor_theirs`, `theirs` wins for lines that both changed."""
+        """Merge two trees like `merge_commits`. With `favor_theirs`, `theirs` wins for lines that both changed."""
         ...
 
 
@@ -290,7 +290,7 @@ class GitRemote(Protocol):
         ...
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """Return the remote's current refs that have one of these names or are below one of them.
+        """Return the remote's current refs that have one of these names, or are below one of them.
 
         Raises RemoteError `git_remote_unavailable`.
         """
@@ -301,7 +301,7 @@ class GitRemote(Protocol):
         ...
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Atomically move refs on the remote, each only from its `old`. The `new` objects must exist locally.
+        """Atomically move refs on the remote, each only if it is still at its `old`. The `new` objects must exist locally.
 
         If a failure might hide a success, the refs are read back. Raises ConflictError `git_ref_conflict`, GitopsError
         `push_refused` if a hook or rule of the remote refused it (the detail has its text), RemoteError

@@ -1,4 +1,4 @@
-"""Refs as files, read where the git program would start a process for each question.
+"""Reads refs as files, where the git program would start a process for each question.
 
 1. The file of a ref wins over its line in `packed-refs`. It is read first, because git packs a ref before it removes the file.
 2. Git answers in unusual cases: another storage of refs, links in place of files, and refs of a single linked work tree.
@@ -23,7 +23,7 @@ _OF_WORK_TREES = ("refs/bisect", "refs/worktree", "refs/rewritten")
 
 
 class UnusualRefsError(Exception):
-    """Only git can answer."""
+    """Only git can read these refs."""
 
 
 class RefFiles:

@@ -1,4 +1,4 @@
-"""Remote repositories, accessed with the git program, and a repository as its own remote.
+"""Remote repositories, accessed with the git program, and a repository that is its own remote.
 
 We use the git program because a push by libgit2 to a path is not a compare-and-swap (two racing creators can both win), runs no
 hook, and returns normally when a hook refuses.
@@ -148,7 +148,7 @@ def _locate(url: str) -> _Location:
 
 
 class ProgramRemote:
-    """GitRemote implementation that uses the git program, with the user's configuration for credentials and ssh."""
+    """A GitRemote that uses the git program, with the user's configuration for credentials and ssh."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class ProgramRemote:
         return _listed(output, folders)
 
     def head(self) -> Mapping[str, str]:
-        """Return the branch (full ref name) that the remote's HEAD points to and its commit. Empty if unknown."""
+        """Return the branch (full ref name) that the remote's HEAD points to, and its commit. Empty if unknown."""
         return (self.head_and("HEAD") or ({}, {}))[0]
 
     def head_and(self, folder: str) -> tuple[Mapping[str, str], Mapping[str, str]] | None:
@@ -208,7 +208,7 @@ class ProgramRemote:
             raise self._unavailable(output)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch exactly these refspecs, without tags and pruning, and without starting a program afterwards.
+        """Fetch exactly these refspecs. Fetches no tags, prunes nothing, and starts no program afterwards.
 
         Raises UsageError `git_failed` for a malformed refspec, ConflictError `git_ref_conflict` if a local ref would not be
         fast-forwarded, RemoteError `git_remote_unavailable`.
@@ -301,7 +301,7 @@ class ProgramRemote:
 
 
 class SelfRemote:
-    """GitRemote implementation for a program next to the repository: in a server hook, or on the same machine."""
+    """A GitRemote for a program that has the repository itself: in a server hook, or on the same machine."""
 
     def __init__(self, repository: GitRepository) -> None:
         self._repository = repository
@@ -316,7 +316,7 @@ class SelfRemote:
         return {ref: head for each in (prefix, *more) for ref, head in self._repository.refs(each).items()}
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Do nothing, because all objects are here. A refspec with two different refs is refused."""
+        """Do nothing, because all objects are here. Refuses a refspec with two different refs."""
         for refspec in refspecs:
             source, _, target = refspec.removeprefix("+").partition(":")
             if target not in ("", source):

@@ -1,4 +1,4 @@
-"""A git repository on disk: read and written without a checkout, refs moved only by compare-and-swap.
+"""A git repository on disk. Reads and writes it without a checkout, and moves refs only by compare-and-swap.
 
 Rules:
 
@@ -76,7 +76,7 @@ def open_engine(path: str, environ: Mapping[str, str] | None, quarantine: Quaran
 
 
 class GitRepository:
-    """GitStore implementation for one repository on disk, usable from several threads."""
+    """A GitStore for one repository on disk. Several threads can use it."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class GitRepository:
         self._local = threading.local()
 
     def setting(self, key: str, *, path: bool = False) -> str | None:
-        """Return a value of the current user's git configuration, which is read only once."""
+        """Return a value of the current user's git configuration. The configuration is read only once."""
         if self._settings is None:
             self._settings = self._as_user.settings()
         found = self._settings.get(config_key(key))
@@ -165,7 +165,7 @@ class GitRepository:
         return person
 
     def person_or_none(self) -> Person | None:
-        """Return the author for commits from here, or None if git has no name and address."""
+        """Return the author for commits from here. None if git has no name and address."""
         name, email = self.setting("user.name"), self.setting("user.email")
         return Person(name, email) if name and email else None
 
@@ -251,7 +251,7 @@ class GitRepository:
         return None
 
     def revision(self, text: str) -> str | None:
-        """Return the commit id for a revision in git's syntax, or None if there is no such commit.
+        """Return the commit id of a revision in git's syntax. None if there is no such commit.
 
         A revision is, for example, `HEAD~1`, `origin/main`, a tag or an abbreviated id.
         """
@@ -278,12 +278,12 @@ class GitRepository:
         return parse_commit(commit_id, self._read(commit_id, "commit"))
 
     def subtree(self, tree_id: str, path: str) -> str | None:
-        """Return the tree id of a folder. None if there is none, or if a link or submodule is on the way."""
+        """Return the tree id of a folder. None if it does not exist, or if a link or submodule is on the way."""
         entry = self._levels.find(tree_id, path)
         return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
     def has_changes(self, tree_id: str, path: str) -> bool:
-        """Return True if a folder of the work tree differs from that of a tree, in files that git does not ignore."""
+        """Return True if a folder of the work tree differs from the folder in a tree, in files that git does not ignore."""
         head = self.resolve("HEAD")
         if head is None or self.subtree(self.commit(head).tree, path) != self.subtree(tree_id, path):
             return True
@@ -310,7 +310,7 @@ class GitRepository:
         return found[1]
 
     def read(self, tree_id: str, path: str) -> bytes | None:
-        """Return the content of a regular file; None for anything else at `path` or along it."""
+        """Return the content of a regular file. None for anything else at `path` or on the way."""
         entry = self._levels.find(tree_id, path)
         return self._read(entry.id, "blob") if entry is not None and entry.type is EntryType.FILE else None
 
@@ -333,7 +333,7 @@ class GitRepository:
         return self._history_of(one, other).merge_base(one, other)
 
     def only_merge_base(self, one: str, other: str) -> str | None:
-        """Return the best common ancestor. None if there is none, or several, or the search would take too long."""
+        """Return the best common ancestor. None if there is none or more than one, or if the search would take too long."""
         base = self.merge_base(one, other)
         return base if base is not None and self._engine.is_only_base(base, one, other) else None
 
@@ -375,7 +375,7 @@ class GitRepository:
     def merge_trees(
         self, base: str | None, ours: str | None, theirs: str, *, favor_theirs: bool = False
     ) -> MergeResult:
-        """Apply the differences between the trees `base` and `theirs` to `ours`, in memory. None stands for an empty one.
+        """Apply what changed from the tree `base` to `theirs` to `ours`, in memory. None stands for an empty tree.
 
         With `favor_theirs`, `theirs` wins for lines that both changed.
         """
@@ -386,13 +386,13 @@ class GitRepository:
             return apart or self._engine.merge_trees(base, ours, theirs, favor_theirs=favor_theirs)
 
     def replay(self, commit_id: str, onto: str) -> MergeResult:
-        """Apply the changes of a commit, relative to its first parent, on top of the commit `onto`, in memory."""
+        """Apply what a commit changed, relative to its first parent, on top of the commit `onto`, in memory."""
         commit = self.commit(commit_id)
         base = self.commit(commit.parents[0]).tree if commit.parents else None
         return self.merge_trees(base, self.commit(onto).tree, commit.tree)
 
     def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
-        """Check a detached armored signature of `payload`. A signature for another namespace is invalid."""
+        """Check a detached armored signature of `payload`. It is invalid if it was made for a different namespace."""
         return verify_detached(payload, armor, namespace)
 
     # Writing
@@ -420,7 +420,7 @@ class GitRepository:
         return sign(payload, signing_key, namespace=namespace, environ=self._environ)
 
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
-        """Move refs in one transaction. Symbolic refs are replaced, not followed, and hooks don't run.
+        """Move refs in one transaction. Replaces symbolic refs instead of following them, and runs no hooks.
 
         Raises ConflictError `git_ref_conflict`, GitopsError `git_object_missing` and `git_failed`.
         """

@@ -1,4 +1,4 @@
-"""Commit signatures and SSH keys. Signatures are checked over the raw bytes, and created by ssh-keygen.
+"""Commit signatures and SSH keys. Signatures are checked over the raw bytes. ssh-keygen creates them.
 
 A check answers only mathematical questions: whether the signature is valid, and for which key. Author, committer and date
 are claims of the person who wrote the commit and are irrelevant here.
@@ -55,7 +55,7 @@ def verify_commit(raw: bytes) -> CommitSignature:
 
 
 def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSignature:
-    """Check a detached signature with the steps of `gitops.git.sshsig`. Never raises for invalid input."""
+    """Check a detached signature by the steps of `gitops.git.sshsig`. Never raises for invalid input."""
     # Most pushes contain nothing to verify, and importing the cryptography library takes as long as a git run.
     from gitops.git import sshsig
 
@@ -126,7 +126,7 @@ def read_public_key(named: str) -> tuple[str, str]:
 
 
 def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = None) -> bool:
-    """Create an Ed25519 key without passphrase at `path`, readable only by its owner. Return True if a key was created.
+    """Create an Ed25519 key at `path`, without passphrase and readable only by its owner. Return True if a key was created.
 
     An existing pair is kept. Raises GitopsError `init_key_refused` if only half of one exists, and `signing_failed` if
     ssh-keygen cannot create it.

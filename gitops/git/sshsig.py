@@ -1,4 +1,4 @@
-"""SSH signatures: armor, keys, and whether a signature is valid. Other modules decide who is allowed to sign.
+"""SSH signatures: armor, keys, and whether a signature is valid. Other modules decide who can sign.
 
 Steps of `verify_detached`, in this order; the first failure is the reported problem:
 
@@ -89,7 +89,7 @@ class SshSignature:
     signature: bytes
 
     def key_text(self) -> str:
-        """Return the key as it appears in the second field of a public key line."""
+        """Return the key as in the second field of a public key line."""
         return base64.b64encode(self.key).decode()
 
     def key_type(self) -> str:

@@ -1,4 +1,4 @@
-"""Reading, comparing and writing trees level by level, without an index or a work tree.
+"""Reads, compares and writes trees level by level, without an index or a work tree.
 
 The comparison skips subtrees with equal ids, so one changed file among 100,000 takes as many reads as its path is deep,
 while libgit2's own diff walks the complete tree. There is no recursion, so a hostile tree of any depth only takes time,
@@ -40,7 +40,7 @@ def split_path(path: str) -> tuple[str, ...] | None:
 
 
 class RecentTrees(Generic[L]):
-    """Cache of recently read tree levels by id. The content of an id never changes. For one thread."""
+    """Cache of recently read tree levels by id. An id always has the same content. For one thread."""
 
     def __init__(self, read: Callable[[str], L]) -> None:
         """`read` returns one level of a tree, given the tree's id."""
@@ -87,7 +87,7 @@ class TreeLevels:
 
 
 def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iterator[str]:
-    """Yield the paths of differing entries other than folders, in no order. Links and submodules count as files.
+    """Yield the paths of differing entries, except folders, in no particular order. Links and submodules count as files.
 
     Raises GitopsError `source_too_large` if more than `MAX_VISITED` entries must be visited.
     """
@@ -138,7 +138,7 @@ class _Edit:
 
 
 class TreeWriter:
-    """Writes trees that differ from a base tree in a few files."""
+    """Writes trees that differ from a base tree in only a few files."""
 
     def __init__(self, read: ReadObject, write: Callable[[str, bytes], str]) -> None:
         """`write` stores an object of the given kind and returns its id."""
@@ -203,7 +203,7 @@ _MAX_DEPTH = 64
 
 
 def check_size(read: ReadObject, one: str, other: str) -> None:
-    """Refuse a merge that would never finish, because anyone can push ten small trees that contain ten billion files."""
+    """Refuse a merge that would never finish. Anyone can push ten small trees that contain ten billion files."""
     if next(islice(changed_paths(read, one, other), _MAX_MERGED, None), None) is not None:
         raise GitopsError(Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too many to merge")
 
@@ -211,7 +211,7 @@ def check_size(read: ReadObject, one: str, other: str) -> None:
 def merge_apart(
     read: ReadObject, write: Callable[[str, bytes], str], base: str, ours: str, theirs: str
 ) -> MergeResult | None:
-    """Merge the changes of both sides since the tree `base`. Return None if both changed the same entry.
+    """Merge what both sides changed since the tree `base`. Return None if both changed the same entry.
 
     This includes the case that both sides made the same change, because a file that both renamed is a conflict.
     """
