@@ -1,4 +1,4 @@
-"""Rows that show the changes of a plan, each with its worst effect in a word and the change in a line.
+"""Rows that show the changes of a plan: for each change, its worst effect in a word and the change in a line.
 
 A badge only explains; the planner decides which changes need an approval. From fifty changes on, only changes that a
 person must check individually have their own row. The others share a row per badge, with the first names and the number
@@ -35,7 +35,7 @@ _TOGETHER = 20
 
 
 class Badge(StrEnum):
-    """The most severe effect of a change. The members are sorted, most severe first.
+    """The most severe effect of a change. The members are in order, most severe first.
 
     IRREVERSIBLE: no later plan can undo it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers
     of a query lose something that they rely on. RETAINED: it drops data that remains only in earlier versions of the
@@ -74,7 +74,7 @@ _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """A row for one change, or for several changes to `resources` with the same description.
+    """A row for one change, or for several changes with the same description to `resources`.
 
     `words`, `steps` with `more_steps`, and `details` describe the change. `effect` is the effect of an apply on the
     change. `note` says where dropped data is kept, and repeats an unusual effect. `gated` changes need an approval;
@@ -101,7 +101,7 @@ class ChangeRow:
 
     @property
     def plain(self) -> ChangeRow:
-        """Return the row without the effect of the apply, for use where another text describes the effect."""
+        """Return the row without what the apply does, for use where another text describes that."""
         return replace(self, note=self.note.removesuffix(self.effect).removesuffix("; "))
 
     @property
@@ -112,7 +112,7 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountRow:
-    """A row for several changes: their `badge`, the first `resources`, and how many `more` there are, in `graphs`.
+    """A row for several changes: their `badge`, the first `resources`, the number of others (`more`), and their `graphs`.
 
     `words` count them by kind, such as `57 more queries`, and `effect` is an unusual effect of the apply on them.
     """
@@ -127,7 +127,7 @@ class CountRow:
 
 
 def broken_queries(plan: Plan) -> dict[Address, tuple[str, ...]]:
-    """Incompatible changes for callers of stored queries, as lines by query."""
+    """Return the changes that break callers of stored queries, as lines by query."""
     found: dict[Address, list[str]] = {}
     for each in plan.breaks:
         found.setdefault(each.query, []).append(each.words)
@@ -201,7 +201,7 @@ def change_rows(
 def listed_rows(
     rows: Sequence[ChangeRow], most: int | None = LISTED
 ) -> tuple[tuple[ChangeRow, ...], tuple[CountRow, ...]]:
-    """Return the rows to list individually (all if there are fewer than `most`), and the others by badge.
+    """Return the rows to list one by one (all if there are fewer than `most`), and the others by badge.
 
     Rows with the same words are combined, with all their `resources`, up to a readable line length. Derived rows are in
     neither part: see `automatic_lines`.
@@ -256,7 +256,7 @@ def action_of(change: Change) -> str:
 
 
 def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
-    """Return the effect of an apply on a change, and the reason if it is not applied."""
+    """Return what an apply does about a change, and the reason if it does not apply it."""
     known = words[change.disposition]
     return known if change.reason is None else f"{known} ({change.reason.words})"
 
@@ -344,18 +344,18 @@ class TextDiff:
 
     @property
     def text(self) -> str:
-        """The lines, and the number of omitted lines."""
+        """The lines, and how many are left out."""
         return "\n".join((*self.lines, f"@@ {self.more} more lines @@") if self.more else self.lines)
 
 
 def diff_form(change: TextChange) -> dict[str, Any]:
-    """Return the difference of a text for JSON; `more` is the number of omitted lines."""
+    """Return a text diff for JSON. `more` is the number of lines left out."""
     diff = text_diff(change)
     return {"resources": list(diff.resources), "lines": list(diff.lines), "more": diff.more}
 
 
 def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:
-    """Return the difference of a text, with three lines of context around each edit and at most `most` lines."""
+    """Return a text diff with three lines of context around each edit and at most `most` lines."""
     kind = change.resources[0].kind
     # In canonical layout; unchanged if the text cannot be formatted.
     before, after = (

@@ -43,7 +43,7 @@ def list_text(records: Sequence[Changeset], now: datetime) -> str:
 
 
 def list_form(records: Iterable[Changeset]) -> list[Form]:
-    """Return the list form of each changeset as JSON. `gitops changeset show` returns the complete record."""
+    """Return each changeset as JSON for a list. `gitops changeset show` returns the complete record."""
     return [
         {
             "key": each.key,
@@ -113,7 +113,7 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
 
 
 def changeset_outcome(record: Changeset) -> str:
-    """Describe a changeset's progress in one line that begins with its key."""
+    """Describe in one line how far a changeset is. The line starts with its key."""
     name = record.key if record.part == "1/1" else f"{record.key}, part {record.part},"
     if record.state is ChangesetState.FAILED:
         return f"{name} failed, nothing of it is applied: {record.error}"
@@ -236,7 +236,7 @@ def to_gantt(run: RunRecord) -> str:
 
 
 def run_lines(run: RunRecord, nodes: int) -> list[str]:
-    """Return a line for each node in start order, with a bar: dots while it waits, number signs while it runs.
+    """Return a line for each node in start order, with a bar: dots while it waited, number signs while it ran.
 
     The result, the preceding node and the awaited locks follow the bar. `nodes` is the number of nodes in the execution
     graph, which can be higher than the number in the record: for a large run, only the longest 60 are shown, and the

@@ -19,7 +19,7 @@ _RUNNER_COMMAND = re.compile(r"##(?=\[|vso\[)")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether all characters of `text` are visible and nothing in it commands a CI runner."""
+    """Return True if all characters of `text` are visible and no part of it is a command for a CI runner."""
     return text.isprintable() and _HIDDEN.search(text) is None and _RUNNER_COMMAND.search(text) is None
 
 
@@ -36,7 +36,7 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON text with such characters as JSON escapes. The value is the same, and safe to print.
+    """Return JSON text with such characters as JSON escapes. Its value is the same, and it is safe to print.
 
     Line feeds are kept as layout.
     """

@@ -12,7 +12,7 @@ _completing: list[Callable[[str], str]] = []
 
 
 def completed(text: str) -> str:
-    """Complete the commands in a text, so that the reader of this run can use them unchanged."""
+    """Complete the commands in a text, so that whoever reads this output can run them as they are."""
     return _completing[-1](text) if _completing else text
 
 

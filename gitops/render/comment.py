@@ -1,4 +1,4 @@
-"""Comments on change requests (the effects of a plan, the result of an apply, a refused command), and drift reports.
+"""Comments on change requests (what a plan does, the result of an apply, a refused command), and drift reports.
 
 The bot finds its comment by the first line, which is a hidden marker, and by the author's id. The second line contains
 the commit and the plan of the comment, and the last paragraph shows both to people. This module generates these three
@@ -105,7 +105,7 @@ def marker(cluster: str) -> str:
 
 
 def plan_comment(comment: PlanComment) -> str:
-    """Return the effect of a merge, destroyed data first, and the missing approvals, in at most 65,536 characters.
+    """Return what a merge does, destroyed data first, and the missing approvals, in at most 65,536 characters.
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
@@ -151,7 +151,7 @@ def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
 
 
 def apply_comment(comment: ApplyComment) -> str:
-    """Return the result of an apply and where it stopped, in at most 65,536 characters.
+    """Return the result of an apply, and where it stopped, in at most 65,536 characters.
 
     Raises ValueError like `plan_comment`.
     """
@@ -223,7 +223,7 @@ def drift_marker(cluster: str) -> str:
 
 
 def drift_title(report: DriftReport) -> str:
-    """Return a plain line that is the same for the same drift, such as `Drift in production/knowledge: 2 resources`.
+    """Return a plain line that is always the same for the same drift, such as `Drift in production/knowledge: 2 resources`.
 
     A title is not Markdown, so an environment that is not a valid name is omitted. Raises ValueError like
     `drift_marker`.
@@ -234,7 +234,7 @@ def drift_title(report: DriftReport) -> str:
 
 
 def drift_body(report: DriftReport) -> str:
-    """Return the resources that differ from the ledger, their differences, and both remedies.
+    """Return the resources that differ from the ledger, how they differ, and both remedies.
 
     At most 65,536 characters.
 
@@ -274,7 +274,7 @@ def drift_body(report: DriftReport) -> str:
 
 
 def drift_gone(report: DriftReport) -> str:
-    """Return the last comment on a cluster's issue, after its drift is gone."""
+    """Return the last comment on a cluster's issue, for when its drift is gone."""
     seen = f"Observed {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
     return f"{code(f'{report.environment}/{report.cluster}')} no longer differs from its ledger. {seen}\n"
 
@@ -434,7 +434,7 @@ def _debts(comment: PlanComment | ApplyComment) -> dict[str, object]:
 
 
 def commit_address(page: str, commit: str) -> str:
-    """Return the URL of a commit's page, based on that of a change request on the same forge.
+    """Return the URL of a commit's page, derived from a change request's page on the same forge.
 
     Empty if the URL has no known form.
     """
@@ -502,7 +502,7 @@ _CHANGESET_CODES = (Code.CHANGESET_ROLLED_BACK, Code.CHANGESET_ORPHANED)
 
 
 def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
-    """Return one state per gate of the plan. A gate is open only if the plan and the given state agree on it."""
+    """Return one state per gate of the plan. A gate is open only if the plan and the given state agree."""
     known = {s.resource: s for s in states}
     result: list[ApprovalState] = []
     for need in plan.approvals_required:
@@ -528,7 +528,7 @@ def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[Approv
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """The meaning of a change to keys and rules. `before` is empty for an addition, `after` for a removal."""
+    """What a change to keys and rules means. `before` is empty for an addition, `after` for a removal."""
 
     resource: Address
     rule: str
@@ -547,14 +547,14 @@ def rule_views(plan: Plan) -> tuple[RuleView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GatedView:
-    """A change that needs approvals, and the state of these approvals. `row` is None if the plan does not show the change."""
+    """A change that needs approvals, and the state of these approvals. `row` is None if the plan does not show it."""
 
     row: ChangeRow | None
     approval: ApprovalState
 
 
 def gated_views(rows: Sequence[ChangeRow], approvals: Iterable[ApprovalState]) -> tuple[GatedView, ...]:
-    """Return the changes that need approvals: those that still lack one first, then worst first."""
+    """Return the changes that need approvals. Those that still lack one come first, then the worst."""
     known = {str(row.resource): row for row in rows}
     found = [
         GatedView(row if row is None or each.satisfied else row.plain, each)
@@ -597,7 +597,7 @@ def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[Ap
 
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
-    """Return the result of an apply in one line; `missing` is the number of approvals that the rest needs."""
+    """Return the result of an apply in one line. The changes that are left need `missing` approvals."""
     counts, errors = apply_counts(outcome), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
@@ -618,7 +618,7 @@ def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetView:
-    """A changeset with its `part` (empty for a single one) and an `outcome`: `applied`, `failed`, `unfinished` or `open`."""
+    """A changeset, its `part` (empty if it has only one), and an `outcome`: `applied`, `failed`, `unfinished` or `open`."""
 
     key: str
     part: str
@@ -629,7 +629,7 @@ class ChangesetView:
 
 
 def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
-    """Describe changesets that were not completely applied, one view per part. Empty if all were."""
+    """Describe changesets that were not fully applied, one view per part. Empty if all were."""
     views = []
     for record in records:
         outcome = "applied" if record.ended else "unfinished"
@@ -645,7 +645,7 @@ def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
 
 
 def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> ApplyOutcome:
-    """Return an outcome without the problems that its changesets, unapplied changes or missing approvals already show."""
+    """Return an outcome without problems that its changesets, unapplied changes or missing approvals already show."""
     said = {(code, record.key) for record in outcome.changesets for code in _CHANGESET_CODES}
     said |= {(code, o.address) for r in outcome.changesets for o in r.orphaned for code in _CHANGESET_CODES}
     said |= {(Code.APPLY_DEPENDENCY_BLOCKED, r.node_id) for r in not_carried_out(outcome) if r.blocked_by}
@@ -655,7 +655,7 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 
 
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
-    """Omit warnings about refused approvals if a missing approval already has their reason and remedy."""
+    """Leave out warnings about refused approvals if a missing approval already shows their reason and remedy."""
     said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
     said |= {(Code.APPROVAL_AUTHORS_UNKNOWN, s.resource, s.unknown) for s in missing if s.unknown}
     return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
@@ -697,7 +697,7 @@ def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DriftView:
-    """A resource that differs from the ledger, with the differences. Digests are shortened."""
+    """A resource that differs from the ledger, and how. Digests are shortened."""
 
     resource: str
     what: str
@@ -709,7 +709,7 @@ class DriftView:
 
 @dataclass(frozen=True, slots=True)
 class ProblemView:
-    """The same problem at several places: the first `places`, and the number of `more` places.
+    """The same problem at several places: the first `places`, and the number of others (`more`).
 
     `path` lists them on one line.
 
@@ -726,13 +726,13 @@ class ProblemView:
 
     @property
     def path(self) -> str:
-        """The place; with several, the first one and the number of others."""
+        """The place. With several, the first one and the number of others."""
         others = len(self.places) - 1 + self.more
         return f"{self.places[0]} and {others} more" if others > 0 else "".join(self.places)
 
 
 def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[ProblemView, ...]]:
-    """Errors and warnings as two values of a template. Problems that differ only in their place are combined."""
+    """Return errors and warnings as two template values. Problems that differ only in their place are combined."""
     views = _problem_views(diagnostics)
     errors, warnings = (tuple(v for v in views if (v.severity is Severity.ERROR) is wanted) for wanted in (True, False))
     return {"errors": errors, "warnings": warnings}

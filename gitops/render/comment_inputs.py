@@ -1,4 +1,4 @@
-"""Inputs of the comment renderers. They are only displayed, never used for decisions."""
+"""Inputs of the comment renderers. They are only displayed and never affect a decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentSubject:
-    """The subject of a comment: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits.
+    """What a comment is about: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits.
 
     `page` is the address of the request on its forge, if it has one.
     """
@@ -73,7 +73,7 @@ class ApprovalState:
 
     @property
     def detail(self) -> str:
-        """The reason why the first refused approval does not count."""
+        """Why the first refused approval does not count."""
         return self.refused[0][1] if self.refused else ""
 
     @property
@@ -83,13 +83,13 @@ class ApprovalState:
 
     @property
     def lacking(self) -> bool:
-        """Return True if more approvals are needed than there are people who can still approve."""
+        """Return True if more approvals are needed than people are left to give them."""
         return self.missing > len(self.may)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherRequest:
-    """Another open request that touches the same resources, given by their addresses."""
+    """Another open request that affects the same resources, given by their addresses."""
 
     number: int
     title: str
@@ -113,7 +113,7 @@ class RefusedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestComment:
-    """Common input of every comment on a change request.
+    """What every comment on a change request needs.
 
     `refusals` are refused commands. `forge_commands` means that comments can give commands, which include the cluster
     if there are `several`. `run` is the URL of the job. `approve_all` is a single command for all missing approvals, if

@@ -1,4 +1,4 @@
-"""The reverse of a schema change as text and as JSON."""
+"""Shows the reverse of a schema change, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def down_text(outcome: DownOutcome, folder: str = "") -> str:
-    """Return the change with the cost of reversing each step, then the reverse steps and the problems."""
+    """Return the change with what reversing each step costs, then the reverse steps and the problems."""
     lines = [*_down_lines(outcome), *diagnostic_lines(outcome.diagnostics, folder=folder)]
     return "".join(visible(line) + "\n" for line in lines)
 
 
 def down_form(outcome: DownOutcome) -> Form:
-    """Return the JSON document; `source` is the schema text with the plan `back`.
+    """Return the JSON document. `source` is the schema text whose plan is `back`.
 
     Each step has its class of reversibility.
     """

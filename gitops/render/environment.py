@@ -104,7 +104,7 @@ class _RuleError(TemplateError):
 
 
 def render_sections(template: str, values: Mapping[str, object]) -> tuple[Section, ...]:
-    """Render a built-in template and split it at its `section` marks. The text before the first mark is always kept.
+    """Render a built-in template and split it at its `section` marks. Text before the first mark is always kept.
 
     Raises BugError if the template breaks a rule.
     """
@@ -117,7 +117,7 @@ def render_sections(template: str, values: Mapping[str, object]) -> tuple[Sectio
 def render_own(
     template: str, values: Mapping[str, object], own: Mapping[str, str]
 ) -> tuple[Section, ...] | TemplateProblem:
-    """Render like `render_sections`, with the repository's templates by name, such as `plan.md.j2`.
+    """Render like `render_sections`, but use the repository's templates by name, such as `plan.md.j2`.
 
     Returns a TemplateProblem if one of them breaks a rule.
     """

@@ -1,4 +1,4 @@
-"""The answer to `/gitops explain ADDRESS`: all information about one change of a plan."""
+"""Answers `/gitops explain ADDRESS` with everything about one change of a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reasoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Full explanation of one change of a plan, for `/gitops explain ADDRESS`.
+    """Everything about one change of a plan, for `/gitops explain ADDRESS`.
 
     `changed` is False if the plan does not change the resource; then only `after` is set. `waits_for` and `awaited_by`
     are its edges in the execution graph, and `needed_by` are the resource's dependents. Each list is cut after 20, with

@@ -1,4 +1,4 @@
-"""An execution graph as terminal text, as a Mermaid flowchart and as JSON.
+"""Shows an execution graph as terminal text, as a Mermaid flowchart and as JSON.
 
 Names come from change requests and ledgers, so they can be hostile. The text escapes every control character, and the
 diagram escapes everything except letters, digits and a few harmless signs.
@@ -40,7 +40,7 @@ ARROW = " --> "
 
 
 def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction: str = "up") -> dict[str, Any]:
-    """Return nodes in plan order with classes and locks, edges with reasons, and derived layers, cycles and counts.
+    """Return nodes in plan order with classes and locks, edges with reasons, and the derived layers, cycles and counts.
 
     `plan_digest` is the digest of the graph's plan, if any. `direction` is `down` for the graph of a revert. Payloads
     and scheduler state are not included, so equal graphs give equal bytes.

@@ -1,4 +1,4 @@
-"""Output of the `gitops graph` commands: text and JSON of each result, and tables of rows.
+"""Output of the `gitops graph` commands: each result as text and JSON, and tables of rows.
 
 The renderers of the control plane are loaded on demand, so that printing rows does not wait for them.
 """
@@ -199,7 +199,7 @@ def _listed(names: Mapping[str, Sequence[str]]) -> Iterable[str]:
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> list[str]:
-    """Return rows of JSON values under their column names; numbers are right-aligned, null is a dash.
+    """Return rows of JSON values under their column names. Numbers are right-aligned; null is a dash.
 
     `width` is the terminal width in characters. The widest columns are cut until a line fits, but never to less than 6
     characters; None means no limit. A text that looks like a different value is quoted as JSON, and control characters
@@ -284,7 +284,7 @@ def _one_line(value: Any) -> str:
 
 
 def operator_lines(operators: Sequence[Mapping[str, Any]], indent: str = "") -> list[str]:
-    """Return a query's operators in the order in which they ran, with nested blocks below their operator."""
+    """Return a query's operators in the order in which they ran. Nested blocks are below their operator."""
     lines = []
     for form in operators:
         parts = [form["operator"], *(str(form[name]) for name in ("variable", "table", "hop") if name in form)]
@@ -323,7 +323,7 @@ def _csv_cell(value: Any) -> str:
 
 
 def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Return `name: value` for each value of a row, as in tables, with an empty line between rows."""
+    """Return `name: value` for each value of a row, as in tables. An empty line separates rows."""
     for number, row in enumerate(rows):
         if number:
             yield ""

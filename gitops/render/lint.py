@@ -1,4 +1,4 @@
-"""Outcome of `lint` as text for people and as one JSON document.
+"""Shows the outcome of `lint` as text for people and as one JSON document.
 
 The text is like that of a compiler: `path:line:column: severity[rule]: message`, then the line with the place
 underlined, then the remedy. Text from files is escaped for terminals and CI logs, and long lines are cut around the

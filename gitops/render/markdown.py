@@ -1,4 +1,4 @@
-"""Markdown from untrusted values: escaping, and documents that fit into a comment.
+"""Makes Markdown from untrusted values: escapes them, and builds documents that fit into a comment.
 
 A value from a change request must not become a mention, a link, a reference that closes an issue, a forge command or
 HTML, and must not end the table or fence around it. One rule is enough: only plain words remain text, and everything
@@ -72,7 +72,7 @@ class Section:
 
 
 def code(value: str) -> str:
-    r"""Return `value` as a code span on one line, which it cannot end, with at most 400 of its characters.
+    r"""Return `value` as a code span on one line that it cannot end, with at most 400 of its characters.
 
     A pipe is written as `\x7c`, because renderers treat escaped pipes in tables differently, and a value must look the
     same everywhere.
@@ -113,7 +113,7 @@ def text(value: str) -> str:
 
 
 def remedy(value: str) -> str:
-    """Return `value` as running text on one line, with each command in a single code span so that it can be copied."""
+    """Return `value` as running text on one line, with each command in its own code span so that you can copy it."""
     return text(_COMMAND.sub(r"`\1`", value))
 
 
@@ -124,7 +124,7 @@ def _span_of(words: Sequence[str]) -> str:
 
 
 def block(value: str, language: str = "") -> str:
-    """Return the lines of `value` as a fenced code block that it cannot end, for use at the start of a line.
+    """Return the lines of `value` as a fenced code block that they cannot end, for use at the start of a line.
 
     The value is not shortened, because `assemble` cuts between its lines. In a line that a forge could interpret as a
     command, the slash is escaped. Raises ValueError for a `language` that is not a word.
@@ -138,7 +138,7 @@ def block(value: str, language: str = "") -> str:
 
 
 def link(address: str, words: str) -> str:
-    """Return `words` as a link to `address`, or unchanged if the address is not a plain HTTP address."""
+    """Return `words` as a link to `address`; only the words if the address is not a plain HTTP address."""
     if len(address) > _ADDRESS_LIMIT or not _ADDRESS.match(address):
         return text(words)
     return f"[{text(words)}]({address})"
@@ -161,7 +161,7 @@ def assemble(
     fold_limit: int | None = None,
     measure: Callable[[str], int] = len,
 ) -> str:
-    """Return `sections` as a document of at most `limit` by `measure`, with every fence and fold closed.
+    """Join `sections` into a document of at most `limit` by `measure`, and close every fence and fold.
 
     A folded section keeps the first lines that fit into `fold_limit`. Sections that do not fit are omitted, highest
     rank first. A section that is too long on its own keeps its first lines: as many as the later sections leave room

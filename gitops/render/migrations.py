@@ -1,4 +1,4 @@
-"""The impact of a plan and the steps of its migrations. Lists names if something is removed, otherwise counts."""
+"""What a plan affects, and the steps of its migrations. Lists names if something is removed, otherwise counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WHOLE = {
 
 @dataclass(frozen=True, slots=True)
 class QueryUser:
-    """A query, and `how` it uses the part changed by a step, such as `reads, changed here`."""
+    """A query, and `how` it uses what a step changes, such as `reads, changed here`."""
 
     query: Address
     how: str
@@ -43,7 +43,7 @@ class QueryUser:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """A step with its users: the first ones by name and how many `more` there are, or a `note` in place of both.
+    """A step and its users: the first ones by name and the number of others (`more`), or a `note` instead.
 
     `empties` means that the migration removes every type of a graph that contains rows.
     """
@@ -61,21 +61,21 @@ class StepView:
 
     @property
     def used(self) -> str:
-        """The users of the changed part on one plain line; empty if there are none."""
+        """The users of what it changes, on one plain line; empty if there are none."""
         users = ", ".join(f"{user.query} ({user.how})" for user in self.users)
         more = f" and {self.more} more" if self.more else ""
         return f"used by {users}{more}" if users else self.note
 
     @property
     def back(self) -> str:
-        """The cost of undoing the step, starting with its class; empty if the step is unknown or never runs."""
+        """What undoing the step costs, starting with its class. Empty if the step is unknown or never runs."""
         if self.empties and self.reversibility is Reversibility.IRREVERSIBLE:
             return "irreversible: removing every type destroys the data of the graph"
         return "" if self.reversibility is None else _BACK[self.reversibility]
 
     @property
     def reversibility(self) -> Reversibility | None:
-        """How hard it is to undo the step; None if the step is unknown or never runs."""
+        """How hard it is to undo the step. None if the step is unknown or never runs."""
         found = None if self.step.get("kind") == UnsupportedChange.kind else reversibility_of(self.step)
         return Reversibility.IRREVERSIBLE if self.empties and found is Reversibility.LOSSY else found
 
@@ -93,7 +93,7 @@ class ResultView:
 
     @property
     def changes(self) -> str:
-        """Return the differences on one line. A column with a changed type counts as one difference.
+        """Return the differences on one line. A column whose type changes counts as one difference.
 
         Empty if only the order changes.
         """
@@ -116,7 +116,7 @@ class MigrationView:
 
     @property
     def back(self) -> str:
-        """The cost of undoing the complete migration; empty if nothing runs or a step is unknown."""
+        """What undoing the complete migration costs. Empty if nothing runs or a step is unknown."""
         found = {each.reversibility for each in self.steps}
         if not self.supported or not found or None in found:
             return ""
@@ -125,7 +125,7 @@ class MigrationView:
 
 @dataclass(frozen=True, slots=True)
 class BreakItem:
-    """A type or property that is removed or changed: its `subject`, the `step`, its `users` and how many `more`."""
+    """A type or property that is removed or changed: its `subject`, the `step`, its `users` and the number of others (`more`)."""
 
     subject: str
     step: Any
@@ -135,7 +135,7 @@ class BreakItem:
 
 @dataclass(frozen=True, slots=True)
 class BreaksView:
-    """Broken uses in one schema's migration: by property, by query result, and by policy of its graph."""
+    """What one schema's migration breaks: by property, by query result, and by policy of its graph."""
 
     resource: str
     items: tuple[BreakItem, ...]
@@ -160,7 +160,7 @@ class AffectedView:
 
 
 def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[BreaksView, ...]:
-    """Return the breaks of each schema whose migration affects a stored query, in plan order."""
+    """Return what breaks for each schema whose migration affects a stored query, in plan order."""
     views, known = [], _by_schema(plan)
     for resource, migration in migrations.items():
         items = []
@@ -179,7 +179,7 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:
-    """Return the migrations by schema address, in plan order. They have no users if the plan doesn't contain them."""
+    """Return the migrations by schema address, in plan order. They have no users if the plan does not contain them."""
     known = _by_schema(plan)
     views: dict[str, MigrationView] = {}
     for change in plan.changes:
@@ -229,7 +229,7 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
 
 
 def result_line(view: ResultView) -> str:
-    """Describe the change of a result on one plain line."""
+    """Describe how a result changes, on one plain line."""
     return f"result of {view.query}" + (
         f": {view.changes}" if view.changes else " has its columns in a different order"
     )
@@ -267,7 +267,7 @@ _DROP_MODES = {
 
 
 def plain_words(step: Mapping[str, Any]) -> str:
-    """Describe one step for a terminal, with the same words as in comments."""
+    """Describe one step for a terminal, in the same words as in comments."""
     if step.get("kind") == UnsupportedChange.kind and isinstance(step.get("reason"), str):
         # A reason is free text. Comments escape it.
         label = f" ({step['code']})" if isinstance(step.get("code"), str) else ""
@@ -276,7 +276,7 @@ def plain_words(step: Mapping[str, Any]) -> str:
 
 
 def in_words(step: Mapping[str, Any]) -> str:
-    """Describe one step as Markdown on one line. A step of an unknown kind or structure is shown unchanged."""
+    """Describe one step as Markdown on one line. Steps of an unknown kind or structure are shown as they are."""
     try:
         words = _in_words(step)
     except (KeyError, TypeError, ValueError):

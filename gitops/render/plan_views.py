@@ -1,4 +1,4 @@
-"""Texts about a plan, generated once. The printers of text, JSON and comments only lay them out.
+"""Texts about a plan, written once. The text, JSON and comment printers only lay them out.
 
 They are the first line, automatic updates, changes of access, the order of an atomic apply, the effect of a revert, and
 the statements that strategies would run.
@@ -53,7 +53,7 @@ _DROPPED = {"type": "types", "property": "properties"}
 
 
 class PlanView:
-    """A plan for display. Each part is created on first use, and is shared by all printers."""
+    """A plan to display. Each part is created on first use, and all printers share it."""
 
     def __init__(self, plan: Plan, *, atomic: bool = False) -> None:
         """An `atomic` plan is applied completely or not at all."""
@@ -97,7 +97,7 @@ class PlanView:
 
     @cached_property
     def effects(self) -> tuple[str, ...]:
-        """Other effects that a reviewer must know about: wider access and broken callers."""
+        """What else a reviewer must know: wider access and broken callers."""
         plan, parts = self.plan, []
         if wider := len(plan.widens):
             parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
@@ -112,7 +112,7 @@ class PlanView:
 
     @cached_property
     def classes(self) -> Mapping[Address, Classified]:
-        """The class of each change that an apply performs."""
+        """The class of each change that an apply makes."""
         return classes_of(self.plan.changes)
 
     @cached_property
@@ -122,7 +122,7 @@ class PlanView:
 
     @cached_property
     def landing(self) -> tuple[LandingView, ...]:
-        """Changes that an atomic run does not simply stage, grouped by class and reason; empty for other runs."""
+        """Changes that an atomic run does more with than stage them, grouped by class and reason. Empty for other runs."""
         kept = {node.address for node in self.plan.graph.nodes}
         found: dict[tuple[Effect, str], list[Address]] = {}
         for address, each in self.classes.items() if self.atomic else ():
@@ -142,28 +142,28 @@ class PlanView:
 
     @cached_property
     def rows(self) -> tuple[ChangeRow, ...]:
-        """The changes that people made, and the changes that follow from them."""
+        """The changes that people made, and those that follow from them."""
         from gitops.render.change_rows import PLANNED, change_rows
 
         return change_rows((*self.plan.edits, *self.plan.derived), PLANNED, self.plan, self.broken)
 
     @cached_property
     def broken(self) -> Mapping[Address, tuple[str, ...]]:
-        """Changes that break callers of stored queries: the lines for each query."""
+        """Changes that break callers of stored queries, as lines by query."""
         from gitops.render.change_rows import broken_queries
 
         return broken_queries(self.plan)
 
     @cached_property
     def migrations(self) -> Mapping[str, MigrationView]:
-        """The migrations by their schema's address."""
+        """The migrations by schema address."""
         from gitops.render.migrations import migration_views
 
         return migration_views(self.plan)
 
     @cached_property
     def undone(self) -> tuple[Undone, ...]:
-        """The changes that a revert does not restore completely, worst first."""
+        """The changes that a revert does not fully restore, worst first."""
         worse = [each for each in self.plan.undoings if each.undo is not Undo.COMPLETE]
         found = []
         for each in sorted(worse, key=lambda each: (_WORST_FIRST.index(each.undo), each.resource)):
@@ -181,7 +181,7 @@ class PlanView:
 
     @cached_property
     def undo_counts(self) -> str:
-        """The effect of a revert on one line; empty for other plans."""
+        """What a revert does, on one line. Empty for other plans."""
         found, all_of_them = Counter(each.undo for each in self.plan.undoings), len(self.plan.undoings)
         if not all_of_them:
             return ""
@@ -195,7 +195,7 @@ class PlanView:
 def headline(
     outcome: PlanOutcome, view: PlanView | None, missing: int, more: Sequence[str] = (), *, ready: str = ""
 ) -> str:
-    """The first line of a plan, for every printer: counts, losses, obstacles, effects, then `missing` approvals and `more`.
+    """Return the first line of a plan, for all printers: counts, losses, obstacles, effects, then `missing` approvals and `more`.
 
     `ready` ends the line if nothing blocks the apply.
     """
@@ -212,13 +212,13 @@ def headline(
 
 
 def automatic_updates(changes: Sequence[Change], republished: Collection[Address]) -> tuple[str, ...]:
-    """The updates that only follow from other changes, one line each, with the reason if a query is not updated."""
+    """Return the updates that only follow from other changes, one line each. If a query is not updated, add the reason."""
     derived = (each.address for each in changes if each.disposition is Disposition.DERIVED)
     return automatic_lines(derived, {each.address: each.reason for each in changes if each.address in republished})
 
 
 def automatic_lines(graphs: Iterable[Address], queries: Mapping[Address, Reason | None]) -> tuple[str, ...]:
-    """Return a line for each graph that is updated together with its parts, and for each query updated with its file."""
+    """Return a line for each graph that is updated because of its parts, and for each query republished with its file."""
     names = sorted(graph.name for graph in graphs)
     if not names:
         lines = []
@@ -251,7 +251,7 @@ def _graphs(changes: Sequence[Change], done: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LandingView:
-    """Changes to `resources` with the same class and reason. Those with effect `pivot` are applied in as many `parts`.
+    """Changes to `resources` with the same class and reason. If the effect is `pivot`, they are applied in this many `parts`.
 
     `note` explains this below the first of them.
     """
@@ -264,13 +264,13 @@ class LandingView:
 
     @property
     def when(self) -> str:
-        """The time at which they are applied, in words."""
+        """When these changes are applied, in words."""
         return _WHEN[self.effect]
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A change that a revert does not restore completely: its class, a line per part, and the declarations that restore rows."""
+    """A change that a revert does not fully restore: its class, a line per part, and declarations that restore rows."""
 
     resource: Address
     undo: Undo
@@ -280,7 +280,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessView:
-    """One access change, in words.
+    """One change of access, in words.
 
     `sign` is + or -, and `access_class` is in upper case. The other parts are the `action` with the first `queries`
     that it runs and `more_queries`, the `place`, the `branches` (empty if the action has none), `who`, the `rule`
@@ -301,7 +301,7 @@ class AccessView:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The columns of a table."""
+        """The columns of its table row."""
         return (
             f"{self.sign} {self.access_class}",
             " ".join(filter(None, (self.action, _counted(self.queries, self.more_queries)))),
@@ -314,7 +314,7 @@ class AccessView:
 
 
 def access_views(diff: AccessDiff) -> tuple[AccessView, ...]:
-    """Describe each difference: gains before losses, the most severe first."""
+    """Describe each difference: gains before losses, most severe first."""
     views = []
     for row in diff.rows:
         branches = _listed(row.branches, _NAMES)
@@ -339,7 +339,7 @@ def access_views(diff: AccessDiff) -> tuple[AccessView, ...]:
 
 
 def access_counts(diff: AccessDiff) -> str:
-    """Return on one line how many permissions are added and removed."""
+    """Return how many permissions are added and removed, on one line."""
     gains = len(diff.gains)
     losses = len(diff.rows) - gains
     found = [f"{count(gains, 'permission')} added"] if gains else []
@@ -371,7 +371,7 @@ def _counted(names: Sequence[str], more: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfView:
-    """The `actions` that strategies would take on a compute cluster; `said` explains why there are none.
+    """The `actions` that strategies would take on a compute cluster. If there are none, `said` explains why.
 
     `refused` are sizes that the target does not have, and replicas beyond the limits. `played` compares a replay of the
     last days, with the command that explains it; empty if the target recorded no history.
@@ -385,7 +385,7 @@ class WhatIfView:
 
 
 def what_if_views(found: Iterable[WhatIf]) -> tuple[WhatIfView, ...]:
-    """Describe each compute cluster."""
+    """Describe what strategies would do on each compute cluster."""
     views = []
     for each in found:
         said = f"not known: {each.said}{f' ({each.code})' if each.code else ''}" if each.said else "nothing to do"

@@ -27,7 +27,7 @@ _MOST_WAITING = 3
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """State of a run at one moment: totals, running nodes with their start times, and some nodes that wait for locks."""
+    """State of a run at one moment: totals, running nodes with their start times, and some of the nodes that wait for locks."""
 
     changes: int
     ended: dict[str, int]
@@ -37,7 +37,7 @@ class RunView:
     waits: int
 
     def lines(self, now: datetime) -> Iterator[str]:
-        """Yield the view at a later moment: counts first, then a line for each change that is running or waiting."""
+        """Yield the view as of `now`: counts first, then a line for each change that is running or waiting."""
         numbers = [f"{count} {how}" for how, count in self.ended.items() if count and how != "done"]
         numbers += [f"{len(self.running)} running"] + ([f"{self.waits} waiting"] if self.waits else [])
         done = f"{self.ended['done']} of {self.changes} done"
@@ -60,7 +60,7 @@ class RunProgress:
         self._ended: Counter[str] = Counter(dict.fromkeys(_ENDS.values(), 0))
 
     def take(self, event: RunEvent) -> str | None:
-        """Process the next event and return the line about it; None if people do not need one."""
+        """Process the next event. Return the line about it, or None if people do not need one."""
         node, facts = event.node, event.facts
         if event.type == "apply_finished":
             numbers = ", ".join(f"{count} {how}" for how, count in self._ended.items() if count or how == "done")

@@ -1,4 +1,4 @@
-"""Converts the outcome of `lint` and the findings of `audit` to SARIF logs, for code scanning, editors and dashboards.
+"""Converts `lint` outcomes and `audit` findings to SARIF logs, for code scanning, editors and dashboards.
 
 Rules for the `lint` log:
 

@@ -1,4 +1,4 @@
-"""Strategies as text and JSON: simulation timelines with an SVG plot, ticks, and replays of recorded days."""
+"""Shows strategies as text and JSON: simulated timelines with an SVG plot, ticks, and replays of recorded days."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
 
 
 def timeline_lines(timeline: Timeline) -> list[str]:
-    """Return the strategies' actions with their times, then the totals. A lasting problem is shown only once."""
+    """Return what the strategies did and when, then the totals. A lasting problem is shown only once."""
     lines, refused = [], None
     for step in timeline.steps:
         for action in step.actions:
@@ -40,7 +40,7 @@ def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
 
 
 def timeline_form(timeline: Timeline) -> dict[str, Any]:
-    """Return the timeline as JSON: the steps that have events, and the totals."""
+    """Return the timeline as JSON: the steps in which something happens, and the totals."""
     usage, steps = timeline.usage, []
     for step in timeline.steps:
         if step.actions or step.problem:
@@ -207,7 +207,7 @@ def tick_line(outcome: TickOutcome, at: str) -> str:
 
 
 def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
-    """Return a line per target with the count, the noun and the action."""
+    """Return a line per target with the count, the noun and what was done."""
     return [f"{target}: {count(number, noun)} {done}" for target, number in sorted(outcome.done.items())]
 
 
@@ -221,7 +221,7 @@ def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
 
 
 def replay_lines(outcome: ReplayOutcome) -> list[str]:
-    """Describe each compute cluster's history, assumptions, declared strategies' actions, and comparison."""
+    """Describe each compute cluster: its history, assumptions, what the declared strategies do, and a comparison."""
     lines: list[str] = []
     for each in outcome.replayed:
         lines += [""] if lines else []
@@ -239,7 +239,7 @@ def replay_lines(outcome: ReplayOutcome) -> list[str]:
 
 
 def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
-    """Return, for each compute cluster, the timeline of the declared strategies and the totals of the applied ones, as JSON."""
+    """Return as JSON, per compute cluster, the timeline of the declared strategies and the totals of the applied ones."""
     return {
         "ok": outcome.ok,
         "since": timestamp(outcome.since),

@@ -225,7 +225,7 @@ def access_lines(diff: AccessDiff) -> list[str]:
 
 
 def obstacle_lines(outcome: PlanOutcome) -> list[str]:
-    """Return the problems that block an apply of the plan, one line each."""
+    """Return the problems that keep the plan from being applied, one line each."""
     if not outcome.obstacles:
         return []
     return [
@@ -235,7 +235,7 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
 
 
 def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
-    """Return the change that an approver signs and its gate. With `whole`, also return plan, commit and folder."""
+    """Return what an approver signs: the change and its gate. With `whole`, also the plan, commit and folder."""
     plan, target = subject.plan, subject.target
     change = plan.change(subject.address)
     action = "change" if change is None else change.action.value
@@ -255,7 +255,7 @@ def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
 
 
 def change_lines(plan: Plan) -> list[str]:
-    """Return each change of a plan, with its migration steps or with its differences in keys and rules."""
+    """Return each change of a plan, with its migration steps or its differences in keys and rules."""
     lines: list[str] = []
     views = {}
     if any(change.migration is not None for change in plan.changes):
@@ -283,14 +283,14 @@ def change_lines(plan: Plan) -> list[str]:
 
 
 def few(names: Sequence[str], *, verbose: bool = False) -> str:
-    """Return the first names and the total number, or all names if `verbose`."""
+    """Return the first names and the total number. With `verbose`, return all names."""
     if verbose or len(names) <= _NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more ({len(names):,} in all)"
 
 
 def rule_line(change: RuleChange) -> str:
-    """Return a difference in keys and rules: `+` added, `-` removed, `~` changed."""
+    """Return one difference in keys and rules: `+` added, `-` removed, `~` changed."""
     if change.before is None:
         text = f"+ {change.rule}: {change.after}"
     elif change.after is None:
@@ -360,7 +360,7 @@ def _first(outcome: ApplyOutcome) -> str:
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:
-    """Return how many changes were applied and, if any, how many are waiting, counted as in a plan.
+    """Return how many changes were applied and, if any, how many wait, counted as in a plan.
 
     Includes the finished work.
     """
@@ -411,7 +411,7 @@ def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 
 def status_line(place: str, outcome: StatusOutcome) -> str:
-    """Return one line about a cluster: whether it is in sync, its waiting changes, and who applied last."""
+    """Return one line about a cluster: whether it is in sync, what waits, and who applied last."""
     error = next((each for each in outcome.diagnostics if each.severity is Severity.ERROR), None)
     if error is not None:
         return visible(f"{place}: failed: {error.code}: {error.message}")
