@@ -26,7 +26,7 @@ from gitops.repository.results import diagnostics_of
 
 @dataclass(frozen=True, slots=True)
 class ClusterMove:
-    """Result of a move. `rule` is the cluster's new location; None if it was removed.
+    """Result of a move. `rule` has the cluster's new location; it is None if the cluster was removed.
 
     `outcome` is the outcome of its entry.
 
@@ -48,7 +48,7 @@ def move_cluster(
     *,
     dry_run: bool = False,
 ) -> ClusterMove:
-    """Record the new location of a cluster if a merge moved it and the move is approved. Raises RemoteError.
+    """Record a cluster's new location if a merge moved it and the move is approved. Raises RemoteError.
 
     `declared` opens its workspace at the declared location. With `dry_run`, nothing is recorded, and the move is
     `refused` with a warning.
@@ -71,7 +71,7 @@ def move_cluster(
 
 
 def governed_apply(moved: ClusterMove, rest: Callable[[ClusterRule], ApplyOutcome]) -> ApplyOutcome:
-    """Return the outcome of an apply that may have begun by moving the cluster.
+    """Return the outcome of an apply, including a move of the cluster if it started with one.
 
     `rest` applies everything else, at the cluster's current location.
     """

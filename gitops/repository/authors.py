@@ -1,4 +1,4 @@
-"""Collects facts about the origins of commits from outside git: a forge's lists and events, and a server's records.
+"""Collects facts about commit origins that git does not have: a forge's lists and events, and a server's records.
 
 The rules are those of `gitops.cluster.approvals.origins`; this module collects their inputs.
 
@@ -56,7 +56,7 @@ class PushHistory:
 
 
 def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str | None) -> PushHistory:
-    """Follow a branch from `head` back to a commit that is applied, or to its start; no more of the list is read."""
+    """Follow a branch from `head` back to an applied commit, or to its start. Reads no more of the list than needed."""
     found: list[Push] = []
     at: str | None = None
     listed = False
@@ -77,7 +77,7 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """The requests onto a cluster's branch that commits merged, of the commits that the forge was `asked` about.
+    """Which requests the commits on a cluster's branch merged. The forge was `asked` about these commits.
 
     `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` is the
     reason why the forge cannot list requests yet.
@@ -91,7 +91,7 @@ class Merges:
 
 @dataclass(slots=True)
 class OriginSources:
-    """Sources of the origins of one plan.
+    """Where the origins of one plan's commits come from.
 
     `head` is the head of the target branch, `line` its unapplied commits along first parents, newest first; `applied`
     is None until the cluster has converged once. `merged` are the requests that these merged, as far as the forge was
@@ -250,7 +250,7 @@ def known_origins(
     queued: Sequence[ChangeRequest] = (),
     announced: Push | None = None,
 ) -> KnownOrigins:
-    """Return the known origins of a plan's commits: on the target up to `head`, and of unmerged requests.
+    """Return the known origins of a plan's commits: those on the target up to `head`, and those of unmerged requests.
 
     `merged` are the requests that target commits merged; the forge is queried if they are not given. `queued` are
     requests that are merged in a merge queue group, whose head is `head`.
@@ -284,7 +284,7 @@ def known_origins(
 
 
 def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> Merges:
-    """Return the requests into the cluster's branch that commits merged.
+    """Return the requests into the cluster's branch that these commits merged.
 
     These include requests that don't touch the cluster, because a forge may report only the last commit of a rebased
     request.
@@ -316,7 +316,7 @@ def unlisted(account: str) -> str:
 
 
 def merge_commits(repository: Repository, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
-    """Return the commits that a request's merge put on the branch: one for a merge or a squash, several for a rebase.
+    """Return the commits that merging a request put on the branch: one for a merge or a squash, several for a rebase.
 
     A request in a merge queue is not merged yet, so any commit of the group could be its merge.
     """

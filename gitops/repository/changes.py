@@ -1,4 +1,4 @@
-"""Computes the changes of branches and change requests with git alone, without a forge or a checkout."""
+"""Computes what branches and change requests change, with git alone: without a forge or a checkout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gitops.repository.repository import Repository
 
 
 def changes_cluster(repository: Repository, rule: ClusterRule, target: str | None, head: str) -> bool:
-    """Return whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.
+    """Return True if a head changed the cluster folder or a trust file since it left `target`, the head of a branch.
 
     Also True if the two have no common history, because anything may have changed.
     """
@@ -24,13 +24,13 @@ def changes_cluster(repository: Repository, rule: ClusterRule, target: str | Non
 
 
 def commit_changes(repository: Repository, rule: ClusterRule, commit: Commit) -> bool:
-    """Return whether a commit changed the cluster folder or a trust file, compared with its first parent."""
+    """Return True if a commit changed the cluster folder or a trust file, compared with its first parent."""
     store = repository.git
     return not commit.parents or trees_differ(repository, rule, commit.tree, store.commit(commit.parents[0]).tree)
 
 
 def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: str) -> bool:
-    """Return whether two root trees differ in the cluster folder or in a trust file."""
+    """Return True if two root trees differ in the cluster folder or in a trust file."""
     store = repository.git
     if store.subtree(ours, rule.path) != store.subtree(theirs, rule.path):
         return True
@@ -41,7 +41,7 @@ def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: s
 
 
 def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bool:
-    """Return whether a branch commit without a recorded changeset has nothing to apply.
+    """Return True if a branch commit without a recorded changeset has nothing to apply.
 
     1. Its folder, keys and rules equal the last applied ones, or those of the last merge that was tried, because a
        different merge already made the changes.
@@ -69,7 +69,7 @@ def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bo
 
 
 def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | None = None) -> tuple[Address, ...]:
-    """Return the cluster's changes that wait for approvals, according to its ledger and its branch.
+    """Return the changes that wait for approval, according to the cluster's ledger and branch.
 
     With a `commit`, empty unless the commit is part of the recorded source commit. Raises GitopsError.
     """
@@ -89,7 +89,7 @@ def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | Non
 
 
 def is_merged_by(repository: Repository, request: ChangeRequest, update: RefUpdate) -> bool:
-    """Return whether a push merged a request.
+    """Return True if a push merged a request.
 
     This is so if the branch contains its head, or if merging the head would have no effect (squash, rebase).
     """

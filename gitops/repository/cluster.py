@@ -1,4 +1,4 @@
-"""Location of a cluster: as recorded in its ledger, and as declared in `gitops.yaml`.
+"""Where a cluster is located: as recorded in its ledger, and as declared in `gitops.yaml`.
 
 1. The location in the newest ledger entry is in force, regardless of later edits of `gitops.yaml`. Entries of the first
    release do not record the storage, so it comes from the declaration in their source commit.
@@ -32,7 +32,7 @@ def drift_ref(cluster: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
-    """Recorded position of a cluster's ledger: `head` is its newest entry, `applied` the source commit of that entry.
+    """Recorded position of a cluster's ledger: `head` is its newest entry, `applied` is that entry's source commit.
 
     Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied
     completely (`converged` is False then): without them, authors could merge their own change first, and approve it in
@@ -55,12 +55,12 @@ class LedgerPosition:
     drifted: bool = False
 
     def plain_folder(self, compiler: str | None) -> PlainFolder | None:
-        """Return the folder that this version of the program found to be plain when it was applied."""
+        """Return the applied folder, if this version of the program found it to be plain."""
         record = self.graphs.record
         return None if record is None or record.compiler != compiler else record.folder
 
     def vouched(self, tree: ContentTree, compiler: str | None, folder: ComparedFolder) -> VouchedGraphs | None:
-        """Return the graphs of a cluster folder that the ledger lists as checked; None if the compiler is not known."""
+        """Return the graphs of a cluster folder that the ledger lists as checked. None if the compiler is unknown."""
         return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
 
     @property
@@ -80,7 +80,7 @@ class LedgerPosition:
 
 
 def rule_at(target: ClusterTarget) -> ClusterRule:
-    """Return the rule for a cluster at its recorded location."""
+    """Return the rule of a cluster, at its recorded location."""
     return ClusterRule(
         name=target.cluster,
         path=target.path,
@@ -96,7 +96,7 @@ def rule_at_place(rule: ClusterRule) -> tuple[str, str, str, str]:
 
 
 def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
-    """Return the declaration for a ledger, by rule 3."""
+    """Return what declares the cluster of a ledger (rule 3)."""
     named = {rule.name: rule for rule in config.clusters}
     renamed = {rule.renamed_from: rule for rule in config.clusters}
     return named.get(name) or renamed.get(name)
@@ -105,7 +105,7 @@ def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
 def successor(
     config: BotConfig, declaring: BotConfig, gone: ClusterScope, storage_of: Callable[[str], str | None]
 ) -> str | None:
-    """Return the cluster in `declaring` but not in `config` that has the folder or declared storage of a removed cluster.
+    """Return the cluster in `declaring` but not in `config` that takes over a removed cluster's folder or declared storage.
 
     `storage_of` returns the storage that a cluster folder declares.
     """
@@ -121,7 +121,7 @@ def successor(
 
 
 def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tuple[ClusterRule, ...]:
-    """Apply rules 1 and 2 to all clusters; `heads` are the newest entries by ledger name.
+    """Apply rules 1 and 2 to all clusters. `heads` are the newest entries by ledger name.
 
     The clusters in `gitops.yaml` come first, in file order, then removed clusters by name. A ledger that is closed, or
     that continues under a different name, is omitted unless its name is declared.

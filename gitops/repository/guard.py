@@ -1,4 +1,4 @@
-"""Rules by which the server-side pre-receive hook accepts or refuses pushes.
+"""The rules by which the server's pre-receive hook accepts or refuses pushes.
 
 Trusted refs accept only the updates listed here. If a check cannot run, the push is refused.
 
@@ -61,7 +61,7 @@ _MAX_NEW_ENTRIES = 1000
 
 
 def is_governed(reader: GitReader, default_ref: str) -> bool:
-    """Return whether a repository has a `gitops.yaml` on its default branch, or a ledger from the time when it had one."""
+    """Return True if a repository has `gitops.yaml` on its default branch, or a ledger from a time when it had."""
     head = reader.resolve(default_ref)
     named = head is not None and reader.read(reader.commit(head).tree, CONFIG_FILE) is not None
     return named or bool(reader.refs(LEDGERS.rstrip("/")))
@@ -84,7 +84,7 @@ class PushGuard:
         self._declared_clusters: tuple[NamedCluster, ...] | None = None
 
     def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
-        """Yield the reasons to refuse the push with their remedies, one line each; empty if the push is accepted."""
+        """Yield why the push must be refused, with remedies, one line each. Empty if the push is accepted."""
         for update in updates:
             try:
                 yield from (f"{update.ref}: {reason}" for reason in self._check(update))
@@ -357,14 +357,14 @@ _MOST_TRIES = 100
 
 
 def brought_by_people(updates: Sequence[RefUpdate]) -> tuple[RefUpdate, ...]:
-    """Return the updates of a push that can contain people's commits, without updates of the bot's own refs."""
+    """Return the updates of a push that can contain people's commits. Leaves out the bot's own refs."""
     return tuple(update for update in updates if update.new != ZERO and not update.ref.startswith(_OWN))
 
 
 def record_push(
     store: GitStore, record: PushRecord, commits: tuple[str, ...], person: Person, signing_key: str | None, clock: Clock
 ) -> bool:
-    """Append a record for the commits that a push brings. Returns False if there is nothing to record.
+    """Append a record for the commits of a push. Returns False if there is nothing to record.
 
     Concurrent pushes append one after another. Raises ConflictError if other pushes were faster a hundred times,
     GitopsError if the chain cannot be written.

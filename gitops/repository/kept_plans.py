@@ -1,4 +1,4 @@
-"""Stores complete plans as git objects, because comments have a size limit and commits don't.
+"""Stores complete plans as git objects, because comments have a size limit and commits do not.
 
     refs/gitops/plans/<cluster>/<number>    a chain of commits, each with
 
@@ -49,7 +49,7 @@ RECORD = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class SeenChange:
-    """The state of a graph that was read for a data change in a plan. The digests identify the change of `resource`.
+    """The state of a graph that a plan read for a data change. The digests identify the change of `resource`.
 
     `recorded_at` is that of `seen`, so it is None if the bot read the graph for the plan.
     """
@@ -63,7 +63,7 @@ class SeenChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A reported plan of `head` merged into `base`. `plan_digest` is None if there was no plan.
+    """A reported plan of merging `head` into `base`. `plan_digest` is None if there was no plan.
 
     `report_digest` covers everything in the report that people base decisions on, so that a repeated report can be
     omitted. The next report is compared with the first of the `changes` (`count` is their total number), the ones
@@ -134,7 +134,7 @@ def plan_ref(cluster: str, number: int) -> str:
 
 
 def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord | None:
-    """Return the last reported plan of a request; None if there is none or it cannot be read."""
+    """Return the last reported plan of a request. None if there is none or it cannot be read."""
     store = repository.git
     try:
         commit = repository.head_of(plan_ref(cluster, number))
@@ -148,7 +148,7 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
 def seen_in_plans(
     repository: Repository, cluster: str, number: int | None
 ) -> Callable[[Change, Seen | None], Seen | None]:
-    """Return a function that finds the newest data about a change's graph, in a stored plan or a later ledger record.
+    """Return a function that finds the newest data about a changed graph, in a stored plan or a later ledger record.
 
     With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, the
     ledger's record does not count, because rows may have been loaded since. All of it is dated: what the bot read for a

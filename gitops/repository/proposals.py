@@ -1,4 +1,4 @@
-"""Builds proposed changes of a cluster folder: a commit made from trees, to be reviewed as a change request.
+"""Builds proposed changes of a cluster folder: a commit made from trees, for review as a change request.
 
 Work tree, index and refs are not touched. Only declared files change: `cluster.yaml`, schemas, queries and policies.
 Other files in the folder are kept, even if the folder is the root of the repository.
@@ -63,7 +63,7 @@ _APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
 
 @dataclass(frozen=True, slots=True)
 class EarlierFolder:
-    """The folder of a cluster in an earlier commit. `entry` is the entry that applied it; None for any other commit."""
+    """A cluster's folder in an earlier commit. `entry` is the entry that applied the commit; None for other commits."""
 
     commit: str
     tree: ContentTree
@@ -71,12 +71,12 @@ class EarlierFolder:
 
     @property
     def words(self) -> str:
-        """Describe in words where the folder comes from."""
+        """Describe where the folder comes from."""
         return f"commit {self.commit[:12]}" if self.entry is None else f"entry {self.entry.number}, {self.commit[:12]}"
 
 
 def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> EarlierFolder:
-    """Return the folder of a cluster after a ledger entry (by number or commit), or at a commit of the repository.
+    """Return a cluster's folder after a ledger entry (by number or commit), or at a commit of the repository.
 
     Raises UsageError `usage_error` for anything else; GitopsError `ledger_missing`, `cluster_not_found`; IntegrityError
     `ledger_diverged`, and the errors of an entry that cannot be verified.
@@ -95,7 +95,7 @@ def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> Ear
 
 
 def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) -> Proposal:
-    """Return the head of a cluster's branch with the cluster's earlier declarations (step 2).
+    """Return the head of a cluster's branch, but with the cluster's earlier declarations (step 2).
 
     Raises GitopsError `cluster_not_found`, and `revert_refused` for a folder that this release cannot read.
     """
@@ -116,7 +116,7 @@ def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) 
 
 
 def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Person) -> tuple[Proposal, LedgerEntry]:
-    """Return the tree that reverts an entry on the cluster's branch, and that entry (step 3).
+    """Return the tree that reverts an entry on the cluster's branch, and the entry (step 3).
 
     Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and the errors of
     `earlier_folder`.
@@ -338,7 +338,7 @@ def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A proposed root tree and its reason.
+    """A proposed root tree, and why it is proposed.
 
     The tree `new` replaces `old`, the tree of `base`. `base` is the head of the branch of the cluster `rule`.
     """
@@ -384,7 +384,7 @@ def below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | N
 
 
 def strict_rules(repository: Repository) -> Proposal | None:
-    """Return the change that adds the row rule that new repositories have by default.
+    """Return the change that adds the row rule which new repositories have by default.
 
     Under this rule, an approval covers the rows that were shown plus a percentage. Returns None if the target branch
     has no cluster with signed approvals, or already sets the number of rows. Raises GitopsError, such as
@@ -415,7 +415,7 @@ def strict_rules(repository: Repository) -> Proposal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion(Proposal):
-    """Changes of a promotion to the target cluster; `applied` is the promoted commit.
+    """What a promotion changes in the target cluster. `applied` is the promoted commit.
 
     `stays` are files in its folder that neither cluster declares, and that the source folder doesn't contain.
     """
@@ -425,7 +425,7 @@ class Promotion(Proposal):
 
 
 def promotion(repository: Repository, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
-    """Return the changes of a promotion from `source`, whose ledger is at `position`, to `target`.
+    """Return what promoting `source`, whose ledger is at `position`, changes in `target`.
 
     Raises UsageError `usage_error` if both are the same cluster, GitopsError `ledger_missing`, `cluster_not_found`,
     `promotion_refused`.

@@ -90,7 +90,7 @@ class Repository(ABC):
 
     @abstractmethod
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
-        """Return a cluster's ledger on its branch, and its graphs in a declared storage.
+        """Return a cluster's ledger on its branch, and its graphs in the declared storage.
 
         The graphs are stored under the name `home`.
         """
@@ -100,7 +100,7 @@ class Repository(ABC):
         """Return the ledger on a cluster's branch."""
 
     def compiler(self) -> str | None:
-        """Digest of the sources that read and compile files; None if it is not known."""
+        """Digest of the sources that read and compile files. None if unknown."""
         return None
 
     def relist(self) -> bool:
@@ -129,7 +129,7 @@ class Repository(ABC):
         return parse_bot_config(content)
 
     def clusters(self, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
-        """Return the repository's clusters, each at its recorded location, or at the declared one if it has no ledger.
+        """Return the repository's clusters, each at its recorded location or, without a ledger, at the declared one.
 
         `config` is the `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError.
         """
@@ -138,7 +138,7 @@ class Repository(ABC):
         return clusters_in_force(config, newest_entries(self.git, self.fetch_refs(LEDGERS.rstrip("/"))))
 
     def fetch_refs(self, *names: str) -> Mapping[str, str]:
-        """Fetch the remote refs with one of these names, or below one of them, and return their commits.
+        """Fetch the remote refs that have one of these names or are below one, and return their commits.
 
         Raises RemoteError.
         """
@@ -153,7 +153,7 @@ class Repository(ABC):
         config: BotConfig | None = None,
         recorded: str | None = None,
     ) -> ClusterTarget:
-        """Return the target that a rule defines for a cluster. `config` is `gitops.yaml`, if the caller has read it.
+        """Return the target that a rule defines for a cluster. Pass `config` (`gitops.yaml`) if you have read it.
 
         A repository without a name is identified by a root commit: the `recorded` one, otherwise that of the cluster's
         branch, or of `commit` if the branch does not exist.
@@ -176,7 +176,7 @@ class Repository(ABC):
         return self.target(rule, config=config) if position.scope is None else position.scope.target
 
     def declared_storage(self, tree: str, path: str) -> str | None:
-        """Return the storage declared by the cluster folder `path` in a root tree; see `declared_storage`."""
+        """Return the storage that the cluster folder at `path` in a root tree declares. See `declared_storage`."""
         store, open_tree = self.git, self.open_tree
         return declared_storage(store, tree, path, lambda reader, folder: open_tree(reader, folder, path))
 
@@ -233,7 +233,7 @@ class Repository(ABC):
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
-        """Return True if the head of a cluster's branch declares a different location than its ledger records.
+        """Return True if the head of a cluster's branch declares a location that differs from the ledger's.
 
         Raises GitopsError.
         """
@@ -253,7 +253,7 @@ class Repository(ABC):
         return self.declared_scope(folder, scope, storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
-        """Fetch the commits with these ids that are missing here.
+        """Fetch those of these commits that are missing here.
 
         Raises GitopsError `git_object_missing`, RemoteError.
         """
@@ -279,11 +279,11 @@ class Repository(ABC):
                     self.remote.fetch([ref])
 
     def has_head(self, request: ChangeRequest) -> bool:
-        """Return whether a request's head exists here."""
+        """Return True if a request's head exists here."""
         return self.git.resolve(request.head) is not None
 
     def has_moved(self, request: ChangeRequest, *also: str) -> bool:
-        """Return whether a request now has a different head on the remote; False if the ref is gone.
+        """Return True if a request has a different head on the remote now. False if the ref is gone.
 
         `also` are refs that the caller needs next, so that one request lists all of them.
         """
@@ -291,7 +291,7 @@ class Repository(ABC):
         return self.remote.refs(ref, *also).get(ref, request.head) != request.head
 
     def merging(self, request: ChangeRequest) -> Candidate:
-        """Return the result of merging a change request now: the tree of the merge, identified by the request's head.
+        """Return what merging a change request now would give: the tree of the merge, identified by the request's head.
 
         Raises GitopsError `request_conflict`, `request_head_moved`.
         """
@@ -315,7 +315,7 @@ class Repository(ABC):
     def folder(
         self, rule: ClusterRule, position: LedgerPosition, candidate: Candidate, config: BotConfig, *, in_place: bool
     ) -> ClusterFolder:
-        """Return the folder that a candidate declares for a cluster; with `in_place`, the folder in force.
+        """Return the folder that a candidate declares for a cluster. With `in_place`, return the folder in force.
 
         For a removed cluster, this is the last applied folder, because only the cluster itself changes. Raises
         GitopsError `cluster_not_found`, `bot_config_invalid`.
@@ -372,7 +372,7 @@ class Repository(ABC):
         known: Callable[[], KnownOrigins] | None = None,
         config: BotConfig | None = None,
     ) -> ClusterAt:
-        """Return a cluster as a candidate declares it; with `in_place`, at its recorded location.
+        """Return a cluster as a candidate declares it. With `in_place`, return it at its recorded location.
 
         `known` returns the origins of commits if an approval depends on them; otherwise the server's records are used.
         `config` is the `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError if the commit
@@ -436,7 +436,7 @@ class Repository(ABC):
         return Origins(counted, unapplied, known, position.origins)
 
     def accepted_schema(self, graph: str, digest: str, entry: str | None) -> bytes | None:
-        """Return the schema text of a graph that the ledger recorded with this digest up to an entry, if git has it."""
+        """Return the text of a graph's schema that the ledger, up to an entry, recorded with this digest, if git has it."""
         return recorded_schema(self.git, entry, graph, digest, self.open_tree)
 
     def ledger_head(self, rule: ClusterRule) -> str:
@@ -454,7 +454,7 @@ def head_ref(request: ChangeRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
-    """Source of a cluster's files: the folder of `rule` with the tree `tree`, inside the root tree `root` of `commit`.
+    """Where a cluster's files come from: the folder of `rule` with the tree `tree`, in the root tree `root` of `commit`.
 
     `declaring` is the authoritative `gitops.yaml`, and `declared` is the cluster's rule in it; None if it was removed.
     """
@@ -469,7 +469,7 @@ class ClusterFolder:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAt:
-    """A cluster at a commit. Implements a workspace's `Governance` with the cluster's branch ledger.
+    """A cluster at a commit. It is the `Governance` of a workspace, with the cluster's branch ledger.
 
     `rule` is the cluster's location in force, and `folder` is the source of its files. `trust_files` are the key and
     rule files of that commit, and `trust` is their content; `plain` means that nothing in the folder points outside of
@@ -513,11 +513,11 @@ class ClusterAt:
         return Authors() if self.origins is None else self.origins.authors_of(address)
 
     def authors_for(self, change: Change) -> Authors:
-        """Return the authors of a change; a change without a commit has no authors, so only its approvers decide."""
+        """Return the authors of a change. A change without a commit has no author, so no approver is excluded."""
         return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
 
     def knows_origins(self) -> bool:
-        """Return whether origins can be known here.
+        """Return True if origins can be known here.
 
         In a clone of a repository on a hosted forge, only the bot knows them.
         """
@@ -525,7 +525,7 @@ class ClusterAt:
         return bool(repository.forge_kind) or any(map(repository.remote.refs, (PUSHES, "refs/gitops/requests")))
 
     def touched(self) -> bool:
-        """Return whether a commit since the newest entry changes the cluster, even if a later one reverts it."""
+        """Return True if a commit since the newest entry changes the cluster, even if a later one reverts it."""
         return self.origins is not None and self.origins.touched()
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
@@ -540,7 +540,7 @@ class ClusterAt:
         return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Return the location that the cluster declares with this storage; None if it was removed."""
+        """Return the location that the cluster declares with this storage. None if it was removed."""
         return self.repository.declared_scope(self.folder, self.scope, storage)
 
     def stores_at(self, scope: ClusterScope) -> Stores:
@@ -548,7 +548,7 @@ class ClusterAt:
         return self.repository.stores(self.rule, scope.storage, scope.home)
 
     def open_stores(self, declared: str | None) -> Stores:
-        """Return the stores at the cluster's recorded location; without a ledger, at the declared one.
+        """Return the stores at the cluster's recorded location or, without a ledger, at the declared one.
 
         `declared` is the declared storage. Raises GitopsError, for example `git_object_missing` if the storage in force
         is unknown.

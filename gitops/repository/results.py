@@ -1,4 +1,4 @@
-"""Reports of a bot run while it works, and its result."""
+"""What a bot run reports while it works, and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gitops.core.errors import GitopsError
 
 
 class RunResult(IntEnum):
-    """Result of a run. The values are exit codes; 2 is not used, because it means wrong usage.
+    """Result of a run. The values are exit codes. 2 is not used, because it means wrong usage.
 
     WAITS: there is no error, but a person must decide. LOST: another run was faster, or this one was interrupted, and a
     retry may succeed.
@@ -49,7 +49,7 @@ def combined_result(results: Iterable[RunResult]) -> RunResult:
 
 
 def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
-    """Return the result of a run with these diagnostics: LOST if every error is a conflict, or if it was interrupted."""
+    """Return the result of a run with these diagnostics. LOST if every error is a conflict, or if it was interrupted."""
     errors = {d.code for d in diagnostics if d.severity == "error"}
     if not errors:
         return RunResult.DONE
@@ -57,19 +57,19 @@ def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
 
 
 def diagnostics_of(error: GitopsError) -> tuple[Diagnostic, ...]:
-    """Convert an exception to the only diagnostic of an outcome."""
+    """Convert an exception to an outcome's only diagnostic."""
     problems = Diagnostics()
     problems.add_error(error)
     return tuple(problems)
 
 
 def error_line(subject: str, error: GitopsError) -> LogLine:
-    """Return the line that reports an exception that ended one part of a run."""
+    """Return the line that reports the exception that ended one part of a run."""
     return LogLine(f"{subject}: {error.code}: {error.detail}", result_of(diagnostics_of(error)))
 
 
 def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
-    """Run `write`, which writes text for people. A failure is logged, not raised: the next event writes the text again."""
+    """Run `write`, which writes text for people. A failure is only logged, because the next event writes the text again."""
     try:
         write()
     except GitopsError as error:

@@ -1,4 +1,4 @@
-"""Message of a revert commit, and detection of such commits.
+"""The message of a revert commit, and how to recognize such commits.
 
 Its trailers are an index for people and tools. A commit's own claims are never trusted; they only make a plan explain
 what is restored.
@@ -26,7 +26,7 @@ def revert_message(cluster: str, entry: LedgerEntry) -> str:
 
 
 def takes_back(reader: GitReader, base: str | None, head: str) -> bool:
-    """Return True if one of the newest commits in `head` that are not in `base` is a revert commit."""
+    """Return True if one of the newest commits in `head` but not in `base` is a revert commit."""
     return any(_says_so(commit.message) for commit in reader.commits_between(base, head, most=_MOST))
 
 

@@ -1,1 +1,1 @@
-"""The only place that builds adapters (stores, forges, projects) from the operator's settings."""
+"""Builds adapters (stores, forges, projects) from the operator's settings. No other package does this."""

@@ -41,7 +41,7 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ForgeChoice:
-    """A forge to use. Without a token, it is neither read nor written."""
+    """The forge to use. Without a token, it is neither read nor written."""
 
     kind: str
     base: str = ""
@@ -55,7 +55,7 @@ class ForgeChoice:
 
 
 def job_kind(environ: Mapping[str, str]) -> str | None:
-    """Return the kind of forge on which a CI job runs, according to its variables; None outside of jobs."""
+    """Return the kind of forge that a CI job runs on, judged by its variables. None outside of jobs."""
     found = [kind for kind, row in FORGES.items() if any(environ.get(mark) in _TRUE for mark in row.job_marks)]
     return found[-1] if found else None
 
@@ -67,7 +67,7 @@ def token_of(kind: str, environ: Mapping[str, str]) -> Secret | None:
 
 
 def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Return all tokens in the environment, used or not, because none of them may appear in output."""
+    """Return all tokens in the environment, used or not, because no output may contain them."""
     names = dict.fromkeys(("GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)))
     return tuple(Secret(name, environ[name]) for name in names if environ.get(name))
 
@@ -97,7 +97,7 @@ def choose_forge(
 
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> tuple[Forge, Traffic]:
-    """Return the forge over HTTP, and the counter of its requests. Only that forge's modules are imported.
+    """Return the forge over HTTP, and the counter of its requests. Imports only the modules of this forge.
 
     Raises UsageError without a token.
     """

@@ -21,7 +21,7 @@ from gitops.repository.wiring.system import share_files
 
 
 def open_git(path: str, *, environ: Mapping[str, str] | None = None) -> GitRepository:
-    """Open the repository that contains a path, so that its files are shared as its settings require.
+    """Open the repository that contains a path. Its files are shared as its settings require.
 
     Raises UsageError `not_a_repository`, `usage_error`.
     """
@@ -50,7 +50,7 @@ def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
 
 
 class IncomingPush:
-    """The objects of a push, in the quarantine given by the hook's environment, or in the repository itself."""
+    """The objects of a push: in the quarantine that the hook's environment specifies, or in the repository itself."""
 
     def __init__(self, git: GitRepository, environ: Mapping[str, str]) -> None:
         """`git` is the bare repository without the objects of the push."""

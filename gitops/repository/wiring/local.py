@@ -125,7 +125,7 @@ class LocalRepository(Repository):
         self.open_target = partial(declared_target, os.environ if environ is None else environ)
 
     def compiler(self) -> str | None:
-        """Digest of this program's sources; None if they cannot be read."""
+        """Digest of this program's sources. None if they cannot be read."""
         return edition()
 
     def relist(self) -> bool:
@@ -153,7 +153,7 @@ class LocalRepository(Repository):
             )
 
     def list_once(self, known: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> None:
-        """From now on, list the remote's branches only once until a push or `relist`: see `gitops.git.cached_remote`.
+        """From now on, list the remote's branches only once until a push or `relist` (see `gitops.git.cached_remote`).
 
         `known` are people's branches, and `own` are all of the bot's branches, if they were just listed.
         """
@@ -166,7 +166,7 @@ class LocalRepository(Repository):
         return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
 
     def forge(self) -> LocalForge:
-        """Return the forge of a bare repository. Reading it does not require an identity.
+        """Return the forge of a bare repository. Reading it requires no identity.
 
         People and hooks are operator settings, which pushes cannot change. They are read only when needed. The hooks of
         a repository on another machine are unknown.
@@ -188,7 +188,7 @@ class LocalRepository(Repository):
         return LocalForge(self.git, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
 
     def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
-        """Return a function that, for a cluster name, returns the publisher that signs attestations as a person.
+        """Return a function that maps a cluster name to the publisher that signs attestations as this person.
 
         Returns None without a key.
         """
@@ -196,7 +196,7 @@ class LocalRepository(Repository):
         return None if key is None else lambda cluster: self._publisher(cluster, person, key)
 
     def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
-        """Return the branch ledger of a cluster, with its anchor if the storage `root` is known.
+        """Return the branch ledger of a cluster. It has its anchor if the storage `root` is known.
 
         Reading it does not require an identity.
         """
@@ -209,7 +209,7 @@ class LocalRepository(Repository):
         return Heads(self.git, self.remote, self.branch_settings(rule), self.faults)
 
     def branch_settings(self, rule: ClusterRule) -> BranchSettings:
-        """Return the settings for opening a cluster's ledger, except its anchor."""
+        """Return what is needed to open a cluster's ledger, except its anchor."""
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.git.setting("gitops.lockRef")
         pin, path = HeadPin(self.git.common_dir, rule.name), self.git.git_dir
@@ -246,7 +246,7 @@ class LocalRepository(Repository):
         return tracked + ref.removeprefix("refs/heads/") if usual else None
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
-        """Find a cluster in `gitops.yaml` by name or by folder in the work tree; without either, the only cluster.
+        """Find a cluster in `gitops.yaml` by name or by folder in the work tree. Without either, return the only cluster.
 
         Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
         """
@@ -301,11 +301,11 @@ class LocalRepository(Repository):
         return self.with_plans(here).workspace(actor)
 
     def with_plans(self, here: ClusterAt, request: int | None = None) -> ClusterAt:
-        """Return the same cluster for use in a clone, where the bot's plans provide data of inaccessible graphs."""
+        """Return the cluster for use in a clone, where the bot's plans provide data about graphs that cannot be read."""
         return replace(here, seen_elsewhere=seen_in_plans(self, here.rule.name, request))
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
-        """Return the person, key and branch for an approval given on this machine.
+        """Return the person, key and branch for approvals given on this machine.
 
         Raises UsageError `signing_key_missing`.
         """
@@ -338,7 +338,7 @@ class LocalRepository(Repository):
         return self._at(url, self.git.work_tree or self.git.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
-        """Open another repository, given by the name of a remote, an address, or a path relative to the current folder."""
+        """Open another repository, given the name of a remote, an address, or a path relative to the current folder."""
         url = self.git.setting(f"remote.{name}.url")
         if url is not None:
             return self._at(url, self.git.work_tree or self.git.git_dir)
@@ -352,7 +352,7 @@ class LocalRepository(Repository):
         return ProgramRemote(self.git.git_dir, self._login(url))
 
     def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
-        """Return the root for the graphs of a cluster that declares `storage`; None if this machine has no storage.
+        """Return the root for the graphs of a cluster that declares `storage`. None if this machine has no storage.
 
         `home` is the name under which they are stored, if it differs from the cluster's name. Raises GitopsError
         `storage_root_refused`, `storage_root_invalid`.
@@ -473,7 +473,7 @@ class LocalRepository(Repository):
     # -- A cluster's ledger branch, for an operator who repairs it -----------------------------------------------------
 
     def repair_ledger(self, rule: ClusterRule) -> RepairLedger:
-        """Return the ledger with the anchor in the storage that the target branch declares, if this machine has it."""
+        """Return the ledger, with the anchor in the storage that the target branch declares if this machine has it."""
         head, anchor = self.head_of(rule.ref), None
         folder = None if head is None else self.git.subtree(self.git.commit(head).tree, rule.path)
         cluster = None if folder is None else read_cluster(open_commit_tree(self.git, folder, rule.path))[0]

@@ -1,4 +1,4 @@
-"""A repository without its clusters: work tree of `gitops init`, git hooks and index, and signatures of statements."""
+"""A repository without its clusters: work tree of `gitops init`, git hooks and index, and statement signatures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Checkout:
     name: str
 
     def branch(self) -> str | None:
-        """Return the current branch, which might not have a commit yet; None for a detached head."""
+        """Return the current branch, which need not have a commit yet. None for a detached head."""
         found = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")
         return found.stdout.decode("utf-8", "replace").strip() or None if found.ok else None
 
@@ -126,7 +126,7 @@ def hook_status(folder: str) -> HookStatus:
 
 
 def has_server_hook(git_dir: str) -> bool:
-    """Return whether the hook that checks pushes is installed. A hook that cannot be read counts as missing."""
+    """Return True if the hook that checks pushes is installed. A hook that cannot be read counts as missing."""
     try:
         return "pre-receive" in hooks.installed_hooks(git_dir, "server")
     except GitopsError:

@@ -1,4 +1,4 @@
-"""Opens the cluster for `gitops serve`, which is a cluster folder, a bare storage root, or a cluster in a repository."""
+"""Opens the cluster for `gitops serve`: a cluster folder, a bare storage root, or a cluster in a repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MANIFEST = "cluster.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ServedSource:
-    """The source of the cluster to serve.
+    """Where the cluster to serve comes from.
 
     `cluster` is a folder or the URI of a storage root. With a repository `repo`, it is the name of one of its clusters,
     whose ledger is on `remote`. `revision` is the digest of a past state to serve instead of the newest one.
@@ -44,7 +44,7 @@ class ServedSource:
 
 
 def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
-    """Return the cluster's stores; None if its configuration has problems, which are added to `found`.
+    """Return the cluster's stores. If its configuration has problems, add them to `found` and return None.
 
     Raises GitopsError `config_dir_not_found`, `cluster_config_read_error`, `storage_root_invalid`,
     `storage_driver_missing`, `cluster_not_found`, UsageError `not_a_repository`.
@@ -125,7 +125,7 @@ _SILENCE_S, _LONGEST_S = 120.0, 600.0
 def open_query_server(
     address: str, token_file: str | None, environ: Mapping[str, str], *, plain_http: bool = False
 ) -> WebSender:
-    """Return a client of a server, with the token from a file, otherwise from GITOPS_SERVER_TOKEN, otherwise without one.
+    """Return a client of a server. Its token is in a file, otherwise in GITOPS_SERVER_TOKEN; without either, it has none.
 
     Over plain HTTP, a token is sent only to this machine, or to any host with `plain_http`. Raises UsageError
     `usage_error` for an address that violates this and for an unreadable token, GitopsError `query_server_unavailable`

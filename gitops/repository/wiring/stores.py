@@ -111,7 +111,7 @@ def storage_root(storage: str | None, folder: str) -> str:
 
 
 def admitted_root(storage: str, base: str | None, allowed: str | None, cluster: str) -> str:
-    """Return the storage root that a declaration in git selects, which must be inside a root set by the operator.
+    """Return the storage root that a declaration in git selects. It must be inside a root that the operator set.
 
     A path must be below the folder `base`, a bucket and prefix must be `allowed` or below it, part by part. Raises
     GitopsError `storage_root_refused`, `storage_root_invalid`.
@@ -216,7 +216,7 @@ def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | N
 
 
 def with_compile_cache(workspace: Workspace) -> Workspace:
-    """Return a read-only command's workspace; if it is on a folder, it uses the user's compile cache."""
+    """Return the workspace of a read-only command. On a folder, it uses the user's compile cache."""
     from gitops.cluster.config.cache import Hints
     from gitops.cluster.config.folder import FolderTree
 
@@ -237,7 +237,7 @@ def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
 
 @cache
 def edition() -> str | None:
-    """Return a digest of the sources that interpret a folder and of the running Python; None if they cannot be read.
+    """Return a digest of the sources that interpret a folder, and of the running Python. None if they cannot be read.
 
     Computed once, because a process that is still running after an upgrade runs the earlier code.
     """
@@ -245,7 +245,7 @@ def edition() -> str | None:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder of the persistent cache according to the environment; None for no cache."""
+    """Return the folder of the persistent cache that the environment selects. None for no cache."""
     if environ.get("GITOPS_CACHE", "").lower() in _OFF:
         return None
     if environ.get("GITOPS_CACHE_DIR"):

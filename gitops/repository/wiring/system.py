@@ -1,4 +1,4 @@
-"""The real clock and random ids, which the lower packages get as arguments; this program; settings outside of repositories."""
+"""The real clock and random ids, which lower packages get as arguments; this program; settings outside of repositories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OCTAL = re.compile(r"0?[67][0-7]{2}", re.ASCII)
 
 
 def own_command() -> tuple[str, ...]:
-    """Return the argument vector that starts this program in isolation, so that no file of the working directory is imported.
+    """Return the argument vector that starts this program in isolation: no file of the working directory is imported.
 
     Hooks run in the work tree. Without `-I`, `git commit` would run the code of a branch that contains
     `gitops/__main__.py` or `argparse.py`. Source: https://docs.python.org/3/using/cmdline.html#cmdoption-I
@@ -62,7 +62,7 @@ def git_setting(key: str, folder: str) -> str | None:
 
 
 def share_files(setting: str | None) -> None:
-    """Make this process create files like git does in a repository with this `core.sharedRepository` (None if unset).
+    """Make this process create files as git does in a repository with this `core.sharedRepository` (None if unset).
 
     Git sets the permissions itself. libgit2 and other code follow the umask, and files created with the usual umask
     prevent other group members from pushing. Raises UsageError for a value that git refuses. Source: git-config(1).
