@@ -1,1 +1,1 @@
-"""Checks of a setup, and attacks on a copy of it."""
+"""Checks a setup, and runs attacks on a copy of it."""

@@ -91,7 +91,7 @@ def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
 def forge_findings(
     forge: ForgeReader, kind: str, clusters: Sequence[ClusterRule], *, queue: bool = False, repo: str = "."
 ) -> Iterator[DoctorFinding]:
-    """Run these checks for a kind of forge. `queue` means that a workflow of the repository handles a merge queue.
+    """Run these checks for a kind of forge. `queue` means that a workflow in the repository handles a merge queue.
 
     `repo` is the folder of a server's bare repository, if there is no forge.
     """
@@ -238,7 +238,7 @@ _LITERAL = "key::"
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """The key in `user.signingKey`. `mode` is the file mode of a private key; None if it is not a file.
+    """The key in `user.signingKey`. `mode` is the file mode of a private key, or None if it is not a file.
 
     `blob` is the public key; None if it is not known. `problem` is the reason why the key cannot sign.
     """
@@ -279,7 +279,7 @@ class MachineFacts:
 
 
 def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
-    """Read this machine. With `probe`, the key signs a text that no verification accepts."""
+    """Collect the facts about this machine. With `probe`, the key also signs a text that no verification accepts."""
     repository = local.git
     git = GitProgram(repository.git_dir, as_user=True)
     bare = repository.work_tree is None
@@ -634,7 +634,7 @@ def _storage(local: LocalRepository, rule: ClusterRule, storage: str | None, *, 
 
 
 def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: int = _RACES) -> DoctorFinding:
-    """Let writers race for objects, with this many rounds per condition, and test reading, listing and deleting.
+    """Test a store: writers race for objects (this many rounds per condition), then objects are read, listed and deleted.
 
     If a service lets several writers win, two runs could overwrite each other's ledger. A refusal by the service is an
     error in the setup. If the service does not respond, the result is unknown.

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Health(StrEnum):
-    """The result of a check. An ERROR makes the command fail, and so does a WARNING with `--strict`."""
+    """The result of a check. An ERROR makes the command fail; with `--strict`, so does a WARNING."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -32,7 +32,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """A check with its stable name, such as `ledger.force-push`, its result, the observation and the fix.
+    """A check with its stable name, such as `ledger.force-push`, its result, what was observed, and the fix.
 
     `fix` is a command, a menu path or a line of a file; empty if there is nothing to do. `place` is the cluster, file
     or branch if there are several.
@@ -46,7 +46,7 @@ class DoctorFinding:
 
 
 def good(check: str, detail: str, place: str = "") -> DoctorFinding:
-    """Create the finding for a passed check."""
+    """Create the finding for a check that passed."""
     return DoctorFinding(check, Health.GOOD, detail, "", place)
 
 
@@ -56,17 +56,17 @@ def warning(check: str, detail: str, fix: str, place: str = "") -> DoctorFinding
 
 
 def error(check: str, detail: str, fix: str, place: str = "") -> DoctorFinding:
-    """Create the finding for a setup that has a security problem, or in which the bot cannot work."""
+    """Create the finding for a setup with a security problem, or in which the bot cannot work."""
     return DoctorFinding(check, Health.ERROR, detail, fix, place)
 
 
 def unknown(check: str, detail: str, fix: str = "", place: str = "") -> DoctorFinding:
-    """Create the finding for a check that was not possible; `detail` is the reason."""
+    """Create the finding for a check that was not possible. `detail` is the reason."""
     return DoctorFinding(check, Health.UNKNOWN, detail, fix, place)
 
 
 def attempt(check: str, call: Callable[[], T], place: str = "") -> tuple[T | None, tuple[DoctorFinding, ...]]:
-    """Return the result of `call`; if it raises GitopsError, return None and an unknown finding with the reason."""
+    """Return the result of `call`. If it raises GitopsError, return None and an unknown finding with the reason."""
     try:
         return call(), ()
     except GitopsError as problem:
@@ -74,7 +74,7 @@ def attempt(check: str, call: Callable[[], T], place: str = "") -> tuple[T | Non
 
 
 def sort_findings(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
-    """Sort the findings, worst first; findings of the same severity keep their order."""
+    """Sort findings, worst first. Findings of equal severity keep their order."""
     worst_first = list(_WORDS)
     return tuple(sorted(findings, key=lambda finding: worst_first.index(finding.health)))
 
@@ -94,7 +94,7 @@ class Defence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """Result of an attack: its name, the attempt, the documented rule that must stop it, and the observation."""
+    """Result of an attack: its name, what was attempted, the documented rule that must stop it, and what was observed."""
 
     name: str
     title: str
@@ -105,7 +105,7 @@ class AttackResult:
 
 @dataclass(frozen=True, slots=True)
 class AttackReport:
-    """All attacks on the copy of a cluster. `notes` list the parts of the setup that the copy lacks."""
+    """All attacks on the copy of a cluster. `notes` list what the copy lacks compared with the setup."""
 
     cluster: str
     results: tuple[AttackResult, ...]
@@ -113,7 +113,7 @@ class AttackReport:
 
     @property
     def ok(self) -> bool:
-        """Return whether every attack was stopped or skipped. An attack that could not be performed proves nothing."""
+        """Return True if every attack was stopped or skipped. An attack that could not be performed proves nothing."""
         return all(result.defence in (Defence.HELD, Defence.SKIPPED) for result in self.results)
 
 
@@ -124,7 +124,7 @@ _WIDTH = 8
 
 
 def findings_text(findings: Sequence[DoctorFinding]) -> str:
-    """Return a line per finding in the given order, with the fix below it, and a line with totals."""
+    """Return one line per finding in the given order, with the fix below it, and a line with totals."""
     lines: list[str] = []
     for each in findings:
         place = f" [{each.place}]" if each.place else ""
@@ -153,7 +153,7 @@ def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
 
 
 def attack_text(report: AttackReport) -> str:
-    """Return a table of the attacks with their defences; for a successful attack, the rule that should have stopped it."""
+    """Return a table of the attacks and their defences. For each success, add the rule that should have stopped it."""
     width = max((len(each.name) for each in report.results), default=0)
     lines = []
     for each in report.results:

@@ -1,4 +1,4 @@
-"""Checks of the bot's workflows: triggers, permissions, secrets, checkout depth, executed code and ticks.
+"""Checks the bot's workflows: triggers, permissions, secrets, checkout depth, executed code and ticks.
 
 Files are read from the target branch by the strict YAML reader. A file that it rejects is reported as unchecked, never
 as good. The checks don't cover whether a workflow is active, reusable workflows of other repositories, and matrices.
@@ -81,7 +81,7 @@ def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes
 
 
 def answers_queue(files: Mapping[str, bytes]) -> bool:
-    """Return whether a job in these workflow files (path to content) verifies merge groups."""
+    """Return True if a job in these workflow files (path to content) verifies merge groups."""
     jobs = (job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form))
     return any(job.verb == "verify" and "merge_group" in job.triggers for job in jobs)
 
@@ -125,7 +125,7 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
 
 
 def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
-    """Yield each file as plain values, or the finding that it was not checked."""
+    """Yield each file as plain values, or a finding that it was not checked."""
     for path, content in sorted(files.items()):
         try:
             form = to_plain(parse_yaml(content))
@@ -138,7 +138,7 @@ def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
-    """Return the jobs that run the bot, either through the action with its input `verb` or through a script."""
+    """Return the jobs that run the bot, through the action with its input `verb` or through a script."""
     named = form.get("jobs") if isinstance(form.get("jobs"), dict) else form
     found = []
     for name, job in named.items() if isinstance(named, dict) else ():
@@ -150,7 +150,7 @@ def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
 
 
 def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str, Any]]:
-    """Return the inputs of a job's steps that use an action. Steps whose inputs are not a mapping are omitted."""
+    """Return the inputs of the job's steps that use an action. Leaves out steps whose inputs are not a mapping."""
     steps = job.get("steps")
     using = [s for s in steps if isinstance(s, dict)] if isinstance(steps, list) else []
     given = [step.get("with") or {} for step in using if action.search(str(step.get("uses", "")))]
@@ -309,7 +309,7 @@ _UPGRADE = "gitops init --upgrade, and propose what it writes"
 
 
 class InstalledWheel(NamedTuple):
-    """The wheel that jobs install: its file name, version and SHA-256, and whether it comes from a release or the repository."""
+    """The wheel that jobs install: its file name, version and SHA-256, and whether a release or the repository provides it."""
 
     name: str
     version: str
@@ -320,7 +320,7 @@ class InstalledWheel(NamedTuple):
 def install_findings(
     kind: str, files: Mapping[str, bytes], read: Read, own: Callable[[], Wheel]
 ) -> Iterator[DoctorFinding]:
-    """Check the installation of the program in workflow files (path to content) for a kind of forge.
+    """Check how workflow files (path to content) install the program, for a kind of forge.
 
     `read` reads the target branch; `own` packs the wheel of the running program, or raises GitopsError.
     """
@@ -468,7 +468,7 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
 
 
 def required_wheel(content: bytes) -> InstalledWheel | str:
-    """Return the program's wheel from requirements that all have hashes, or the problem with them."""
+    """Return the program's wheel from a requirements file in which everything has hashes, or what is wrong with the file."""
     text = content.decode("utf-8", "replace").replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
@@ -505,7 +505,7 @@ _MINUTES = re.compile(r"(\*|\d{1,2})(?:-(\d{1,2}))?(?:/(\d{1,2}))?", re.ASCII)
 def tick_findings(
     kind: str, files: Mapping[str, bytes], rules: Mapping[str, Sequence[ComputeRules]]
 ) -> Iterator[DoctorFinding]:
-    """Run the tick checks on workflow files (path to content) for a kind of forge.
+    """Run the tick checks on workflow files (path to content), for a kind of forge.
 
     `rules` are the strategies that the repository's clusters declare, by cluster name. Without any, nothing is checked.
     """

@@ -1,4 +1,4 @@
-"""Checks that the release workflow of its repository built the wheel that jobs install, from a release.
+"""Checks that the release workflow built the wheel that jobs install, if it comes from a release.
 
 A release has Sigstore bundles. Each is a signed statement about the wheel (in-toto Statement v1), either about how it
 was built (SLSA provenance v1) or about its dependencies (CycloneDX). The certificate in a bundle identifies the signing

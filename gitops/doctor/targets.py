@@ -1,4 +1,4 @@
-"""Checks of the targets of a repository's strategies.
+"""Checks the targets of a repository's strategies.
 
 A target gets the same queries as from a tick. A probe writes rows for a compute cluster that cannot exist to the tables
 of strategies and their states, and deletes them again. Whether replicas can be created and dropped is not checked,
@@ -58,7 +58,7 @@ class Examination:
     owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def database(self, target: ComputeTarget) -> tuple[object, ...]:
-        """Return a value that is the same for two targets in one database, as far as this machine knows their URLs."""
+        """Return a value that is equal for two targets in the same database, as far as this machine knows their URLs."""
         url = urlsplit(self.environ.get(target.url_env) or f"//{target.url_env}")
         return url.hostname, url.netloc.rpartition(":")[2], url.path
 

@@ -1,4 +1,4 @@
-"""Checks of keys and rules: enough people can approve, now and in a month, and each person has only one role."""
+"""Checks keys and rules: enough people can approve, now and in a month, and no one has two roles."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def trust_findings(
 def people_findings(
     config: BotConfig, trust: TrustRoot, now: datetime, forge: str, in_force: str = ""
 ) -> Iterator[DoctorFinding]:
-    """Check that enough people can approve, and that the rules list an account of each on a hosted forge.
+    """Check that enough people can approve and, on a hosted forge, that the rules list an account of each.
 
     The rules are those of the target branch; or those in force in a cluster, `in_force`, where the branch has others.
     """
@@ -198,7 +198,7 @@ def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, 
 def server_finding(
     trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool, install: str
 ) -> DoctorFinding:
-    """Check that a self-hosted server provides an origin for commits: the pusher, or at least a signature.
+    """Check that a self-hosted server provides an origin for each commit: the pusher, or at least a signature.
 
     `newest` is the signature of the target branch's newest commit. `certificates` is whether the server accepts push
     certificates, and `recorded` whether it has recorded a push by a known account or key. `install` is the command that
@@ -239,7 +239,7 @@ def _accounts(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFin
 
 
 def issuer_findings(issuers: Iterable[TokenIssuer], open_sender: Callable[[str], WebSender]) -> Iterator[DoctorFinding]:
-    """Return whether the keys of each identity provider can be read from here, and whether servers elsewhere can read them."""
+    """Check whether each identity provider's keys can be read from here, and whether servers elsewhere can read them."""
     try:
         from gitops.identity.verify import read_keys
     except ImportError as missing:
@@ -274,7 +274,7 @@ REFS_WRITABLE = good("ledger.writable", "refs of the bot can be pushed from here
 def ledger_findings(
     local: LocalRepository, rule: ClusterRule, trust: str, now: datetime, kind: str
 ) -> Generator[DoctorFinding, None, VerifiedEntry | None]:
-    """Make the checks that only read. `trust` is the digest of keys and rules of the target branch, `kind` that of the forge.
+    """Run the checks that only read. `trust` is the digest of the target branch's keys and rules; `kind` is the kind of forge.
 
     Returns the newest entry with the rules in force, None without a verified ledger.
     """
@@ -353,7 +353,7 @@ def _chain(
 
 
 def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[DoctorFinding]:
-    """Create and delete a lock for a nonexistent cluster, first as a custom ref, then as a branch.
+    """Create and delete a lock for a cluster that does not exist, first as a custom ref, then as a branch.
 
     The result shows whether this machine can push the bot's refs, and which kind the host accepts. If a ref could not
     be deleted, a finding reports it.

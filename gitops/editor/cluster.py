@@ -30,7 +30,7 @@ class ClusterScalar(NamedTuple):
 
 
 class ClusterEntry(NamedTuple):
-    """A key, or a list item (without a key), with the path of its parent keys; `end` is the end of its line.
+    """A key with the path of its parent keys, or a list item, which has no key. `end` is the end of its line.
 
     `dashed` is true for the first entry of a list item.
     """
@@ -73,7 +73,7 @@ class ClusterView:
         return found
 
     def parent(self, offset: int, indent: int) -> tuple[str, ...]:
-        """Return the path of keys that contains a new line at an offset with an indent of `indent` blanks."""
+        """Return the key path that a new line at `offset`, indented by `indent` blanks, belongs to."""
         before = [each for each in self.entries if each.end <= offset and each.key is not None]
         if not before:
             return ()
@@ -82,7 +82,7 @@ class ClusterView:
         return path[: max(around, default=0)]
 
     def keys_before(self, offset: int, parent: tuple[str, ...]) -> set[str]:
-        """Return the keys above an offset in the same mapping below `parent`, which may be in a list item."""
+        """Return the keys above an offset that are in the same mapping below `parent`. It can be in a list item."""
         found: set[str] = set()
         for each in reversed(self.entries):
             if each.end >= offset:

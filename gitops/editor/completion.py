@@ -1,4 +1,4 @@
-"""Completion at an offset. It only looks at the text before the offset, so it works in unfinished text."""
+"""Completion at an offset. It looks only at the text before the offset, so it works in unfinished text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOTHING = Completion(Span(0, 0), ())
 
 
 def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
-    """Return the items that fit at an offset: none in comments, enum members in strings.
+    """Return the items that fit at an offset. In comments there are none; in strings, only enum members.
 
     Never raises, whatever the text.
     """
@@ -177,7 +177,7 @@ def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
 
 
 def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
-    """Yield the items that can follow the tokens of one piece; `word` is the beginning of the next token."""
+    """Yield the items that can follow the tokens of one piece. `word` is the start of the next token."""
     head = tokens[0].text if tokens else ""
     brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
     if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
@@ -498,7 +498,7 @@ _BOUND, _CLUSTER_FOLDER = "policies.*.applies_to", "clusters.path"
 
 
 def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[CompletionItem]:
-    """Yield the allowed values of a key, which is given as in the documentation."""
+    """Yield the allowed values of a key. The key is given as in the documentation."""
     yield from (CompletionItem(word, VALUE) for word in _WORDS.get(key, ()))
     if key == _TARGET:
         yield from (CompletionItem(name, VALUE, "target") for name in view.names("compute", "targets"))
@@ -517,7 +517,7 @@ def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[Compl
 
 
 def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -> str | None:
-    """Return the allowed value closest to the written one; None if the key has no fixed values or none is similar."""
+    """Return the allowed value closest to the written one. None if the key has no fixed values or none is similar."""
     words = _WORDS.get(key, ())
     if words == _TRUTH and written.lower() in _OTHER_TRUTH:
         return _OTHER_TRUTH[written.lower()]

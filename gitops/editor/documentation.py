@@ -1,4 +1,4 @@
-"""A line of documentation for every word of the languages. Those for keys are in `gitops.cluster.config.keys`."""
+"""One line of documentation for every word of the languages. The lines for keys are in `gitops.cluster.config.keys`."""
 
 from __future__ import annotations
 

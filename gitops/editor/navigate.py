@@ -1,4 +1,4 @@
-"""Definitions, references, hovers and renames: where a name is declared and used, its meaning, and edits to rename it."""
+"""Definitions, references, hovers and renames: where a name is declared and used, what it means, and how to rename it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class FileOccurrence(NamedTuple):
 
 
 def is_cluster_file(path: str) -> bool:
-    """Return whether this is a `cluster.yaml`."""
+    """Return True if this is a `cluster.yaml`."""
     return path.rpartition("/")[2] == CONFIG_FILE
 
 
 def keys_of(path: str) -> Mapping[str, str] | None:
-    """Return the documented keys of `cluster.yaml`, or of the `gitops.yaml` at the top; None for other files."""
+    """Return the documented keys of `cluster.yaml`, or of the top-level `gitops.yaml`. None for other files."""
     if is_cluster_file(path):
         return CLUSTER_KEYS
     return GITOPS_KEYS if path == GITOPS_FILE else None
@@ -234,7 +234,7 @@ class Hover(NamedTuple):
 
 
 def hover(cache: TextCache, file: EditorFile, offset: int) -> Hover | None:
-    """Return the documentation of the word at an offset; None for an unknown name and between words."""
+    """Return the documentation of the word at an offset. None for an unknown name, and between words."""
     keys = keys_of(file.path)
     if keys is not None:
         found = cache.cluster_view(file.data).at(offset)

@@ -16,7 +16,7 @@ from gitops.editor.texts import QUERIES, SCHEMA, EditorFile, TextCache
 
 
 class OutlineItem(NamedTuple):
-    """A declaration. `span` covers its name, `whole` the declaration with its children."""
+    """A declaration. `span` covers its name, `whole` the declaration including its children."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
 
 
 def layout_edit(file: EditorFile) -> LayoutEdit | None:
-    """Return the smallest edit of complete lines that formats a file like `gitops fmt`.
+    """Return the smallest edit of whole lines that formats a file like `gitops fmt`.
 
     Returns None if the file is already formatted or does not parse.
     """

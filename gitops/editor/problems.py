@@ -40,7 +40,7 @@ class RelatedSpan(NamedTuple):
 
 
 class EditorProblem(NamedTuple):
-    """A problem. `replacement` is the text that fixes it when put in place of the span, if known."""
+    """A problem. `replacement` is the text that fixes it if put in place of the span, if known."""
 
     span: Span
     code: Code

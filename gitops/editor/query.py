@@ -56,7 +56,7 @@ _SECTION_BLOCKS = {
 
 
 class OpenBracket(NamedTuple):
-    """An open bracket: its content, the type that owns its properties, and the number of names bound when it was opened."""
+    """An open bracket: what it contains, which type owns its properties, and how many names were bound when it opened."""
 
     block: BracketContent
     owner: Symbol | None = None
@@ -64,7 +64,7 @@ class OpenBracket(NamedTuple):
 
 
 class QueryView(NamedTuple):
-    """The result of reading a query: its name, its other names with their symbols, and the brackets left open."""
+    """What was read from a query: its name, its other names with their symbols, and the brackets that are still open."""
 
     name: Token | None
     parameters: dict[str, Symbol]

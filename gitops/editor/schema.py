@@ -32,7 +32,7 @@ class DeclaredProperty(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """A type. `rules` are the constraints in its body. Its head is stored as written, without the body.
+    """A type. `rules` are the constraints in its body. The head is stored as written, without the body.
 
     Spans are relative to the piece.
     """
@@ -82,7 +82,7 @@ class SchemaView:
         return None if found is None else found[1]
 
     def edge(self, name: str) -> Declaration | None:
-        """Return the edge with the name used in a query."""
+        """Return the edge that a query refers to by this name."""
         return self.declaration(TypeKind.EDGE, name) or self.declaration(
             TypeKind.EDGE, self._folded.get(name.lower(), "")
         )
@@ -109,7 +109,7 @@ class SchemaView:
         return None if owner is None else self.properties(owner).get(symbol.name)
 
     def span(self, symbol: Symbol) -> Span | None:
-        """Return the span, in the whole text, of the declaration of a type name or property name."""
+        """Return where a type or property name is declared, as a span of the whole text."""
         if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._in_file(found[0], found[1].span)

@@ -1,4 +1,4 @@
-"""Meaning of one word in a text (its name and that name's declaration), and positions as editors count them."""
+"""What a word in a text means (its name and where that name is declared), and positions as editors count them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SymbolKind(StrEnum):
 
 
 class Symbol(NamedTuple):
-    """A name with its meaning. Two words with equal symbols have the same meaning.
+    """A name and what it means. Two words with equal symbols mean the same thing.
 
     `owner` is the type that a property belongs to (of kind `type_kind`), the type of a variable, or the declared type
     of a parameter; empty if unknown. `declared` is the offset of the declaration, for names that are local to a query.
@@ -172,7 +172,7 @@ class Lines:
         return min(start + len(before.decode(self._codec, "ignore").encode("utf-8")), end)
 
     def cut(self, line: int, character: int) -> tuple[bytes, bytes]:
-        """Return the code units of a line before and after a position; the position can be inside a surrogate pair."""
+        """Return a line's code units before and after a position, which can be inside a surrogate pair."""
         start, end = self.span(line)
         units = self._data[start:end].decode("utf-8", "replace").encode(self._codec)
         at = len(units) if line >= self.count else max(character, 0) * self._width

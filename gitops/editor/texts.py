@@ -1,4 +1,4 @@
-"""Cache of all results computed from texts, so that a keystroke costs little more than the changed piece.
+"""Cache of everything computed from texts, so that a keystroke costs little more than the changed piece.
 
 Results are never stale, because each cache key contains all the bytes that the result depends on. Thread-safe.
 """
@@ -29,7 +29,7 @@ _Read = TypeVar("_Read")
 
 
 class EditorFile(NamedTuple):
-    """A file of a tree with the graphs that it belongs to. Its names are looked up in the first of these graphs."""
+    """A file of a tree, and the graphs that it belongs to. Its names are looked up in the first of them."""
 
     tree: SourceTree
     path: str
@@ -38,7 +38,7 @@ class EditorFile(NamedTuple):
 
     @property
     def schema(self) -> str | None:
-        """The path of the schema in which the file's names are looked up."""
+        """The path of the schema that the file's names are looked up in."""
         return self.uses[0].schema if self.uses else None
 
 
@@ -66,7 +66,7 @@ class TextCache:
         return EditorFile(tree, path, data, graph_uses(tree, path, self.graphs))
 
     def schema_of(self, file: EditorFile, use: GraphUse | None = None) -> bytes | None:
-        """Return a file's schema text; None if it has no schema, or if the schema cannot be read."""
+        """Return a file's schema text. None if it has no schema, or if the schema cannot be read."""
         path = file.schema if use is None else use.schema
         if path is None:
             return None
@@ -78,11 +78,11 @@ class TextCache:
             return None
 
     def view_of(self, file: EditorFile) -> SchemaView:
-        """Return the declarations in which a file's names are looked up. Empty if it has no schema."""
+        """Return the declarations that a file's names are looked up in. Empty if it has no schema."""
         return self.schema_view(self.schema_of(file) or b"")
 
     def piece_at(self, data: bytes, offset: int) -> TextPiece:
-        """Return the piece of a query file at an offset. Between two pieces, this is the second one."""
+        """Return the piece of a query file at an offset. Between two pieces, return the second one."""
         found = TextPiece(0, b"")
         for piece in self.pieces(data):
             if piece.start > offset:
@@ -157,7 +157,7 @@ class GraphUse(NamedTuple):
 
 
 class Subtree:
-    """A folder of a tree, presented as a tree. Paths can leave the folder, but not the tree."""
+    """A folder of a tree that looks like a tree itself. Paths can leave the folder, but not the tree."""
 
     def __init__(self, tree: SourceTree, folder: str) -> None:
         self._tree = tree
@@ -187,7 +187,7 @@ def join_path(folder: str, path: str) -> str:
 
 
 def folder_of(path: str) -> str:
-    """Return a file's folder; `.` for the top."""
+    """Return a file's folder; `.` for the top-level folder."""
     return path.rpartition("/")[0] or "."
 
 
@@ -219,7 +219,7 @@ def cluster_graphs(cluster: DeclaredCluster | None, view: ClusterView) -> tuple[
 def graph_uses(
     tree: SourceTree, path: str, graphs_of: Callable[[bytes], tuple[GraphSources, ...]]
 ) -> tuple[GraphUse, ...]:
-    """Return the graphs that `path` belongs to, in name order; can be empty. Never raises."""
+    """Return the graphs that `path` belongs to, in name order. Can be empty. Never raises."""
     above = home = folder_of(path)
     while True:
         try:

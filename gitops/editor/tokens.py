@@ -1,4 +1,4 @@
-"""Tokens of possibly invalid text, and the declarations of a file as pieces that are read one by one.
+"""Tokens of a text that may be invalid, and the declarations of a file as pieces that are read one by one.
 
 The compilers' lexer stops at the first invalid token, but an editor must read on. For a text that the lexer accepts,
 the tokens are the same here (a law of the tests). Pieces start where only a declaration can start, so a broken
@@ -66,7 +66,7 @@ _FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTION_WORDS)
 
 
 class TextPiece(NamedTuple):
-    """A part of a file: the offset of its first byte, and its bytes. All pieces together make up the file."""
+    """A part of a file: the offset of its first byte, and its bytes. All pieces together are the whole file."""
 
     start: int
     data: bytes
@@ -107,7 +107,7 @@ def read_tokens(data: bytes) -> tuple[Token, ...]:
 
 
 class TokenReader:
-    """Reads the tokens of one piece in order and records their meaning; `_at` is the index of the next token."""
+    """Reads the tokens of one piece in order and records what they mean. `_at` is the index of the next token."""
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
         self._tokens = tokens
@@ -169,14 +169,14 @@ def schema_pieces(data: bytes) -> tuple[TextPiece, ...]:
 
 
 def word_start(data: bytes, offset: int) -> int:
-    """Return the start of the word that the user is typing at an offset, including a preceding `$` or `@`."""
+    """Return the start of the word being typed at an offset, including `$` or `@` before it."""
     before = data[max(0, offset - _LONGEST_WORD) : offset]
     found = _WORD_BEFORE.search(before)
     return offset - (len(before) - found.start() if found else 0)
 
 
 def ends_in_comment_or_string(before: bytes, tokens: tuple[Token, ...]) -> bool:
-    """Return whether the end of `before` is inside a comment or a string; `tokens` are its tokens."""
+    """Return True if `before` ends inside a comment or a string. `tokens` are its tokens."""
     if tokens and tokens[-1].kind is TokenKind.STRING and tokens[-1].end == len(before):
         text = tokens[-1].text
         return len(text) == 1 or not text.endswith('"') or text.endswith('\\"')

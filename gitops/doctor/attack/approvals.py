@@ -1,4 +1,4 @@
-"""Attacks on approvals: wrong change, wrong person, wrong time, repeated use, use by an author, and changed data."""
+"""Attacks on approvals: wrong change, wrong person, wrong time, reuse, approval by an author, and changed data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks by the content of a change request: its files, its messages, and any part of it that is executed."""
+"""Attacks through the content of a change request: its files, its messages, and everything in it that is executed."""
 
 from __future__ import annotations
 

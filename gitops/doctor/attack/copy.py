@@ -96,7 +96,7 @@ class CopiedRules:
 
     @property
     def first_approver(self) -> str:
-        """The approver whose name attacks use."""
+        """The approver whose name is used in attacks."""
         return self.approvers[0]
 
     @property
@@ -109,7 +109,7 @@ class CopiedRules:
         return str(self.keys / _file(who))
 
     def public(self, who: str) -> str:
-        """Return the type and the blob of a public key, as in a line of the allowed signers."""
+        """Return the type and the blob of a public key, as in an allowed-signers line."""
         return _public(self.keys / _file(who))
 
 
@@ -200,15 +200,15 @@ _HONEST = "honest@attack.invalid"
 
 
 class AttackSucceeded(Exception):  # noqa: N818 - the result of an attack, not an error
-    """Raised if an attack was not stopped. The message describes the result."""
+    """Nothing stopped the attack. The message describes the result."""
 
 
 class AttackSkipped(Exception):  # noqa: N818 - the result of an attack, not an error
-    """Raised if an attack does not apply under these rules. The message gives the reason."""
+    """The attack does not apply under these rules. The message gives the reason."""
 
 
 class AttackInconclusive(Exception):  # noqa: N818 - the result of an attack, not an error
-    """Raised if an attack could not be performed, so that it proves nothing. The message gives the reason."""
+    """The attack could not be performed, so it proves nothing. The message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class ClusterCopy:
         (self.folder / "gitconfig").write_text(root, encoding="utf-8")
 
     def environment(self) -> dict[str, str]:
-        """Return the complete environment of programs; only the program paths are kept from the user's settings."""
+        """Return the complete environment of programs. Of the user's settings, only the program paths are kept."""
         own = {"HOME": str(self.folder), "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")}
         return {**self.rules.environ, **own}
 
@@ -278,7 +278,7 @@ class ClusterCopy:
         return found
 
     def has_graph(self, graph: str) -> bool:
-        """Return whether a graph's data exists."""
+        """Return True if a graph's data exists."""
         return self.graph(graph).exists()
 
     def graph(self, graph: str) -> Path:
@@ -299,7 +299,7 @@ class ClusterCopy:
         message: str = "change\n",
         signer: str | None = AUTHOR,
     ) -> str:
-        """Commit changes as `who` to files of the first parent, which is by default the head of the branch.
+        """Commit changes as `who` to files of the first parent. By default, that is the head of the branch.
 
         The commit is unsigned if `signer` is None.
         """
@@ -326,7 +326,7 @@ class ClusterCopy:
 
     @cached_property
     def has_hook(self) -> bool:
-        """Return whether the hook that checks pushes is installed."""
+        """Return True if the hook that checks pushes is installed."""
         return has_server_hook(str(self.server))
 
     def workspace(self) -> Workspace:
@@ -346,7 +346,7 @@ class ClusterCopy:
         return outcome, tuple(dict.fromkeys(d.code for d in outcome.diagnostics))
 
     def approve(self, who: str, *, blind: bool = False) -> str:
-        """Approve the delete as `who`, like `gitops approve`. Returns the commit, which has its own branch.
+        """Approve the delete as `who`, like `gitops approve`. Returns the commit, which is on its own branch.
 
         `blind` skips the check of the authors, like a person who writes the approval without this program.
         """
@@ -356,7 +356,7 @@ class ClusterCopy:
         return outcome.commit
 
     def sign_approval(self, who: str, *, blind: bool = False, plan_digest: str | None = None) -> ApproveOutcome:
-        """Sign an approval, like `approve` does, for a plan that the person has seen, whatever the result."""
+        """Sign an approval like `approve`, for a plan that the person has seen, whatever the result."""
         workspace = self.workspace()
         if blind and isinstance(workspace.governance, ClusterAt):
             workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
@@ -375,7 +375,7 @@ class ClusterCopy:
             self.approve(who)
 
     def draft_approval(self, who: str) -> tuple[Approval, ApprovalStatement]:
-        """Return the content of an approval of the delete by `who`, without leaving an approval in the repository."""
+        """Return the content of an approval of the delete by `who`. Leaves no approval in the repository."""
         commit = self.approve(who, blind=True)
         found = read_evidence(self.store(), "", commit, frozenset())
         if found.approval is None or found.statement is None:
