@@ -1,1 +1,1 @@
-"""Identifies the holders of identity provider tokens, for the query server and for the bot's API."""
+"""Identifies who holds an identity provider's token, for the query server and the bot's API."""

@@ -1,4 +1,4 @@
-"""Verifies tokens of identity providers (OpenID Connect) with the providers' keys. The only module that uses PyJWT.
+"""Verifies tokens of identity providers (OpenID Connect) with the providers' keys. Only this module uses PyJWT.
 
 1. Only asymmetric algorithms are accepted, and the key determines which of them apply. Key information in a header
    (`jwk`, `jku`, `x5c`, `x5u`) is never read. A critical header (`crit`) is refused, because none is supported.
@@ -119,7 +119,7 @@ class KeyRing:
         return found[0][algorithm]
 
     def keep(self, issuers: Iterable[TokenIssuer]) -> None:
-        """Read the keys that are missing, old, or failed to load last time. Never raises.
+        """Read keys that are missing or old, or that failed to load last time. Never raises.
 
         The limits for requests don't apply.
         """
@@ -130,7 +130,7 @@ class KeyRing:
                 self._read(source, partial(self._is_wanted, failed), counted=False)
 
     def failures(self, issuers: Iterable[TokenIssuer]) -> dict[str, str | None]:
-        """Return, by address, why each issuer's keys could not be read last time; None without a problem."""
+        """Return, by address, why each issuer's keys could not be read last time; None if they could."""
         return {each.issuer: self._source(each).failure for each in issuers}
 
     def _source(self, issuer: TokenIssuer) -> _Source:
@@ -233,7 +233,7 @@ def _unavailable(detail: str) -> RemoteError:
 
 
 class TokenVerifier:
-    """Verifies tokens and identifies their holders. Thread-safe."""
+    """Verifies tokens and identifies who holds them. Thread-safe."""
 
     def __init__(self, ring: KeyRing, clock: Clock) -> None:
         self.ring, self._clock = ring, clock
@@ -241,7 +241,7 @@ class TokenVerifier:
     def identify(
         self, token: bytes, issuers: Sequence[TokenIssuer], grant: Grant | None = None, *, may_read: bool = True
     ) -> Identity:
-        """Return the identity of a token's holder, if the token is valid for `grant`.
+        """Return who holds a token, if the token is valid for `grant`.
 
         Raises TokenRefusedError, GitopsError `issuer_unavailable`, and KeysNeededError if keys would have to be read
         and `may_read` is False.

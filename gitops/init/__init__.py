@@ -1,1 +1,1 @@
-"""`gitops init`: generates the files that a repository needs, and lists the steps that are left to a person."""
+"""`gitops init`: generates the files that a repository needs, and lists the steps that you must do yourself."""

@@ -1,4 +1,4 @@
-"""Files that `init` reads and writes: the scaffold, and the work tree, whose links are not followed.
+"""Files that `init` reads and writes: the scaffold, and the work tree. Links in the work tree are not followed.
 
 Only `upgrade` replaces and removes files.
 """
@@ -52,7 +52,7 @@ def read_templates() -> dict[str, str]:
 
 
 def read_file(root: str, path: str) -> bytes | None:
-    """Return the content of a file, None if nothing with that name exists.
+    """Return the content of a file. None if nothing has that name.
 
     Raises GitopsError `source_unreadable` for a link anywhere in the path, a folder, or a file that is too large.
     """

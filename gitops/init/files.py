@@ -68,7 +68,7 @@ ACTION_FOLDERS: Mapping[ForgeKind, str] = {
 
 
 class FileState(StrEnum):
-    """State of a file. OWN: the repository already has a cluster folder, which is not changed.
+    """State of a file. OWN means that the repository already has a cluster folder, which does not change.
 
     `upgrade` replaces RENEWED files and removes OBSOLETE ones.
     """
@@ -95,7 +95,7 @@ List = Callable[[str], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class FoundGraph:
-    """A schema, and the folder of its stored queries if there is one. Both paths are relative to the cluster folder."""
+    """A schema, and the folder of its stored queries, if any. Both paths are relative to the cluster folder."""
 
     name: str
     schema: str
@@ -104,14 +104,14 @@ class FoundGraph:
 
 @dataclass(frozen=True, slots=True)
 class FoundCluster:
-    """Content of a cluster folder without `cluster.yaml`. `policies` maps names to files."""
+    """What a cluster folder without `cluster.yaml` contains. `policies` maps names to files."""
 
     graphs: tuple[FoundGraph, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
 
 
 def find_path(names: List) -> str | None:
-    """Return the folder that already contains a cluster; None if there is none, or more than one candidate."""
+    """Return the folder that already contains a cluster. None if there is none, or more than one candidate."""
     top = [name for name in names(".") if not name.startswith(".")]
     if _DECLARATION in top or _SCHEMA in top:
         return "."
@@ -157,7 +157,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitRequest:
-    """Choices of the operator.
+    """What the operator chose.
 
     `accounts` pairs forge accounts (`github:583231`) with approvers. `action` is where workflows find the action: a
     copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks some workflow
@@ -194,7 +194,7 @@ class InitFile:
 
 @dataclass(frozen=True, slots=True)
 class InitOutcome:
-    """All files in path order. Contains problems if a file differs, or if keys and rules contradict each other."""
+    """All files in path order. Has problems if a file differs, or if keys and rules contradict each other."""
 
     files: tuple[InitFile, ...]
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -435,7 +435,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
 
 
 def fill(template: str, values: Mapping[str, str], flags: Mapping[str, bool]) -> bytes:
-    """Fill in a template, and omit the lines whose flag is not set."""
+    """Fill in a template. Leaves out lines whose flag is not set."""
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
         rest = line
@@ -450,7 +450,7 @@ def fill(template: str, values: Mapping[str, str], flags: Mapping[str, bool]) ->
 
 
 def values_of_bot(bot: str) -> dict[str, str]:
-    """Return the name and address of the author of the bot's commits, for templates; `bot` is its principal."""
+    """Return name and address of the bot's commit author, for templates. `bot` is its principal."""
     return {"BOT_NAME": bot.partition("@")[0], "BOT_EMAIL": bot if "@" in bot else f"{bot}@localhost"}
 
 
@@ -496,7 +496,7 @@ def _scalar(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """A step with its description, and its commands if there are any."""
+    """A step: its description, and its commands if there are any."""
 
     text: str
     commands: tuple[str, ...] = ()

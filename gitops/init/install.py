@@ -72,7 +72,7 @@ def upgrade(
     forge: ForgeKind | None = None,
     cloud: bool = True,
 ) -> InitOutcome:
-    """Return upgraded files: `install`, the JSON Schemas, and the repository's copies of the action.
+    """Return the upgraded files: `install`, the JSON Schemas, and the repository's copies of the action.
 
     `present` are the names in the installation folder, where a wheel of a different version is obsolete. `templates`
     are the templates of `init`. With `forge`, all jobs are also created if the repository has none for this forge; `cloud`
@@ -224,7 +224,7 @@ def running_wheel() -> Wheel:
 
 
 def released(address: str) -> Wheel:
-    """Return the wheel of a release, given as `https://…/NAME.whl#sha256=HASH`, without its bytes.
+    """Return the wheel of a release (`https://…/NAME.whl#sha256=HASH`), without its bytes.
 
     Raises UsageError `usage_error` for an address in a different form, and for a version other than the running one.
     """
@@ -239,7 +239,7 @@ def released(address: str) -> Wheel:
 
 
 def install_files(wheel: Wheel, dependencies: str) -> dict[str, bytes]:
-    """Return the files that jobs install by path: the wheel, and its hash with the pinned dependencies."""
+    """Return the files that jobs install, by path: the wheel, and its hash with the pinned dependencies."""
     source = f"./{wheel.name}" if wheel.content is not None else f"{_DISTRIBUTION} @ {wheel.url}"
     required = f"{_HEADER}{source} \\\n    --hash=sha256:{wheel.sha256}\n{dependencies}"
     files = {f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES, REQUIREMENTS: required.encode()}
@@ -281,7 +281,7 @@ def _checkout_files(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def pack(files: Mapping[str, bytes], info: str) -> bytes:
-    """Apply rule 3: return the wheel with these files, by name, and its metadata in the folder `info`."""
+    """Apply rule 3: return a wheel with these files (by name) and its metadata in the folder `info`."""
     whole = {**files, f"{info}/WHEEL": _WHEEL.encode()}
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")

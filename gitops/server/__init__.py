@@ -1,1 +1,1 @@
-"""The bot as a server. Webhooks go to a queue on disk, and the same handlers as in a job process them."""
+"""The bot as a server. Webhooks go into a queue on disk, and the handlers that jobs use process them."""

@@ -1,4 +1,4 @@
-"""API for programs to the clusters of a server, independent of HTTP.
+"""The API that lets programs use a server's clusters, independent of HTTP.
 
     GET  CLUSTER/schema                     the applied state, and the changesets that have not ended
     GET  CLUSTER/changesets                 a list: `all`, `state`, `limit`, `commit`
@@ -93,7 +93,7 @@ class CommitBody(Body):
 
 
 class FailBody(Body):
-    """The reason for abandoning a changeset. With `force`, changes that were not rolled back are left in place."""
+    """Why a changeset is abandoned. With `force`, changes that were not rolled back are left in place."""
 
     error: _Line
     force: bool = False
@@ -159,7 +159,7 @@ _CHALLENGES = {Code.OIDC_TOKEN_REFUSED: 'Bearer error="invalid_token"'}
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token with its owner, and whether it permits writing."""
+    """A token, its owner, and whether it permits writing."""
 
     name: str
     writes: bool
@@ -168,7 +168,7 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller, and whether it may write. `repository` is the only repository that it may use; None for all."""
+    """A caller, and whether it can write. `repository` is the only repository that it can use; None means all."""
 
     name: str
     writes: bool
@@ -184,7 +184,7 @@ Raises TokenRefusedError, RemoteError.
 
 @dataclass(frozen=True, slots=True)
 class ServedCluster:
-    """A cluster of a served repository: its branch, its ledger, and the allowed actions.
+    """A cluster of a served repository: its branch, its ledger, and what is allowed.
 
     `merged` returns whether a commit is part of the branch, `brings_nothing` whether it has nothing to apply.
     `steering` acts on behalf of a token. `refresh` drops cached responses of the remote.
@@ -202,7 +202,7 @@ class ServedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request with its method, its cluster, the rest of its path, and its other parts.
+    """A request: its method, its cluster, the rest of its path, and its other parts.
 
     Header names are in lower case.
     """
@@ -225,7 +225,7 @@ class ApiAnswer:
 
 
 class EventStream:
-    """The stream of one reader. Each call of `poll` returns the new items. Must be called by one thread at a time."""
+    """The stream of one reader. Each call of `poll` returns the new items. Only one thread at a time can call it."""
 
     def __init__(
         self, cluster: ServedCluster, now: Callable[[], str], after: int | None, wanted: WatchedChangeset | None
@@ -247,7 +247,7 @@ class EventStream:
 
 
 class ClusterApi:
-    """Answers the requests of programs. Thread-safe."""
+    """Answers requests from programs. Thread-safe."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class ClusterApi:
             return self._refusal(request, error)
 
     def stream(self, request: ApiRequest) -> tuple[EventStream, tuple[StreamItem, ...]] | ApiAnswer:
-        """Return the stream of a cluster's changesets with its first items, as selected by `after`, `changeset` or `commit`.
+        """Return a cluster's changeset stream with its first items, as `after`, `changeset` or `commit` select them.
 
         Returns an answer instead if the request is refused. A reader of server-sent events sends its position as
         `Last-Event-ID`.

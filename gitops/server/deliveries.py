@@ -1,4 +1,4 @@
-"""Processes a webhook as a function of its headers, its body and the queue, independent of HTTP.
+"""Processes a webhook, given its headers, its body and the queue, independent of HTTP.
 
 1. The signature is checked on the raw bytes, with every valid secret, before they are parsed.
 2. If the signature covers a timestamp, a delivery that is too old or too far in the future is refused.
@@ -43,7 +43,7 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class WebhookFormat:
-    """Verification and decoding of one forge kind's deliveries. Several secrets are valid while one is being replaced.
+    """How to verify and decode deliveries from one kind of forge. Several secrets are valid while one is being replaced.
 
     `body_identifies` means that the signature covers only the body, so the body also identifies a delivery.
     """
@@ -67,7 +67,7 @@ NOT_FOUND = HttpAnswer(404, "not found")
 
 
 def repository_key(kind: str, repository: str) -> str:
-    """Return a repository's name in the queue. Forges ignore the case of names."""
+    """Return a repository's name in the queue. Forges ignore case in names."""
     return f"{kind}:{repository.casefold()}"
 
 
@@ -87,11 +87,11 @@ class DeliveryReceiver:
         self._refusals = RefusalLog(context, "deliveries")
 
     def accepts(self, kind: str) -> bool:
-        """Return whether deliveries of a kind of forge are accepted."""
+        """Return True if deliveries from this kind of forge are accepted."""
         return kind in self._formats
 
     def receive(self, kind: str, headers: Mapping[str, str], body: bytes, sender: str = "") -> HttpAnswer:
-        """Answer a delivery of a kind of forge. Header names are in lower case.
+        """Answer a delivery from this kind of forge. Header names are in lower case.
 
         Thread-safe. `sender` is the address that the delivery came from. It is only logged, and never used for
         decisions.

@@ -1,4 +1,4 @@
-"""HTTP: a server's paths and its listener, with limits on the resources that strangers can use.
+"""HTTP: a server's paths and its listener. Limits the resources that strangers can use.
 
     POST /hooks/KIND    a webhook, whose headers and body are passed on unchanged
     GET /healthz        `ok` while all threads run
@@ -108,7 +108,7 @@ class Listener(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Keep the program's signal handlers."""
+        """Leave the program's signal handlers in place."""
         yield
 
     async def startup(self, sockets: Any = None) -> None:
@@ -209,7 +209,7 @@ async def _receive(receiver: DeliveryReceiver, request: Request, kind: str, max_
 
 
 async def read_body(request: Request, most: int) -> bytes | None:
-    """Return a request's body; None if it exceeds `most` bytes, without reading the rest."""
+    """Return a request's body. If it exceeds `most` bytes, return None without reading the rest."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced[:20]) > most:
         return None

@@ -92,7 +92,7 @@ class Database:
         self._connection: Connection | None = None
 
     def open_owned(self) -> None:
-        """Open the file as its owner, and create it if it is missing.
+        """Open the file as its owner. Create it if it is missing.
 
         Raises GitopsError `queue_in_use` if another process owns it.
         """
@@ -134,7 +134,7 @@ class Database:
 
     @contextmanager
     def writing(self, *, wakes: bool = True) -> Iterator[Connection]:
-        """Open a write transaction. After the block it is durable; after an error it is rolled back.
+        """Open a write transaction. It is durable after the block, and rolled back after an error.
 
         `wakes` wakes all waiters.
         """
@@ -145,7 +145,7 @@ class Database:
 
     @property
     def changes(self) -> int:
-        """Return a counter for `wait` that grows with each change that wakes waiters.
+        """Return a counter for `wait`. It grows with each change that wakes waiters.
 
         Read it before looking for work.
         """
@@ -164,7 +164,7 @@ class Database:
             self._changed.notify_all()
 
     def unusable(self, why: str, *, fix: str | None = None) -> GitopsError:
-        """Return an error with the reason why the file cannot be used."""
+        """Return the error for a file that cannot be used, with the reason."""
         return GitopsError(Code.QUEUE_UNUSABLE, f"the queue {self.path}: {why}", path=str(self.path), fix=fix)
 
     @contextmanager
@@ -242,7 +242,7 @@ class EnqueueResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """An event to handle. `document` is in the form of `gitops.server.queue`; `attempts` includes this attempt.
+    """An event to handle. `document` has the form of `gitops.server.queue`. `attempts` includes this attempt.
 
     `waited` is the time in seconds since the event became due.
     """
@@ -256,7 +256,7 @@ class QueuedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ListedEvent:
-    """An event in a listing; `reason` is the reason why its last attempt failed."""
+    """An event in a listing. `reason` says why its last attempt failed."""
 
     number: int
     repository: str
@@ -285,7 +285,7 @@ class EventQueue(Database):
         self._clock, self._most, self._attempts, self._faults = clock, most, attempts, faults or NoFaults()
 
     def open_owned(self) -> None:
-        """Open the queue as its owner, and create it if it is missing.
+        """Open the queue as its owner. Create it if it is missing.
 
         Events that were being handled become pending again.
 
@@ -302,7 +302,7 @@ class EventQueue(Database):
                 _wait_again(database, number, self._now(), "the process ended while it handled this event")
 
     def enqueue(self, repository: str, event: Event, marks: Sequence[str] = ()) -> EnqueueResult:
-        """Add an event of a repository. `marks` identify its delivery; empty if the event was not delivered.
+        """Add an event of a repository. `marks` identify its delivery; they are empty if it was not delivered by a forge.
 
         Raises GitopsError `queue_full`.
         """
@@ -345,7 +345,7 @@ class EventQueue(Database):
         return EnqueueResult.QUEUED if waits is None else EnqueueResult.MERGED
 
     def take(self) -> QueuedEvent | None:
-        """Return the oldest due event of a repository that has no running event; None if there is none."""
+        """Return the oldest due event of a repository that has no running event. None if there is none."""
         with self.writing(wakes=False) as database:
             now = self._now()
             found = database.execute(
@@ -360,7 +360,7 @@ class EventQueue(Database):
             return QueuedEvent(number, repository, document, attempts + 1, (now - due) / 1000)
 
     def finish(self, event: QueuedEvent) -> None:
-        """Remove a finished event, and an earlier event with the same subject that was given up."""
+        """Remove a finished event, and any earlier event with the same subject that was given up."""
         with self.writing() as database:
             _remove_given_up(database, event)
             database.execute("DELETE FROM event WHERE number = ? AND state = 'running'", (event.number,))
@@ -384,7 +384,7 @@ class EventQueue(Database):
             )
 
     def release(self, event: QueuedEvent) -> None:
-        """Return an event to the queue as if it had never been taken, because its handling was stopped."""
+        """Return an event to the queue as if it had never been taken, because handling it was stopped."""
         with self.writing() as database:
             if _state_of(database, event.number) is EventState.RUNNING:
                 database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (event.number,))
@@ -409,7 +409,7 @@ class EventQueue(Database):
         return tuple(ListedEvent(n, name, subject, EventState(state), *rest) for n, name, subject, state, *rest in rows)
 
     def has_room(self) -> bool:
-        """Return whether the queue can accept another event now."""
+        """Return True if the queue can accept another event now."""
         return self.counts()[EventState.WAITING] < self._most
 
     def counts(self) -> Mapping[EventState, int]:

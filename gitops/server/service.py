@@ -64,7 +64,7 @@ _LOOK_AGAIN = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Number of attempts for an event, and the pause before each.
+    """How often an event is tried, and the pause before each attempt.
 
     The pause doubles, from the first up to the longest.
     """
@@ -74,7 +74,7 @@ class RetryPolicy:
     longest: timedelta = timedelta(minutes=15)
 
     def pause(self, attempts: int) -> timedelta | None:
-        """Return the pause after a number of attempts; None if there are no more attempts."""
+        """Return the pause after this many attempts. None if there are no more attempts."""
         if attempts >= self.attempts:
             return None
         return min(self.longest, self.first * (1 << min(attempts - 1, 32)))
@@ -113,11 +113,11 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Return whether all threads run."""
+        """Return True if all threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
     def stop(self, grace: timedelta) -> bool:
-        """Stop taking events, and wait at most `grace` for running ones. Returns whether all have finished."""
+        """Stop taking events, and wait at most `grace` for running ones. Returns True if all have finished."""
         self._stop.set()
         self._queue.wake()
         end = time.monotonic() + grace.total_seconds()
@@ -233,7 +233,7 @@ _LAST_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Settings of a server. `formats` are by kind of forge; `repositories` are the names in the queue.
+    """Settings of a server. `formats` are by kind of forge. `repositories` are the names in the queue.
 
     `every` is the time between two timer events, and `tick_every` between two strategy ticks; None for no such events.
     `grace` is the time that running events have to finish.

@@ -1,4 +1,4 @@
-"""Shared parts of a server: clock, metrics, log and stop signal."""
+"""What the parts of a server share: clock, metrics, log and stop signal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Metrics:
             self._found[name, value] += 1
 
     def time(self, name: str, seconds: float) -> None:
-        """Record a duration of `waits` or `runs`. If the clock was set back, 0 is recorded."""
+        """Record a duration of `waits` or `runs`. If the clock was set back, record 0."""
         seconds = max(0.0, seconds)
         with self._guard:
             self._times[name][bisect_left(_BOUNDS, seconds)] += 1
@@ -91,7 +91,7 @@ class StopSignal(threading.Event):
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """Clock, metrics, log and stop signal of a server. `logger` takes lines from any thread."""
+    """Clock, metrics, log and stop signal of a server. `logger` accepts lines from any thread."""
 
     clock: Clock
     logger: logging.Logger
@@ -113,7 +113,7 @@ _LOGGED_A_MINUTE = 30
 
 
 class RefusalLog:
-    """Logs a limited number of refusals per minute, then only their count, so that strangers cannot fill the disk."""
+    """Logs only some refusals per minute and then their count, so that strangers cannot fill the disk."""
 
     def __init__(self, context: ServerContext, what: str) -> None:
         """Create the log. `what` is a plural noun for the refused requests."""
