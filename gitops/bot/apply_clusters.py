@@ -97,7 +97,8 @@ def apply_cluster(
     """
     drifted = yield from _apply_waiting(context, rule, push, notes, asked=asked, again=again)
     if drifted:
-        # Whoever has to settle it, or has settled it, learns of it now, not with the next schedule.
+        # Report drift right away instead of waiting for the schedule, so that people can settle it or see that it is
+        # settled.
         yield from report_drift(context, rule.name)
 
 
@@ -138,7 +139,8 @@ def _apply_waiting(
         tried.append(step.commit)
         applied = yield from _apply_step(context, rule, step, push, notes)
         drifted = drifted or applied.drifted
-        # The branch was listed after the lock was released: a run that found the lock held had seen its merge before that.
+        # The branch is listed after the lock was released. If another run found the lock held, it saw its merge before
+        # that, so this list contains the merge.
         context.refresh(rule, relist=False)
         if applied.rule is None:
             return drifted
@@ -182,7 +184,7 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
         return
     new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
     moves = context.repository.scope_waits(rule, position, context.config)
-    # Waiting changes are not read from statuses, because a refresh resets those to the observed state.
+    # Don't read waiting changes from statuses, because a refresh resets statuses to the observed state.
     if not position.converged or view.state.debts or new_rules or moves:
         yield from apply_cluster(context, rule, asked=True)
 
@@ -194,13 +196,14 @@ def _apply_step(
     commit = step.commit
     subject = comment_subject(rule, 0, commit, commit)
     try:
-        # Read again: another run may have applied since the event was read, which changes the origins.
+        # Read the ledger again, because another run may have applied since the event was read, which changes the
+        # origins.
         context.refresh(rule)
         position, store = context.position(rule), context.store
         applied = position.applied
-        # The unapplied commits of the branch, newest first; only the newest one before the first apply.
+        # The unapplied commits of the branch, newest first. Before the first apply, only the newest one.
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
-        # Another cluster of the branch may have advanced it, whose requests get no report about this cluster.
+        # Another cluster may have advanced the branch. Its requests get no report about this cluster.
         merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
         if merged.pending:
             yield LogLine(f"apply of {rule.name}: no change request gets a report: {merged.pending}")
@@ -220,11 +223,12 @@ def _apply_step(
             yield LogLine(f"import of {rule.name}: ledger started")
             context.refresh(rule, relist=False)
             position = context.position(rule)
-        # The forge is asked before the lock is taken. Until the first convergence, all merged requests count.
+        # Ask the forge before taking the lock. Until the cluster converges for the first time, all merged requests
+        # count.
         asked = merged if position.begun else None
         known = context.known_origins(rule, head=commit, merged=asked, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
-        # Not `applied`, because after a failed run the ledger already contains the merge that is retried.
+        # Don't use `applied`, because after a failed run the ledger already contains the merge that is retried.
         previous = applied_last(context, rule)
         source = ChangesetSource(rule.branch, commit, previous, subject.request or None, context.bot.actor)
         facts = ChangesetFacts(source, covers=step.covers)
@@ -259,8 +263,7 @@ def _requests_of_step(
 ) -> tuple[tuple[ChangeRequest, ...], tuple[ChangeRequest, ...]]:
     """Return the requests of earlier commits that still wait, and the requests to which a step is reported."""
     waiting, commit = _waiting_requests(context, rule, position), step.commit
-    # Requests of earlier commits already have a report. It is replaced only when none of their changes is waiting any
-    # longer.
+    # Requests of earlier commits already have a report. Replace it only when none of their changes waits any longer.
     own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
     others = tuple(r for r in {r.number: r for r in (*waiting, *merged)}.values() if r not in own)
     earlier = others if own or position.applied != commit else tuple(r for r in others if r.merged_as != commit)
@@ -314,7 +317,7 @@ def _carry_out(
     outcome = governed_apply(moved, apply_rest)
     if moved.rule is None or not waits:
         return outcome, None, moved.rule
-    # The plan of the remaining changes differs from the partly applied one, and this plan is the one to approve.
+    # The plan of the remaining changes differs from the partly applied one. People must approve this plan.
     workspace = context.workspace_at(moved.rule, commit, known)
     left = with_unknown_authors(workspace, plan(workspace))
     unknown = (each for each in left.diagnostics if each.code == Code.APPROVAL_AUTHORS_UNKNOWN)
@@ -399,14 +402,14 @@ def _report_applied(
         if not (need.satisfied or need.resource in vain):
             command = f"gitops approve {need.resource} --cluster {subject.cluster}"
             yield LogLine(f"apply of {subject.cluster}: waits for an approval, in a clone: {command}")
-    # A request may touch several clusters: it is applied when it is applied to all of them.
-    # What waits since an earlier merge is not theirs.
+    # A request can affect several clusters and counts as applied once all of them are. Changes that were already
+    # waiting are not its own.
     own_done = done or (left is not None and left.plan is not None and {c.address for c in left.plan.changes} == waited)
     everywhere = own_done and not _fails_elsewhere(context, subject)
     labels = {_APPLIED: everywhere, _WAITING: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
         yield from set_labels(context, request.number, request.labels, labels)
-    # Only the end is recorded, because at the start it is not known whether this run will get the lock.
+    # Record only the end, because at the start it is not known whether this run will get the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
 
@@ -503,8 +506,7 @@ def next_merge(
     `together`, all waiting merges form one step.
     """
     applied, store = queue.applied, context.store
-    # A branch that does not continue the applied commit, or that declares the cluster elsewhere, is treated as one
-    # step.
+    # If a branch does not continue the applied commit, or declares the cluster elsewhere, all of it is one step.
     together = together or context.config.apply.queue == "coalesce" or applied is None
     together = together or len(queue.line) == 1 or not store.is_ancestor(applied or "", queue.head)
     together = together or context.repository.scope_waits(rule, context.position(rule), context.config)

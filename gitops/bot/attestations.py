@@ -107,7 +107,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
         return
     workspace = context.workspace_of(rule, request)
     for review in approving_reviews(reviews, lambda commit: _has_same_folder(context, rule, commit, request.head)):
-        # In a public repository, anyone can review, including people who have left.
+        # Anyone can review in a public repository, including people who have left.
         try:
             missing = missing_permission(context, review.account, (rule,))
         except GitopsError as error:
@@ -265,7 +265,7 @@ def attest(
             equal = (given.commit, given.tree) == (reviewed, tree)
             if equal and verify_approval(found, need, gated.trust).accepted:
                 return approval, found.commit
-        # Otherwise the next event would restore a revoked attestation.
+        # Without this, the next event would restore a revoked attestation.
         for _, approval, _ in same:
             identity = (approval.approval_id, principal)
             if (approval.resource, approval.approved_by) == (address, principal) and identity in revoked:

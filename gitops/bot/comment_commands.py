@@ -69,13 +69,13 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
     try:
         comment = _confirmed(context, event, parsed)
         if comment.edited:
-            # No reaction and no text, because on GitLab an answered comment counts as edited when its event is
+            # Add no reaction and no text: on GitLab, a comment that has an answer counts as edited when its event is
             # repeated.
             yield LogLine("the comment was edited after it was written, and is not a command: write a new one")
             return
         event = replace(event, at=comment.at)
         _check_age(context, event, request)
-        # Completed before the reaction shows the result.
+        # Finish this before the reaction shows the result.
         lines = tuple(_carry_out(context, event, request, parsed))
     except GitopsError as error:
         yield from _refuse(context, event, request, parsed, error)
@@ -239,7 +239,7 @@ def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> 
 def _check_active(context: EventContext, rule: ClusterRule) -> None:
     ledger = context.repository.ledger(rule)
     active, lock = ledger.changesets().index.active, ledger.observe_lock()
-    # If the lock is not held, its run has crashed, and this run continues it.
+    # If no one holds the lock, the run has crashed, and this run continues its work.
     if active is not None and lock.held:
         fix = f"wait for it: gitops changeset watch {active}; if its run is over: /gitops unlock {lock.unlock_id}"
         raise ConflictError(Code.CHANGESET_ACTIVE, f"changeset {active} is being applied now", path=active, fix=fix)

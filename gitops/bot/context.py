@@ -32,7 +32,7 @@ from gitops.repository.authors import Merges, known_origins
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
 from gitops.repository.repository import Candidate, Repository
 
-# The renderer refuses larger templates. This limits the read.
+# The renderer refuses larger templates. This constant limits the read.
 _MAX_TEMPLATE = 1024 * 1024
 
 
@@ -172,7 +172,7 @@ class EventContext:
             old, new = (open_tree(store, tree, path) for tree in (before, after))
             return self._differences.addresses(old, new, store.changed_paths(before, after))
         except GitopsError:
-            # The plan of that request reports the problem. Marking everything as changed would be a false alarm.
+            # That request's own plan reports the problem. Marking everything as changed would be a false alarm.
             return frozenset()
 
     def differs(self, rule: ClusterRule, before: str, after: str) -> frozenset[Address] | None:

@@ -84,7 +84,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
                         yield from _attest(context, request)
             yield from plan_requests(context, lambda r: r.head == head)
         case "plan", ManualEvent(inputs=inputs):
-            # Started manually: the request given by the input `request`, or all open requests.
+            # The job was started manually, for the request in the input `request` or for all open requests.
             wanted = dict(inputs).get("request", "")
             yield from plan_requests(context, lambda r: wanted in ("", str(r.number)))
         case "command", CommentEvent() as comment:

@@ -76,7 +76,7 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
             request = _propose(context, rule, head, report)
         except GitopsError as error:
             yield LogLine(f"{begin} cannot be proposed: {error.code}: {error.detail}")
-    # Either one change request or one issue, never both.
+    # Open a change request or an issue, never both.
     if request is not None:
         name = f"request {request.number}"
         yield LogLine(f"{begin}: {name} adopts it")

@@ -95,7 +95,7 @@ def _differences(
     """Yield problems if the group's plan is not the reviewed one."""
     digest = None if outcome.plan is None else outcome.plan.digest
     if not context.forge.features.queue:
-        # Without a token, or without merge queues, the requests of the group are unknown.
+        # The requests of the group are unknown without a token, or on a forge without merge queues.
         return
     target = context.repository.head_of(rule.ref)
     touching = [r for r in requests if changes_cluster(context.repository, rule, target, r.head)]

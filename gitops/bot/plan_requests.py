@@ -49,7 +49,7 @@ _MOST_OTHERS = 50
 
 def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]) -> Iterator[LogLine]:
     """Plan the open requests for which `chosen` returns True."""
-    # All requests are listed once, because the same list is used to find overlaps.
+    # List all requests once, because the same list is used to find overlaps.
     found = [request for request in context.open_requests() if chosen(request)]
     for request in found:
         yield from plan_request(context, request)
@@ -96,7 +96,7 @@ def plan_request(
         needs_approval, failed, reported = needs_approval or missing, failed or bad, reported or new
     if not reported:
         return
-    # Labels that another cluster of the branch needs must not be removed here.
+    # Don't remove labels that another cluster of the branch needs.
     all_clusters = len(rules) == len(decided)
     found = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
     wanted = {label: on for label, on in found.items() if on or all_clusters}
@@ -118,7 +118,7 @@ def requests_of_cluster(
     candidates = [r for r in requests if r.target in (rule.ref, context.repository.default_ref)]
     context.repository.fetch_heads(candidates)
     if candidates:
-        # One fetch for all plans; a plan that cannot be fetched is treated as missing.
+        # Fetch once for all plans. A plan that cannot be fetched counts as missing.
         with suppress(GitopsError):
             context.repository.fetch_refs(*(plan_ref(rule.name, r.number) for r in candidates))
     found = (r for r in candidates if context.repository.has_head(r) and rule in _decided(context, r))
@@ -131,7 +131,7 @@ def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) 
         target = context.repository.head_of(request.target)
         touched = changes_cluster(context.repository, rule, target, request.head)
     except GitopsError:
-        # A request that cannot be compared is planned anyway, so that its problem is reported.
+        # Plan a request even if it cannot be compared, so that its problem is reported.
         return True
     return touched or kept_plan(context.repository, rule.name, request.number) is not None
 
@@ -164,7 +164,7 @@ def _plan_cluster(
             return False, True, False
         yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
         return False, True, True
-    # Read again, because an earlier head's plan must not be reported on a newer head.
+    # Read the request again, because an earlier head's plan must not be reported on a newer head.
     if context.repository.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run, so this plan is discarded", RunResult.LOST)
         return False, False, False

@@ -41,7 +41,7 @@ def receive_push(
     """
     context = EventContext(Bot(repository, forge, actor, person, on_event=on_event))
     targets = {context.repository.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
-    # Merges come first, so that requests are planned against the applied state.
+    # Handle merges first, so that requests are planned against the applied state.
     for update in updates:
         if update.ref in targets and update.new != ZERO:
             yield from _apply_merged(context, forge, update)

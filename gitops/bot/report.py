@@ -161,7 +161,7 @@ def report_apply(
         for resource, used in sorted(outcome.approvals_used.items())
     )
     if left is not None:
-        # The request is merged, so approvals refer to the target branch.
+        # The request is merged, so approvals are for the target branch.
         missing = _gate_states(replace(subjects[0], request=0), _without_used(left), earlier, via_forge=frozenset())
         approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
@@ -368,7 +368,7 @@ def _gate_states(
             states.append(ApprovalState(resource=need.resource, satisfied=False, needed=need.needed, earlier=True))
             continue
         refused = [d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS]
-        # Not of an approval, which would name its step: no one can give one.
+        # Skip problems of a particular approval, which have a step. This one means that no one can give an approval.
         unknown = next((d for d in refused if d.code == Code.APPROVAL_AUTHORS_UNKNOWN and d.step is None), None)
         refused = [d for d in refused if d is not unknown]
         selected = [*chosen, "--cluster", subject.cluster]
@@ -459,7 +459,7 @@ def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
         return CheckState.FAILURE, text, result_of(outcome.diagnostics)
     if outcome.converged:
         return CheckState.SUCCESS, text, RunResult.DONE
-    # If anything was not applied, it is a problem, except when only an approval is missing.
+    # Anything that was not applied is a problem, unless only an approval is missing.
     waits = any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
     return CheckState.FAILURE, text, RunResult.WAITS if waits else RunResult.PROBLEMS
 
@@ -529,7 +529,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     facts = []
     if before.errors != now.errors:
         facts.append(f"errors: {now.errors}, before {before.errors}")
-    # A failed plan does not contain any changes, so it is not known what they would have been.
+    # A failed plan has no changes, so it is unknown what they would have been.
     made = all(each.count or not each.errors for each in (before, now))
     whole = made and all(len(each.changes) == each.count for each in (before, now))
     more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))

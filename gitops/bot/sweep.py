@@ -81,7 +81,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
         reason = "a merged change is not applied yet"
         outcome = plan(context.workspace_at(rule, head))
         changes = None if outcome.plan is None else outcome.plan.changes
-        # An empty apply would only repeat the last report. If there is no plan, an apply reports the reason.
+        # An empty apply would only repeat the last report. Without a plan, an apply reports the reason.
         if changes is not None and not any(c.disposition is Disposition.APPLIED for c in changes):
             yield LogLine(f"{rule.name}: {reason}, and waits for a person", RunResult.WAITS)
             yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
@@ -96,7 +96,7 @@ def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) 
     info, only = lock.info, len(context.clusters) == 1
     command: object = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
     if context.repository.forge_kind not in HOSTED:
-        # The reader of this line is at a shell, and may have no request to comment on.
+        # Whoever reads this line is at a shell, and may have no request to comment on.
         command = f"gitops force-unlock {lock.unlock_id}{'' if only else f' --cluster {rule.name}'}"
     if info is None:
         detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"

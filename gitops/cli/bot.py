@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gitops.forge.client import Traffic
 
 _MAX_EVENT = 32 * 1024 * 1024
-# Without a token, the authors of a change are unknown, and the bot must not apply anything based on a guess.
+# Without a token, the authors of a change are unknown, and the bot must not apply anything on a guess.
 _NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep", "tick"})
 _WRITE_LEDGER = frozenset({"command", "apply", "sweep", "tick"})
 _ANONYMOUS = Person("gitops", "gitops@localhost")
@@ -223,7 +223,7 @@ def _write_outputs(
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#multiline-strings
     """
     if environ.get("GITHUB_STEP_SUMMARY") and reports:
-        # Reports that don't fit are omitted completely; a last line gives their number.
+        # Reports that don't fit are left out. A last line gives their number.
         parts: list[str] = []
         room = _MAX_SUMMARY - 1024
         for report in reports:

@@ -93,7 +93,7 @@ def show(options: argparse.Namespace) -> int:
         ledger = (opened := _open(options)).ledger
         records = changesets.find_changesets(ledger, wanted, opened.brings_nothing)
         if options.latest and (waits := _waits_for_approvals(wanted, opened)):
-            # The newest merge has no changeset while all of it waits: the latest one is that of an earlier merge.
+            # If all of the newest merge waits, it has no changeset yet, and the latest changeset is an earlier merge's.
             if all(each.source.merge_commit != opened.newest() for each in records):
                 raise waits
             problems.add(waits.code, waits.path, waits.detail, severity=Severity.WARNING, fix=waits.fix)

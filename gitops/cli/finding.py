@@ -219,7 +219,7 @@ def cluster_folder(options: argparse.Namespace) -> str:
     read from branches, or a clone.
     """
     folder: str = _chosen_folder(options) or "."
-    # A log of SARIF has this problem as a result.
+    # A SARIF log contains this problem as a result.
     if getattr(options, "format", None) != "sarif":
         _require_folder(folder)
     if Path(folder, _CLUSTER).exists() or not is_bare(folder):

@@ -142,7 +142,7 @@ def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
         return
     certificate = None
     try:
-        # Git's value shows whether it issued the nonce; the signature is checked when it is used.
+        # Git's value shows whether it issued the nonce. The signature is checked when the certificate is used.
         if os.environ.get("GIT_PUSH_CERT_NONCE_STATUS") in _OWN_NONCE:
             certificate = push.blob(os.environ.get("GIT_PUSH_CERT", ""))
         key, account = identity_of(os.environ, _login())
@@ -202,7 +202,7 @@ def _post_receive(_: list[str]) -> int:
     bot = local.git.person()
     actor = local.git.setting("gitops.actor") or bot.email
     pusher = _pusher(local)
-    # The pusher sees lines while the work is running, and the work continues if the pusher disconnects.
+    # The pusher sees each line while the work runs. The work continues even if the pusher disconnects.
     write = lasting(sys.stdout)
     patience = {"true": timedelta(), "false": timedelta.max}.get(local.git.setting("gitops.progress") or "", PATIENCE)
     progress = LineLog(lambda line: write(f"gitops: {line}"), patience)

@@ -241,7 +241,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         try:
             return list_files(checkout.root, folder)
         except GitopsError:
-            return []  # It exists as a file or a link; the code that reads it later reports why it can't.
+            return []  # The path exists as a file or a link. The code that reads it later reports why it cannot.
 
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(

@@ -55,8 +55,8 @@ def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: Stat
     problems, report = Diagnostics(), drift_ref(rule.name)
     try:
         found = [issue for issue in local.forge().all_issues() if issue.open]
-        # The report's branch remains after its request is closed. Usually there is no such branch, and no request to
-        # look for.
+        # The report's branch remains after its request is closed. Usually there is no such branch, so no request needs
+        # to be found.
         asked = (
             () if local.head_of(report) is None else local.forge().requests(state=RequestState.OPEN, target=rule.ref)
         )

@@ -52,8 +52,8 @@ def entry() -> None:
         # A background thread may still be running, and interpreter shutdown would interrupt it.
         sys.stderr.flush()
         os._exit(code)
-    # At shutdown, the garbage collector would visit every remaining object. After hours in an editor, that takes
-    # seconds.
+    # At shutdown, the garbage collector would visit every remaining object, which takes seconds after hours in an
+    # editor.
     gc.freeze()
     sys.exit(code)
 

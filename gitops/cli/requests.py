@@ -63,7 +63,7 @@ def request_list(options: argparse.Namespace) -> int:
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
         say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
-        # Show the plans of an open request, and the outcome of a merged one.
+        # Show the plans of an open request, and the result of a merged one.
         if request.merged_as is not None:
             applied = [each for each in statuses[request.merged_as] if each.context.startswith(_APPLIES)]
             lines = status_lines(applied, 14) or [f"{' ' * 14}nothing is applied yet"]
@@ -445,7 +445,7 @@ def promote(options: argparse.Namespace) -> int:
     found = promotion(local, source, local.position(source), target)
     problems, seen = Diagnostics(), status_of(local, source)
     if seen.in_sync is not True or seen.drifted:
-        # Pending or drifted state is not known to work.
+        # Pending or drifted state has not been shown to work.
         detail = f"only the applied revision is promoted, not later merges; {status_line(source.name, seen)}"
         fix = f"gitops status --cluster {source.name}"
         problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
@@ -495,7 +495,7 @@ def revert(options: argparse.Namespace) -> int:
         else "nothing that it applied is left to revert"
     )
     lines = [f"revert entry {entry.number} of {rule.name}: {summary}", *file_lines(local, found)]
-    # The row counts in the entry are available even without the graphs.
+    # The entry has the row counts, so the graphs are not needed.
     before = {c.resource.name: c.seen for c in entry.changes if c.resource in entry.moved and c.seen is not None}
     for graph, seen in before.items() if files else ():
         lines.append(f" before it, graph {graph} was at version {seen.version}, with {seen.held}")

@@ -113,7 +113,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         token = None if options.token_file is None else read_token(options.token_file)
         return show(_checked(boot_process(inputs, compiled=Compiled(_processes())), token), options)
     log = _log(options)
-    # A signal to reload tokens does not end the process: it waits until the tokens have been read for the first time.
+    # A signal to reload tokens must not end the process, so it waits until the tokens have been read once.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     if options.workers is not None or options.admin_bind is not None:
         return _supervise(options, inputs, log)
@@ -257,7 +257,7 @@ def _work(
         )
         log.info("stopped")
     if app.load.stuck:
-        # The interpreter would wait for the query's thread.
+        # Otherwise, the interpreter would wait for the query's thread.
         os._exit(OK if keeper.supervisor is None else FAILED)
     return OK
 
@@ -553,7 +553,7 @@ def admin_address(
         return
     from gitops.serving.listen import address_of, bind
 
-    # Loaded here, so that every forked process already has it.
+    # Load this here, so that every forked process has it already.
     from gitops.serving.metrics import exposition
     from gitops.serving.processes import Companion
 

@@ -77,7 +77,7 @@ class ServedRepository:
         """
         self._path, self._remote, self._environ, self._pause, self._faults = path, remote, environ, pause, faults
         self._cancel = cancel
-        # Child processes get neither token nor secret. Only git gets the login, as part of the remote's address.
+        # Child processes get neither token nor secret. Only git gets the login, in the remote's address.
         self._child_environ = {k: v for k, v in environ.items() if k not in _SECRETS}
         if kind is None:
             kind = LocalRepository(path, remote, environ=self._child_environ).config().forge.kind

@@ -312,7 +312,7 @@ def lasting(stream: TextIO) -> Callable[[str], None]:
             stream.write(visible(line) + "\n")
             stream.flush()
         except BrokenPipeError:
-            # The remaining buffer also goes there when the process ends.
+            # When the process ends, the rest of the buffer goes there too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     return write

@@ -37,7 +37,7 @@ class IdSource(Protocol):
 def encode_ulid(milliseconds: int, entropy: int) -> str:
     """Encode a Unix time in milliseconds (48 bits) and 80 bits of entropy as a ULID."""
     value = (milliseconds << 80) | entropy
-    # Ten bits at a time.
+    # Encode ten bits at a time.
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
@@ -76,5 +76,5 @@ def parse_timestamp(text: str) -> datetime | None:
         moment = datetime.fromisoformat(f"{head}.{fraction[:6].ljust(6, '0')}{zone}")
         return None if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        # The second condition is for a time that its offset moves outside of the years 1 to 9999.
+        # The second condition rejects a time that its offset moves outside of the years 1 to 9999.
         return None

@@ -421,7 +421,7 @@ ENTRY = re.compile(r"^(\w+) \| ([EW]) \| (.+)\n  (\S.+)(?:\n  -> (.+(?:\n     .+
 
 def table() -> str:
     """Return the text of `codes.txt`, a resource of the package."""
-    # Most runs don't report problems, so they never read it.
+    # Most runs report no problems, so they never read this file.
     from pkgutil import get_data
 
     return (get_data("gitops.core", "codes.txt") or b"").decode()
@@ -451,7 +451,8 @@ class _Registry(Mapping[Code, CodeEntry]):
 
 REGISTRY: Mapping[Code, CodeEntry] = _Registry()
 
-# Only texts that a shell reads as one plain word, because an address in a diagnostic can come from a change request.
+# Accept only a text that a shell reads as one plain word, because an address in a diagnostic can come from a change
+# request.
 _ADDRESS = re.compile(
     r"(?:graph|schema|query|policy|restore|strategy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
 )

@@ -19,8 +19,7 @@ def paused_collector() -> Iterator[None]:
     try:
         yield
     finally:
-        # The new objects count as old. Otherwise the next allocation would make the collector examine all of them after
-        # all.
+        # Count the new objects as old. Otherwise the next allocation would make the collector examine all of them.
         gc.freeze()
         gc.unfreeze()
         if running:

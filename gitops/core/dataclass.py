@@ -28,7 +28,7 @@ else:
         return partial(_with_slots, options) if slots else dataclasses.dataclass(**options)
 
 
-# Methods that every value needs, and methods that a frozen value needs in addition.
+# Methods that every value needs, and those that only a frozen value needs.
 _OF_VALUES = ("__dataclass_fields__", "__init__", "__match_args__")
 _OF_FROZEN = ("__setattr__", "__delattr__")
 # Methods that the first values don't need, with the options that request them.
@@ -117,12 +117,12 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
     create = partial(type(plain), plain.__name__, plain.__bases__)
 
     def write(**left_out: bool) -> type:
-        # A class only for this call: if two threads create the first value, both generate the same methods.
+        # Use a class for this call only. If two threads create the first value, both generate the same methods.
         standard = create(dict(body))
         before = dict(vars(standard))
-        # The class with slots that this returns is not needed; only its `__init__` is.
+        # Only the `__init__` of the returned class with slots is needed.
         dataclasses.dataclass(slots=True, **options | left_out)(standard)
-        # The placeholders are removed last, so that a thread that does not find them finds everything else.
+        # Remove the placeholders last, so that a thread that finds none of them finds everything else.
         for name, value in sorted(vars(standard).items(), key=lambda each: each[0] in _OF_VALUES):
             if name not in fields and (name not in before or before[name] is not value):
                 setattr(slotted, name, value)

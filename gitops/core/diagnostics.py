@@ -34,7 +34,7 @@ class SourceRef:
         All places shown to people are formatted here.
         """
         file = normpath(join(folder, self.file))
-        # From a subfolder, the shortest relative path.
+        # In a subfolder, show the shortest relative path.
         file = relpath(file) if file.startswith("../") else file
         return ":".join((file, *(str(number) for number in (self.line, self.column) if number)))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 _REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 _SHOWN = "[redacted]"
-# Shorter values occur by accident in ordinary text, so replacing them would only garble output.
+# Shorter values also occur in ordinary text by accident. Replacing them would only garble output.
 _MIN_LENGTH = 4
 
 

@@ -73,7 +73,7 @@ _MENUS = {
     "gitlab": "Settings > Repository > Protected branches",
     "gitea": "Settings > Branches",
 }
-# Branches that are created but never changed, by the check of their rules.
+# Branches that are created but never changed, by the name of the check for their rules.
 _CREATED = {
     "forge.approvals": "gitops/approvals",
     "forge.revocations": "gitops/revocations",
@@ -142,7 +142,7 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
         else:
             yield good("forge.commands", "the bot can look up who may give commands")
     elif me.bot:
-        # No forge lists the permissions of an app or a job token with those of people.
+        # No forge lists the permissions of an app or a job token together with those of people.
         yield unknown("forge.permission", f"{me.login} is an app; its permissions depend on the token", fix)
     else:
         yield error("forge.permission", f"{me.login} may {found.name.lower()}: it cannot push the ledger", fix)

@@ -38,7 +38,7 @@ ACTION = re.compile(r"(^|/)gitops(@|$)")
 CHECKOUT = re.compile(r"actions/checkout")
 _SECRET = re.compile(r"\bsecrets\s*[.\[]")
 _OWN_TOKEN = re.compile(r"\bsecrets\s*\.\s*GITHUB_TOKEN\b")
-# The ways in which a checkout refers to the head of a change request.
+# How a checkout can refer to the head of a change request.
 _HEAD = re.compile(r"\bhead(_ref|_sha|_branch|\.(ref|sha))\b|refs/pull/|workflow_run\.head")
 _RESERVED = "gitops/**"
 _HOSTED = ("github", "gitea")

@@ -285,7 +285,8 @@ def ledger_findings(
     if known is None:
         return None
     heads, head = known
-    # What this clone saw of the ledger before; on the server itself the branch is the ledger, which proves nothing.
+    # What this clone has seen of the ledger before. On the server itself the branch is the ledger, so it proves
+    # nothing.
     serves = isinstance(local.remote, SelfRemote)
     seen = (heads.seen, heads.note, None if serves else heads.branch)
     pins = tuple(dict.fromkeys(pin for pin in seen if pin is not None))
@@ -367,7 +368,7 @@ def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Perso
         try:
             remote.push([RefUpdate(ref, ZERO, commit)])
         except RemoteError as problem:
-            # A final refusal is an error in the setup. An unresponsive remote proves nothing.
+            # A final refusal is an error in the setup. If the remote does not respond, that proves nothing.
             detail = f"{problem.code}: {problem.detail}"
             yield (unknown if problem.retryable else error)("ledger.writable", detail, "check the remote and the login")
             return

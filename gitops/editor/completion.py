@@ -348,7 +348,7 @@ class _QueryCompletion:
     def _clause(self) -> Iterator[CompletionItem]:
         last = self._kind(1)
         if last is TokenKind.COLON:
-            # `$a $e:` is followed by the edge that `$e` stands for, `$v:` by the type of a node.
+            # `$a $e:` is followed by the edge that `$e` stands for, and `$v:` by a node type.
             if self._kind(2) is TokenKind.VAR and self._kind(3) is TokenKind.VAR and not self._ends_hop(3):
                 yield from self._edges(self._text(3), undirected=False)
             else:
@@ -523,8 +523,8 @@ def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -
         return _OTHER_TRUTH[written.lower()]
     if len(words) == 1:
         return None if written == words[0] else words[0]
-    # For paths in the same folder, only the names are compared. Otherwise paths would look more alike the longer the
-    # folder.
+    # For paths in the same folder, compare only the names. Otherwise, the longer the folder, the more alike its paths
+    # would look.
     folder = written[: written.rstrip("/").rfind("/") + 1]
     labels = [each.label.removeprefix(folder) for each in value_items(file, view, key) if each.label.startswith(folder)]
     found = did_you_mean(written.removeprefix(folder), labels)

@@ -23,7 +23,7 @@ from gitops.editor.tokens import TextPiece, query_pieces, read_tokens
 MAX_READ_BYTES = 512 * 1024
 """Size limit, in bytes, for reading a file in detail. For a larger file, only problems are reported."""
 
-# Each keystroke creates a new schema and file. The number of pieces is that of all open files and their last edits.
+# Each keystroke creates a new schema and file. There are as many pieces as all open files and their last edits have.
 _SCHEMAS, _PIECES, _FILES = 16, 2048, 32
 _Read = TypeVar("_Read")
 

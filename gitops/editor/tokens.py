@@ -21,8 +21,7 @@ from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 _TRIVIA = rb"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z))"
 _COMMENT = rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)"
 _STRING = rb'"(?:[^"\\]++|\\(?s:.))*+"'
-# An unterminated string. All later strings would be unterminated as well, so the search runs once and not at every
-# quote.
+# An unterminated string. All later strings would be unterminated as well, so search only once, not at every quote.
 _OPEN = rb'(?P<OPEN>"(?:[^"\\]++|\\(?s:.))*+\\?\Z)'
 _NAME = rb"[a-z_][A-Za-z0-9_]*+"
 _WORD_START = rb"(?<![A-Za-z0-9_$])"

@@ -83,7 +83,7 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> eve
         raise GitopsError(Code.EVENT_INVALID, "GITHUB_EVENT_NAME is not set, so the event is not known", fix=fix)
     kind = check_match(_NAME, environ["GITHUB_EVENT_NAME"], "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
-    # The content of timer events is not documented, so only their name counts.
+    # The content of timer events is not documented, so only their name is used.
     data = event_object(body if body.strip() else b"{}", MAX_EVENT)
     named = _repository_of(data)
     repository = check_match(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")

@@ -250,7 +250,7 @@ class WebClient:
     def _read(self, response: requests.Response) -> bytes | None:
         """Return the body, cut one byte above the limit; None if it did not arrive in time."""
         until = self._clock.now() + timedelta(seconds=self._service.longest_s)
-        # One piece at a time as it arrives. Reading a larger piece would block for as long as bytes trickle in.
+        # Read one piece at a time as it arrives. Reading a larger piece would block for as long as bytes trickle in.
         read = getattr(response.raw, "read1", response.raw.read)
         data = bytearray()
         while len(data) <= self._service.max_bytes:
@@ -277,7 +277,7 @@ class WebClient:
         # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
         limit, secondary = asked, _SECONDARY in text.lower()
         if limit is None and headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-            # One second more, because the time is rounded to seconds.
+            # Wait one more second, because the time is rounded to seconds.
             limit = max(0.0, float(reset) - self._clock.now().timestamp()) + 1.0
         elif limit is None and secondary:
             limit = _LONGEST_PAUSE_S

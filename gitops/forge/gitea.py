@@ -148,7 +148,7 @@ class GiteaDialect(PullsDialect):
 
         https://docs.gitea.com/usage/actions/comparison
         """
-        # Accounts of people have positive numbers; the second read refuses 0.
+        # Accounts of people have positive numbers. The second check refuses 0.
         number = data.number("id", least=-_LARGEST) or data.number("id")
         return Account(str(number), data.text("login", 100), number < 0)
 

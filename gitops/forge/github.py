@@ -313,7 +313,7 @@ class GitHubForge(HostedForge):
         """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
         self._api = GitHubDialect(project, sender.base)
         super().__init__(sender, self._api, clock)
-        # Labels as last read, so that correct labels need no request.
+        # The labels that were read last, so that labels which are already correct need no request.
         self._labels: dict[int, frozenset[str]] = {}
 
     def me(self) -> port.Account:
@@ -351,8 +351,7 @@ class GitHubForge(HostedForge):
             found, left = self._find_merged(commits)
             if not left:
                 return found
-            # The commits to which merges of requests moved a branch, as far as they are on the newest page of GitHub's
-            # list.
+            # The commits that merged requests moved a branch to, as far as the newest page of GitHub's list shows them.
             moves = islice(self._list(self._api.newest_activities()), _MOST_ACTIVITIES)
             merges = {move.commit("after") for move in moves if move.text_or("activity_type") in _MERGES}
             pending = left & merges
@@ -567,7 +566,7 @@ _READERS: actions.Readers = {
     "pull_request_review": _review,
     "push": partial(actions.push_event, forge="github", account=GitHubDialect.read_account, pusher="sender"),
     "merge_group": _merge_group,
-    # A dispatch through the API: its payload comes from someone with a write token.
+    # The event was dispatched through the API, so its payload comes from someone with a write token.
     "repository_dispatch": partial(actions.manual_event, field="client_payload"),
     **actions.JOB_READERS,
 }

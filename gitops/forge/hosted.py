@@ -62,7 +62,7 @@ T = TypeVar("T")
 _OK = 200
 _NOT_FOUND = 404
 _BROKEN = 500
-# Conflict; GitHub instead reports that the request cannot be processed because the object exists.
+# 409 means a conflict. GitHub reports instead that it cannot process the request because the object exists.
 _EXISTS = frozenset({409, 422})
 _LARGEST_NUMBER = 2**31 - 1
 _RECENT = 50
@@ -196,7 +196,7 @@ class HostedForge:
                 elif same_text(comment.body, text):
                     kept = True
                 else:
-                    # If a person removed it in the meantime, the next one is kept.
+                    # If a person removed the first one in the meantime, keep the next.
                     answer = self._sender.send(self._dialect.change_comment(number, comment.id, text))
                     kept = answer.status != _NOT_FOUND or None
             return kept

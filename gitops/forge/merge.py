@@ -58,7 +58,7 @@ def merge_request(
     target = refs.get(request.target)
     if target is None:
         raise GitopsError(Code.GIT_OBJECT_MISSING, f"{request.target} does not exist", path=request.target)
-    # Only objects are fetched, because no branch of this clone may move.
+    # Fetch only objects, because no branch of this clone may move.
     heads = {request.target: target, head_ref(request.number): request.head}
     missing = [ref for ref, commit_id in heads.items() if store.resolve(commit_id) is None]
     if missing:
@@ -110,7 +110,7 @@ def _rebase(store: GitStore, request: ChangeRequest, target: str, signing_key: s
         if len(commit.parents) > 1:
             continue
         tree = _tree(store.replay(commit.id, head), f"commit {commit.id[:12]}", request)
-        # What the target has already would be a commit without a change.
+        # If the target already has the change, a commit would be empty.
         if tree != store.commit(head).tree:
             head = store.write_commit(NewCommit(tree, (head,), commit.author, commit.message), signing_key=signing_key)
     if head == target:

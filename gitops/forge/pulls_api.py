@@ -146,7 +146,7 @@ class PullsDialect(Dialect):
         base, head = data.part("base"), data.part("head")
         number, user = data.number("number"), data.optional("user")
         author = None if user is None else self.read_account(user)
-        # GitHub's lists contain only the time.
+        # GitHub's lists contain only the time of the merge.
         merged = data.flag("merged") if data.has("merged") else data.has("merged_at")
         state = port.RequestState.OPEN if data.text("state") == "open" else port.RequestState.CLOSED
         # The fork's repository may have been deleted in the meantime.

@@ -111,7 +111,7 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             # Comments on gitlab.com; the default of a server is 300.
             # https://docs.gitlab.com/user/gitlab_com/#rate-limits-on-gitlabcom
             writes_a_minute=60,
-            # A plain token does not cover anything. A signature also covers the id.
+            # A plain token does not cover anything, but a signature also covers the id.
             body_identifies=False,
         ),
         # Its jobs also set GitHub's variables. If a job matches several forges, the last one is used.
@@ -121,7 +121,7 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             job_marks=("GITEA_ACTIONS", "FORGEJO_ACTIONS"),
             job_prefixes=("GITEA_", "FORGEJO_"),
             scheme="token ",
-            # Neither has its own limit. This spares small servers and their protection.
+            # Neither forge has its own limit. This one spares small servers and the protection in front of them.
             writes_a_minute=120,
         ),
     }

@@ -288,7 +288,7 @@ def _below(base: str, request: WebRequest, target: str) -> WebRequest:
         same = _origin(here) == _origin(there)
         query = parse_qsl(there.query, keep_blank_values=True, max_num_fields=20)
     except ValueError:
-        # An invalid port, or brackets that are not closed.
+        # The port is invalid, or brackets are not closed.
         raise _elsewhere(target) from None
     prefix = here.path.rstrip("/") + "/"
     if not same or "@" in there.netloc or not there.path.startswith(prefix):

@@ -100,7 +100,7 @@ class CachedRemote:
         )
         if refspecs and missing:
             self._fetched = True
-            # A branch that has been deleted would make the fetch of all others fail.
+            # If one branch was deleted, fetching all of them would fail.
             with contextlib.suppress(RemoteError):
                 self._remote.fetch(list(dict.fromkeys([*refspecs, *missing[:_MOST_FETCHED]])))
                 return

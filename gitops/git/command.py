@@ -62,7 +62,7 @@ _PLAIN = frozenset(
         "XDG_RUNTIME_DIR",
     }
 )
-# How the user authenticates, and where the user's configuration is. Passed on for runs as the user.
+# How the user authenticates, and where the user's configuration is. Passed on when git runs as the user.
 _USER = frozenset(
     {
         "GIT_ASKPASS",
@@ -103,7 +103,7 @@ _USER = frozenset(
         "http_proxy",
         "https_proxy",
         "no_proxy",
-        # The hooks of a server in a folder on this machine read them. They don't contain secrets.
+        # The hooks of a server in a folder on this machine read these. They contain no secrets.
         "GITOPS_CACHE",
         "GITOPS_CACHE_DIR",
     }
@@ -115,7 +115,7 @@ _ALWAYS = {
     "GIT_GRAFT_FILE": os.devnull,
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    # git:// has no authentication and ext:: runs programs.
+    # git:// has no authentication, and ext:: runs programs.
     "GIT_ALLOW_PROTOCOL": "file:http:https:ssh",
     "LC_ALL": "C",
 }

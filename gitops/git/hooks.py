@@ -112,7 +112,7 @@ def hooks_folder(git_dir: str) -> Path:
     """Return the folder whose hooks git runs for a repository. Raises UsageError `not_a_repository`."""
     repository = GitRepository(git_dir)
     elsewhere = _hooks_path(git_dir)
-    # A relative path starts at the folder in which hooks run.
+    # A relative path starts at the folder that hooks run in.
     base = Path(repository.work_tree or repository.git_dir)
     return repository.common_dir / "hooks" if elsewhere is None else base / elsewhere
 
@@ -183,7 +183,7 @@ def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:
 
 def _content(name: str, command: Sequence[str]) -> bytes:
     """Return a hook that starts the program with this argument vector."""
-    # Inside an installed wheel, otherwise in the source checkout.
+    # In an installed wheel, otherwise in the source checkout.
     packaged = files(gitops) / "_data" / "hooks"
     templates = packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "hooks"
     return (templates / name).read_bytes().replace(_PLACEHOLDER, os.fsencode(shlex.join(command)))

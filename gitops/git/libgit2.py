@@ -36,7 +36,7 @@ _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, Config
 _MAX_WALKED = 10_000
 _MOST_REMEMBERED = 50_000
 
-# The priority of libgit2's packs: an object in a pack is found there before its loose copy is checked.
+# The priority of libgit2's packs. An object that is also in a pack is found there before its loose copy is checked.
 PRIORITY = 2
 
 
@@ -135,7 +135,7 @@ class Libgit2Engine:
 
     def refs(self, prefix: str) -> Mapping[str, str]:
         """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
-        # If there is a ref, there is no folder with that name. Listing all refs is slow if there are many.
+        # If a ref has this name, no folder does. Listing all refs is slow if there are many.
         alone = self.target(prefix) if is_ref(prefix) else None
         if alone is not None:
             return {prefix: alone}
@@ -165,7 +165,7 @@ class Libgit2Engine:
                 walker = self.repo.walk(head, SortMode.NONE)
                 walker.hide(base)
                 sides.append({commit.id for commit in islice(walker, _MAX_WALKED)})
-        # A second common ancestor would be reachable from both, but not from the first one.
+        # A second common ancestor would be reachable from both commits, but not from the first ancestor.
         return all(len(side) < _MAX_WALKED for side in sides) and sides[0].isdisjoint(sides[1])
 
     def commits(self, base: str | None, head: str, most: int | None) -> Sequence[str]:
@@ -223,7 +223,7 @@ class LooseObjectGuard(pygit2.OdbBackend):
         """`folders` are the object folders of the repository, its own first."""
         super().__init__()
         self._folders = tuple(f"{folder}/" for folder in folders)
-        # A merge reads the same history again and again, and git never changes the file of an object.
+        # A merge reads the same history again and again, and git never changes an object's file.
         self._whole: set[str] = set()
 
     def read_cb(self, oid: object) -> NoReturn:

@@ -23,7 +23,7 @@ _PERSON = re.compile(rb"([^<>\n\0]*) <([^<>\n\0]*)> ([0-9]{1,18}) ([+-][0-9]{4})
 _ENTRIES = {n: re.compile(rb"([0-7]{5,6}) ([^/\0]+)\0(.{%d})" % n, re.DOTALL) for n in (20, 32)}
 _REF_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[./]$")
 _NOT_IN_NAMES = re.compile(r"[<>\n\0]")
-# Headers that a commit can contain only once. With a second one, two parsers would see two different commits.
+# Headers that a commit can contain only once. If one occurs twice, two parsers could see two different commits.
 SIGNATURE_HEADERS = (b"gpgsig", b"gpgsig-sha256")
 _ONCE = (b"tree", b"author", b"committer", b"encoding", *SIGNATURE_HEADERS)
 _TYPES = {0o040000: EntryType.TREE, 0o120000: EntryType.SYMLINK, 0o160000: EntryType.SUBMODULE}
@@ -185,7 +185,7 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
     A ledger folder can have tens of thousands of entries, of which a reader needs only one.
     """
     rows = _ENTRIES[32 if len(tree_id) == _LONG else 20].findall(raw)
-    # If the rows do not fill the object, there is something else between the entries.
+    # If the entries do not fill the object, there is something else between them.
     if sum(map(len, chain.from_iterable(rows))) + 2 * len(rows) != len(raw):
         raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} is malformed")
     level = {name: (mode, object_id) for mode, name, object_id in rows}

@@ -207,7 +207,7 @@ class PlumbingEngine:
         if name == "HEAD":
             followed = self.symbolic_target(name)
             if followed is None:
-                # A detached HEAD. Otherwise no branch with that name would be found.
+                # HEAD is detached. Without this, no branch with that name would be found.
                 found = self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", name)
                 return found.stdout.decode("ascii", "replace").strip() if found.ok else None
             name = followed
@@ -342,7 +342,7 @@ class PlumbingEngine:
         found: dict[str, dict[int, str]] = {}
         for mode, object_id, stage, path in stages:
             found.setdefault(path, {})[stage] = object_id if mode in _REGULAR else ""
-        # A file that one side removed or moved, or that is a link, is not a line conflict.
+        # A file that one side removed or moved, or that is a link, is not a conflict between lines.
         if len(found) > _MOST_FAVORED or any(not (v.get(2) and v.get(3) and v.get(1) != "") for v in found.values()):
             return _conflicts(found)
         files = {

@@ -133,7 +133,7 @@ def _locate(url: str) -> _Location:
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password)}"
     header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
     name = f"http.{parts.scheme}://{host}/.extraHeader"
-    # An empty value removes the configured ones: a job's checkout leaves a login there, and two logins are refused.
+    # An empty value removes configured headers: a job's checkout leaves a login there, and two logins are refused.
     # After a redirect, git sends the header to the new address, even on another host.
     variables = {
         "GIT_CONFIG_COUNT": "3",
@@ -267,7 +267,7 @@ class ProgramRemote:
         if result is _PushResult.LOST:
             raise _conflict(updates)
         if result is _PushResult.REFUSED:
-            # The output of the remote's hook, or the reasons in the report if there is none.
+            # What the remote's hook printed or, if that is empty, the reasons in the report.
             lines = output.stderr.splitlines()
             said = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
             reasons = [reason for _, _, reason in _report(output)]
@@ -329,7 +329,7 @@ class SelfRemote:
 
 def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
     """Return the refs in the output of `git ls-remote` that have one of these names or are in such a folder, sorted."""
-    # The name of a ref may contain characters that end lines of a text, apart from a line feed.
+    # A ref name can contain characters that end lines of a text, but no line feed.
     rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").split("\n"))
     listed = (
         (name, found) for found, _, name in rows if is_object_id(found) and any(is_below(name, f) for f in folders)

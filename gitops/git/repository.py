@@ -143,8 +143,7 @@ class GitRepository:
         if self._settings is None:
             self._settings = self._as_user.settings()
         found = self._settings.get(config_key(key))
-        # Only these must be read by git as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1),
-        # pathname).
+        # Git must read only these as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1), pathname).
         return self._as_user.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
 
     def configure(self, values: Mapping[str, str]) -> None:

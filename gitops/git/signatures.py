@@ -119,7 +119,7 @@ def read_public_key(named: str) -> tuple[str, str]:
             ) from error
     found = _KEY_LINE.fullmatch(text)
     if found is None:
-        # Never more of it than a path could be.
+        # Show no more of it than a path could have.
         name = named[:200] if named.isprintable() else "the key"
         raise GitopsError(Code.INIT_KEY_REFUSED, f"{name} is not a public SSH key", path=name)
     return found[1], found[2]

@@ -103,7 +103,7 @@ def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iter
             raise GitopsError(Code.SOURCE_TOO_LARGE, "the difference of two trees is larger than any cluster")
         for raw in {name for name, _ in before.items() ^ after.items()}:
             one, other = (raw_entry(raw, *level[raw]) if raw in level else None for level in (before, after))
-            # A mode can be written in two ways, with and without a zero.
+            # A mode can be written in two ways, with and without a leading zero.
             if one == other:
                 continue
             name = raw.decode("utf-8", "surrogateescape")
@@ -226,7 +226,7 @@ def merge_apart(
                 inner = found[2]
             else:
                 folders = [entry[1].hex() for entry in found if entry is not None and is_folder(entry[0])]
-                # `check_size` did not check changes that both sides made in the same way, so they are not entered.
+                # `check_size` skips changes that both sides made in the same way, so don't look inside them.
                 if found[1] == found[2] or len(folders) < len(found) or depth == _MAX_DEPTH:
                     return None
                 content = merged((folders[0], folders[1], folders[2]), depth + 1)

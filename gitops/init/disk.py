@@ -115,7 +115,7 @@ def _place(folder: int, name: str, content: bytes, *, replace: bool) -> bool:
         if replace:
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
-            # Links are refused everywhere else; a rename would replace this one.
+            # Links are refused everywhere else. Here, a rename would replace the link.
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         os.fsync(folder)
     except FileExistsError:

@@ -221,7 +221,7 @@ def init(
     if any(existing(path) not in (None, made.get(path)) for path in CODEOWNERS):
         made.pop(CODEOWNERS[0], None)  # one of these files already lists the owners of the repository
     own = existing(cluster_yaml) not in (None, made[cluster_yaml])
-    # A different version is replaced completely or not at all.
+    # Replace a different version completely or not at all.
     other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
     found = Diagnostics()
     files: list[InitFile] = []

@@ -156,8 +156,7 @@ def _added_jobs(
 _DISTRIBUTION = "cluster-gitops"
 _TAG = "py3-none-any"
 _WHEEL = f"Wheel-Version: 1.0\nGenerator: gitops init\nRoot-Is-Purelib: true\nTag: {_TAG}\n"
-# Files that an installer writes about its own work. They don't belong into the wheel, which is installed again
-# elsewhere.
+# Files in which an installer records its own work. They don't belong in the wheel, which is installed again elsewhere.
 _NOTES = frozenset({"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json"})
 # Repository settings must not change a single byte (line ends, keywords, large files stored elsewhere).
 _ATTRIBUTES = b"* -text -ident -filter\n"

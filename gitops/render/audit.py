@@ -123,7 +123,7 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
         if change.seen is not None and change.disposition == Disposition.APPLIED:
-            # The graph state that each approver saw, and the state at the time of the apply.
+            # The state of the graph when each approver saw it, and when it was applied.
             then = f"applied to {change.seen.held} in version {change.seen.version}"
             for given in record.approvals:
                 if given.seen is not None and given.use.resource == change.resource:

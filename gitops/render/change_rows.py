@@ -185,7 +185,7 @@ def change_rows(
                 note="; ".join(filter(None, note)),
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 steps=tuple(
-                    # The note says where the data is kept, once for all steps.
+                    # The note explains once, for all steps, where the data is kept.
                     {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
                     for step in migration[:STEPS_IN_ROW]
                 ),
@@ -321,7 +321,8 @@ MOST_LINES = 120
 
 _AROUND = 3
 _LONGEST = 400
-# Lines before times lines after. If the comparison would take longer, the text is shown as completely replaced.
+# Number of lines before times number of lines after. Above this, comparing takes too long, and the whole text is shown
+# as replaced.
 _MOST_COMPARED = 250_000
 
 
@@ -357,7 +358,7 @@ def diff_form(change: TextChange) -> dict[str, Any]:
 def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:
     """Return a text diff with three lines of context around each edit and at most `most` lines."""
     kind = change.resources[0].kind
-    # In canonical layout; unchanged if the text cannot be formatted.
+    # In canonical layout, or unchanged if the text cannot be formatted.
     before, after = (
         [] if text is None else _canonical(kind, text).decode("utf-8", "replace").splitlines()
         for text in (change.before, change.after)

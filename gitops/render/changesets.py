@@ -199,7 +199,7 @@ def _what(what: model.Happening) -> str:
 
 MOST_BARS = 60
 _COLUMNS = 40
-# In milliseconds. Bars that would be printed as 0.00 s are useless, no matter how short the run is.
+# In milliseconds. A bar that would be printed as 0.00 s is useless, however short the run is.
 _SHORTEST_WAIT = 5
 
 # In Mermaid, a colon ends a name, a comma ends a field, and semicolons and number signs have a meaning.

@@ -81,7 +81,8 @@ from gitops.render.words import count
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
-# Boxes in the picture of the execution graph: as many as a reader can take in, and as many as fit on a separate page.
+# Number of boxes in the picture of the execution graph: as many as a reader can take in, and as many as fit on their
+# own page.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
 # Forgejo does not draw a picture of more than 5,000 characters, and shows an error.
 _PER_BOX = 250
@@ -247,7 +248,7 @@ def drift_body(report: DriftReport) -> str:
         "place": f"{report.environment}/{report.cluster}",
         "verdict": f"{count(len(items), 'resource')} {'differs' if len(items) == 1 else 'differ'} from the ledger",
         "items": tuple(
-            # As long as commit ids. With complete digests, the table would be wider than a page.
+            # As long as a commit id. With complete digests, the table would be wider than a page.
             DriftView(
                 item.address,
                 _DRIFTS[item.kind],
@@ -388,7 +389,7 @@ def _plan_values(
         "migrations": tuple(each for each in view.migrations.values() if len(each.steps) > STEPS_IN_ROW),
         "breaks": breaks_views(plan, view.migrations),
         "impact": affected_views(plan),
-        # Without an order between them, the boxes say no more than the list of changes.
+        # If the boxes have no order between them, they show no more than the list of changes.
         "graph": drawn.rstrip("\n") if ARROW in drawn and len(drawn) <= _PER_BOX * nodes else "",
     }
 

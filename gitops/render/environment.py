@@ -60,7 +60,7 @@ BUILT_IN = "builtin/"
 TEMPLATE_LIMIT = 65_536
 """Maximum number of characters in a template."""
 
-# The work limit of a comment, and the additional work for each change, migration or warning of a plan.
+# How much work a comment can take, and the additional work for each change, migration or warning of a plan.
 _WORK, _WORK_PER_ITEM = 8_000_000, 2_000
 _UNBOUNDED = 1 << 62
 _STEP = 50
@@ -69,7 +69,7 @@ _HEAD_LIMIT = 4_000
 _LEAST_RANK, _LAST_RANK = 1, 99
 # Filters remove control characters and templates cannot contain them, so only `section` can start a section.
 _START, _FIELD = "\x1e", "\x1f"
-# These enclose each escaped value. Otherwise the code marks of two adjacent values would join, and neither would be
+# These enclose each escaped value. Without them, the code marks of two adjacent values would join, and neither would be
 # code.
 _OPEN, _CLOSE = "\x1c", "\x1d"
 
@@ -80,7 +80,7 @@ _KNOWN_NODES = (
 )  # fmt: skip
 _RESERVED = frozenset({"self", "super", "caller", "varargs", "kwargs"})
 _MEMORY = re.compile(r" at 0x[0-9a-f]+")
-# Single characters, because a text can be joined from pieces.
+# These are single characters, because a text can be joined from pieces.
 _LIVE_TEXT = re.compile(r"[`\\<~]|\$\Z|(?:\A|\n)[^\S\n]*/")
 _LINKED_VALUE = re.compile(r"\]\([^)]*\x1c")
 _VALUE = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
@@ -344,7 +344,7 @@ def _mark(title: object, rank: object, *, fold: object = False, number: object =
     return Markup(f"{_START}{title}{_FIELD}{rank:d}{_FIELD}{int(fold is True)}{_FIELD}{shown}{_FIELD}")  # noqa: S704 - checked above
 
 
-# With the context, jinja calls it at every run, even for constants, because a constant text is a value like any other.
+# With the context, jinja calls the filter on every run, even for a constant text, which is a value like any other.
 @pass_context
 def _printed(context: Context, value: object) -> object:
     if isinstance(value, Markup):

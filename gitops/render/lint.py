@@ -22,7 +22,7 @@ from gitops.render.words import count
 SHOWN = 1_000
 """Maximum number of problems in the text; further ones are only counted."""
 
-# Number of characters of a line that are shown before, in and after the place.
+# Number of characters of a line to show before, inside and after the marked region.
 _BEFORE, _INSIDE, _AFTER = 60, 80, 40
 _BYTES_PER_CHARACTER = 4
 _TAB = "    "

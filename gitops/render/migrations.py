@@ -280,7 +280,7 @@ def in_words(step: Mapping[str, Any]) -> str:
     try:
         words = _in_words(step)
     except (KeyError, TypeError, ValueError):
-        # A preview comes from an engine that may be newer, so an unknown step is still shown.
+        # The preview may come from a newer engine, so show an unknown step as well.
         words = None
     return code(to_line(step)) if words is None else words
 

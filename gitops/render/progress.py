@@ -95,7 +95,7 @@ class RunProgress:
         self._waiting.pop(node, None)
         self._running.pop(node, None)
         if how == "skipped":
-            return None  # The report at the end lists all of them. Until then, the line of the failure is enough.
+            return None  # The final report lists all of them. Until then, the line about the failure is enough.
         width = len(str(self._changes))
         line = f"apply {_clock(event.at - self._began)} {sum(self._ended.values()):>{width}}/{self._changes} {text}"
         if how == "dry run":

@@ -484,7 +484,7 @@ def _extent(seen: StateObservations) -> str:
 
 def _lock(seen: StateObservations) -> str:
     if seen.held.problem == Code.STATE_LOCK_READ_ERROR:
-        # It counts as held, although this is not certain.
+        # The lock counts as held, although this is not certain.
         return "  lock: unknown, because it cannot be read"
     return f"  lock: held{_holder(seen)}" if seen.held.held else "  lock: not held"
 

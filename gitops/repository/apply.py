@@ -58,7 +58,7 @@ def move_cluster(
             return ClusterMove(rule)
         outcome = apply_scope(declared(), dry_run=dry_run)
     except GitopsError as error:
-        # An unusable declaration is not approved either, so the cluster is not moved.
+        # A declaration that cannot be used is not approved either, so the cluster is not moved.
         return ClusterMove(rule, waits=diagnostics_of(error))
     if outcome.state_written:
         entry = repository.ledger(rule).view().entry

@@ -169,7 +169,8 @@ class OriginSources:
         """Add commits of the target by rule 3."""
         left = {c.id for c in self._store.commits_between(self.applied, self.head, most=MOST_COMMITS)}
         left -= self.pushed.keys() | stands_for
-        # What a commit brought that the forge was not asked about may be of a request: its pusher is only who merged it.
+        # If the forge was not asked about a commit, what it brought may belong to a request, and its pusher only merged
+        # that.
         left &= {
             brought.id
             for commit in self.line
@@ -180,7 +181,7 @@ class OriginSources:
             if self.announced is not None:
                 found = self._brought(PushHistory((self.announced,)), self.applied)
                 if self.announced.old == ZERO:
-                    # It can contain what others pushed before the branch was deleted.
+                    # The push can contain what others pushed before the branch was deleted.
                     why = "the branch was deleted and pushed again"
                     found = {commit: replace(push, person=None, problem=why) for commit, push in found.items()}
                 self._take(found, left)
@@ -204,7 +205,8 @@ class OriginSources:
             if move.new == ZERO:
                 continue
             commits: tuple[Commit, ...] = ()
-            # Commits removed by a force push may be gone. The remaining ones are in no other push and are left unknown.
+            # Commits that a force push removed may be gone. The remaining ones are in no other push, so they stay
+            # unknown.
             with suppress(GitopsError):
                 self.repository.fetch_commits(*({move.old, move.new} - {ZERO}))
                 old = fork if move.old == ZERO else move.old

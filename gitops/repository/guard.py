@@ -125,7 +125,7 @@ class PushGuard:
 
         if update.new == ZERO:
             raise _refused("a ledger is never deleted")
-        # A longer push is refused before its signatures are checked, because that takes long.
+        # Refuse a longer push before checking its signatures, because that takes long.
         at: str | None = update.new
         for _ in range(_MAX_NEW_ENTRIES):
             if at is None or at == update.old:

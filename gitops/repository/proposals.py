@@ -105,7 +105,7 @@ def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) 
     was, now = _schemas(repository, rule, new), _schemas(repository, rule, old)
     changed = {graph: file for graph, file in was.items() if graph in now and file[1] != now[graph][1]}
     if earlier.entry is None:
-        # For a commit it is not known which part of it was applied, so its own hints might still be needed.
+        # It is unknown which part of a commit was applied, so its own hints might still be needed.
         applied = {graph: _compiled((text, now[graph][1])) for graph, (_, text) in changed.items()}
         pending = changed
     else:

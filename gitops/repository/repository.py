@@ -187,8 +187,8 @@ class Repository(ABC):
         `shallow_repository`.
         """
         source, store = first.entry.source, self.git
-        # A cluster that moved to another branch began on the branch that declared it before, which the new one need not
-        # contain.
+        # If a cluster moved to another branch, it started on the branch that declared it before. The new branch need
+        # not contain those commits.
         heads = [head for ref in dict.fromkeys((rule.ref, self.default_ref)) if (head := self.head_of(ref)) is not None]
         if source is None or not any(store.is_ancestor(source.commit, head) for head in heads):
             detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
@@ -210,7 +210,7 @@ class Repository(ABC):
             raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
         source = None if entry.source is None else entry.source.commit
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
-        # A lost graph is recorded as declared, and must be created again or removed.
+        # A lost graph is recorded as declared. It must be created again or removed.
         applied_all = applied_all and not (view.state is not None and view.state.vanished)
         waiting = waiting_origins(entry)
         # The location of a cluster's declaration is not part of any state digest, and a refresh lists no changes, so
@@ -273,7 +273,7 @@ class Repository(ABC):
         try:
             self.remote.fetch(missing)
         except RemoteError:
-            # One missing ref makes the fetch of all others fail.
+            # If one ref is missing, fetching all others fails.
             for ref in missing if len(missing) > 1 else ():
                 with suppress(RemoteError):
                     self.remote.fetch([ref])
@@ -424,7 +424,7 @@ class Repository(ABC):
             or rule_at_place(folder.declared) != rule_at_place(rule)
             or folder.declaring.repository not in (None, scope.target.repository)
         )
-        # A cluster on another branch is moved by commits of the branch with `gitops.yaml`.
+        # If a cluster is on another branch, commits on the branch with `gitops.yaml` move it.
         declaring = self.head_of(self.default_ref) if elsewhere and rule.ref != self.default_ref else None
         heads = (candidate.commit, candidate.base, folder.commit, declaring)
         reached = tuple(head for head in heads if head is not None)
@@ -575,7 +575,7 @@ class ClusterAt:
             self._admit_first()
             return
         if self.position.head is None:
-            # The authors are unknown here, so a waiting change would be recorded without any.
+            # The authors are unknown here, so the entry would record a waiting change without any.
             raise ConflictError(Code.STATE_CAS_MISMATCH, "another run started the ledger during this command")
         if entry.scope is not None and entry.scope.closed:
             raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} removed the cluster", path=CONFIG_FILE)

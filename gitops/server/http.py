@@ -98,7 +98,7 @@ class Listener(uvicorn.Server):
         try:
             super().run(sockets)
         except SystemExit:
-            # The server reports a failed start in this way; its message goes to a log that is turned off.
+            # The server reports a failed start like this. Its message goes to a log that is turned off.
             detail = f"cannot listen on {self._address}: it is in use, or not an address of this machine"
             raise UsageError(Code.LISTEN_FAILED, detail) from None
 

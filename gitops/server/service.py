@@ -227,7 +227,7 @@ class WorkerPool:
         self._context.log(f"{queued.repository} #{queued.number}: {text}", level)
 
 
-# The time reserved for closing a connection after its stream ends normally.
+# Time that is reserved for closing a connection after its stream ended normally.
 _LAST_S = 5.0
 
 

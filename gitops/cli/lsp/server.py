@@ -174,7 +174,7 @@ class EditorServer:
             if self._running:
                 return
             self._running = True
-        # The program exits without waiting for it.
+        # The program exits without waiting for this thread.
         self._worker = threading.Thread(target=self._run_rounds, daemon=True)
         self._worker.start()
 
@@ -193,7 +193,7 @@ class EditorServer:
             try:
                 done = self._round(thorough=thorough)
             except Exception:  # noqa: BLE001
-                # A defect must not end the service; the next change starts another round.
+                # A defect must not end the service. The next change starts another round.
                 _LOG.exception("a round of checks failed")
                 continue
             with self._rounds:
@@ -299,7 +299,7 @@ class EditorServer:
         for each in find_problems(self._cache, request.file):
             if each.replacement is None or each.span.start > asked.end or each.span.end < asked.start:
                 continue
-            # A file used by several graphs can have the same problem in each of them, and one replacement fixes all.
+            # If several graphs use a file, each can have the same problem in it. One replacement fixes all of them.
             fixed.setdefault((each.span, each.replacement), []).append(request.forms.diagnostic(each, location))
         return [
             lsp.CodeAction(

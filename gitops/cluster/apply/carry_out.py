@@ -239,8 +239,8 @@ class _Barriers:
                 if attempt + 1 == _ATTEMPTS or not self._may_repeat(error):
                     raise
             except RemoteError:
-                # It is unknown whether the ledger contains the write. The next run determines that; until then, nothing
-                # is rolled back.
+                # It is unknown whether the ledger contains the write. The next run finds out. Until then, nothing is
+                # rolled back.
                 self.unsure = True
                 raise
         current.workspace.faults.reach("changeset.commit.after_write")
@@ -249,7 +249,7 @@ class _Barriers:
         """Settle on top of the current ledger, and write. After a GitopsError, the journal is unchanged."""
         run, current = self._run, self._run.session
         journal, finishing = run.journal, self._by_phase[Effect.FINISH]
-        # With the commit, everything is as declared, including the work that finishes after it.
+        # With the commit, everything is as declared, even what is finished only afterwards.
         results = (*self.results.values(), *(NodeResult(node.id, NodeOutcome.DONE) for node in finishing))
         self.settled = settled = settle_run(run, results)
         write = prepare_write(run, settled)
@@ -265,7 +265,7 @@ class _Barriers:
         if not finishing:
             self._add_finalized(write.state.revision, converged=settled.converged)
         try:
-            # Work that finishes after the commit keeps its intents.
+            # Keep the intents of work that finishes after the commit.
             write.write(run, settled_intents(run, self.results.values()))
         except GitopsError:
             journal.back_to(before)
@@ -296,7 +296,7 @@ class _Barriers:
             raise ConflictError(Code.STATE_CONFLICT, detail, path=mine.key)
         if untouched:
             run.swept = replace(run.swept, state=view.state)
-        # The state changes of recovery would have to be determined again. The next run does that.
+        # This would have to determine recovery's state changes again, so the next run does it.
         return untouched
 
     def _drain(self) -> None:

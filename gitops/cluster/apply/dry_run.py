@@ -156,7 +156,7 @@ def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:
                 current.problems.extend(result.diagnostics)
         if not by_node[COMMITTED].outcome.succeeded:
             return Ended(None, results)
-        # With the commit, everything is as declared, including the work that finishes after it.
+        # With the commit, everything is as declared, even what is finished only afterwards.
         counted = tuple(
             NodeResult(name, NodeOutcome.DRY_RUN) if name in finishing else result for name, result in by_node.items()
         )

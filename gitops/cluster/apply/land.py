@@ -48,7 +48,7 @@ class StateWrite:
             enters_force = governance is not None and (current.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
             consumed = (*settled.consumed, *self.recovered)
-            # The graphs that later runs need not read again; None if this program's compiler is not known.
+            # The graphs that later runs need not read again. None if this program's compiler is unknown.
             vouched, loaded, digests = workspace.vouched, current.loaded, self.state.digests()
             sound = None if vouched is None else sound_record(vouched, loaded.sound, loaded.digests(), digests)
             write = LedgerWrite(self.state, entry, retired, consumed, trust, sound, drafts)
@@ -74,7 +74,7 @@ def prepare_write(run: Run, settled: Settlement) -> StateWrite:
     origins = run.origins(settled.changes)
     changed = settled.state != current.state or settled.trust_applied
     changed |= governance is not None and _moves_on(governance, current.view.entry, settled, origins)
-    # Recovery found that an interrupted delete used these. In a folder, their documents might not be marked yet.
+    # According to recovery, an interrupted delete used these. In a folder, their documents may not be marked yet.
     swept = () if not run.swept.consumed else current.opened.ledger.approvals().documents
     recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
     changed |= any(a.consumed_at is None for a in recovered)
@@ -97,11 +97,11 @@ def _moves_on(
     """Return True if an entry without a state change records something: origins of waiting changes, or a new source."""
     if last is None or last.source is None:
         return True
-    # Only entries contain origins, even for changes that are not in the state: changes that wait, and the fact that
-    # none wait any longer.
+    # Only entries contain origins, even of changes that are not in the state: which changes wait, and that none wait
+    # any longer.
     if (settled.rules_wait or governance.carried) and origins != last.origins:
         return True
-    # A change that was made and undone must not affect the authors of a later change, and a sweep must not repeatedly
-    # find a file without declarations.
+    # A change that was made and undone must not affect the authors of a later change. A sweep must not find a file that
+    # nothing declares again and again.
     source, earlier = governance.source, last.source
     return source.commit != earlier.commit and (source.tree != earlier.tree or governance.touched())

@@ -129,7 +129,7 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
     last = current.view.entry
     entry = make_entry(current, EntryKind.CHANGESET, Facts(config_digest=state.config_digest), state)
     if entry is not None and last is not None:
-        # Waiting changes still wait for the same people.
+        # Changes that wait still wait for the same people.
         entry = replace(entry, origins=last.origins, authors=last.authors)
     current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))
 

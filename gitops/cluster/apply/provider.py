@@ -120,7 +120,7 @@ class ClusterProvider:
             now = None
             with suppress(GitopsError):
                 now = stores.engine.read(uri)
-            # Nothing happened if the graph has not changed.
+            # If the graph has not changed, nothing happened.
             if now is not None and (now.manifest_version, now.schema_source) == (
                 before.manifest_version,
                 before.schema_source,
@@ -138,7 +138,7 @@ class ClusterProvider:
         order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids, seen)
         uri, armed = stores.graph_uri(graph), intent.operation_id in self._armed
         self._arm(intent, facts)
-        # It is armed by the commit, because before that, the delete is still planned after a refusal.
+        # The commit arms this operation. Before the commit, a refusal leaves the delete planned.
         with _failing_as(Code.GRAPH_DELETE_FAILED, node), out_of_cluster(uri) if armed else nullcontext():
             workspace.faults.reach("cluster_apply.before_graph_delete")
             with _acting(facts):
@@ -201,7 +201,7 @@ class ClusterProvider:
 
     def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
         self._record_seen(intent.graph_id, version, facts)
-        # Best effort, because the version is only a record that recovery does not need.
+        # If this fails, nothing is lost: recovery does not need the version.
         try:
             self._stores.ledger.amend(replace(intent, expected_manifest_version=version))
         except GitopsError as error:
@@ -209,7 +209,7 @@ class ClusterProvider:
 
     def _record_seen(self, graph: str, version: int, facts: dict[str, object]) -> None:
         facts["manifest_version"] = version
-        # Also best effort: without it, an approver must refresh first.
+        # This may fail as well. Then an approver must refresh first.
         with suppress(GitopsError):
             uri = self._stores.graph_uri(graph)
             reading = self._stores.engine.read(uri)

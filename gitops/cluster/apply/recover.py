@@ -154,7 +154,7 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
     for record in listing.open:
         match course_of(current, record):
             case Course.CLOSED:
-                # It was a best-effort run, and crashed before it recorded anything.
+                # The run was best-effort and crashed before it recorded anything.
                 journal = Journal(current.workspace.stamp, record)
                 if record.state is not ChangesetState.ROLLING_BACK:
                     journal.add(RollingBack(INTERRUPTED, None))
@@ -224,7 +224,7 @@ def take_back(
 
     workspace = current.workspace
     workers = workspace.workers or current.opened.workers
-    # A change that must be kept does not prevent others from being rolled back, unless they depend on each other.
+    # A change that must be kept does not stop others from being rolled back, unless they depend on each other.
     alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
     results = run_graph(transposed(alone), execute, clock=workspace.clock, limits=RunLimits(workers))
     return tuple(
@@ -274,7 +274,7 @@ def _carry_out(current: Session, found: Interrupted, address: Address, fence: in
                 else:
                     engine.delete(uri, replace(order, fence=max(fence, order.fence)))
         case MigrateGraph(reading, None):
-            # The run that announced it may still be running slowly, and must not begin now.
+            # The run that announced this may still be active but slow. It must not start now.
             engine.fence(uri, max(fence, reading.fence))
         case MigrateGraph(reading, bytes() as text):
             fence, born = max(fence, reading.fence), reading.incarnation
@@ -325,7 +325,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
             continue
         if address in members:
             uri = current.opened.graph_uri(address.name)
-            # The drop is done. A graph that cannot be read now keeps its record until a refresh.
+            # The drop is done. If a graph cannot be read now, its record is kept until a refresh.
             with suppress(GitopsError):
                 seen[address] = seen_facts(uri, current.opened.engine.read(uri))
             journal.add(RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at)))

@@ -139,7 +139,7 @@ def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, gr
     status = StatusRecord(Status.DRIFTED, (Code.GRAPH_VANISHED,), why)
     draft.mark(address, status)
     draft.mark(schema_address(graph), status)
-    # Rows that were loaded since then are not known.
+    # Rows that were loaded since then are unknown.
     lost = "" if last is None else f"; it had {last.held} in version {last.version} when it was last recorded"
     current.problems.add(Code.GRAPH_VANISHED, address, f"{why}{lost}")
 

@@ -234,14 +234,14 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
         wanted = "" if leaves_schema or schema is None else schema.digest
         restores = restore_order(current.desired.resources[node.address]) if kind is IntentKind.GRAPH_RESTORE else None
         first = node.expanded if atomic else None
-        # An approval covers a complete change, which is done only when its rest is done.
+        # An approval covers the whole change, which is done only when its second part is done.
         approvals = () if first else granted.get(node.address, ())
         used = [a.approval_id for a in approvals]
         rows = growth.covered(a.seen for a in approvals) if kind is IntentKind.GRAPH_DELETE else None
         # The state that the plan saw under the lock. If a graph cannot be opened, the node itself reports it.
         seen, last = change.seen, 0
         if kind is not IntentKind.GRAPH_CREATE:
-            # After a ledger is lost, its numbers start again, but the numbers of the graphs don't.
+            # If a ledger is lost, its numbers start again, but the graphs' numbers do not.
             with suppress(GitopsError):
                 last = stores.engine.read(stores.graph_uri(name)).fence
         found[node.id] = Intent(

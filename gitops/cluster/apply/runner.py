@@ -163,7 +163,7 @@ class _Coordinator:
         self._answers: SimpleQueue[WorkResult | None] = SimpleQueue()
         self._running: dict[str, _Work] = {}
         self._idle: list[Worker] = []
-        # The numbers of idle workers that were active before, as a heap.
+        # A heap with the numbers of idle workers that were active before.
         self._slots: list[int] = []
         self._ready: dict[str, datetime] = {}
         self._began, self._origin = clock.now(), clock.monotonic()
@@ -208,7 +208,7 @@ class _Coordinator:
         while not schedule.finished:
             self._heed_requests()
             node = schedule.next_ready()
-            # Determining which node waits for which is slow, so this is done only for an observer.
+            # Finding out which node waits for which is slow, so do it only for an observer.
             for wait in () if self._on_event is None else schedule.fresh_waits():
                 self.emit("node_lock_wait", wait.node_id, locks=wait.keys, holders=wait.holders)
             if node is not None:
@@ -231,7 +231,7 @@ class _Coordinator:
                 answer = self._answers.get_nowait()
                 if answer is not None and answer.result.node_id in self._running:
                     self._end(answer.result, self._schedule.finish)
-        # If passing a node to a worker was itself interrupted, the node has no answer, so its effect is unknown.
+        # If the interrupt came while a node was passed to a worker, the node has no answer and its effect is unknown.
         for name in tuple(self._running):
             self._end(NodeResult(name, NodeOutcome.INDETERMINATE), self._schedule.give_up)
 
@@ -283,7 +283,7 @@ class _Coordinator:
 
     def _wait(self) -> None:
         """Wait for one result or a wake-up, or abandon a node that has run too long."""
-        # They are in the order of their starts, so the first one is always abandoned first.
+        # They are in start order, so the first one is always abandoned first.
         end = next(filter(None, map(self._end_of, self._running.values())), None)
         wait = None if end is None else max(0.0, (end - self._now()).total_seconds())
         try:

@@ -95,6 +95,6 @@ def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: C
     governance, none = current.workspace.governance, ApprovalRequirement(change.address, "", "")
     need = next((each for each in plan.approvals_required if each.resource == change.address), none)
     gated = {change.address, *(requirement.resource for requirement in plan.approvals_required)}
-    # The commits of all other changes also precede this entry, and their authors are needed after it.
+    # The commits of all other changes also come before this entry, and later entries need their authors.
     origins = () if governance is None else origins_of(governance, plan.changes, gated)
     return record_approved(current, EntryKind.SCOPE, plan, accepted, need, origins=origins, scope=scope.recorded)

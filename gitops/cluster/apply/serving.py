@@ -32,7 +32,7 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
         return outcome
     reports, clock = workspace.open_stores(declared_storage(cluster)).reports, workspace.clock
     begun, cancel = clock.monotonic(), workspace.cancel
-    # A signal ends the wait, and the applied changes are reported.
+    # A signal ends the wait. The applied changes are reported.
     with cancel.work():
         while True:
             problems = Diagnostics()
@@ -90,7 +90,7 @@ def drain(current: Session, record: Changeset, *, destroys: bool) -> Drain:
     if not grace or not destroys:
         return Drain(0, NO_OBSERVER)
     committed = parse_timestamp(record.barriers.committed or "")
-    # If the clock was set back, a run still waits no longer than the full time.
+    # Even if the clock was set back, a run waits no longer than the full time.
     passed = 0.0 if committed is None else max(0.0, (clock.now() - committed).total_seconds())
     begun = clock.monotonic() - passed
     while True:
@@ -111,5 +111,5 @@ def _servers(current: Session) -> tuple[Replica, ...]:
     reports, applied = current.opened.reports, revision_of(current.view.cas, current.state.revision)
     if reports is None or applied is None:
         return ()
-    # Without reports, the full time passes. `gitops status` shows why they cannot be read.
+    # Without reports, wait the full time. `gitops status` shows why they cannot be read.
     return servers(reports, applied, current.workspace.clock.now(), Diagnostics())

@@ -231,13 +231,13 @@ def _next_state(
     for address, record in state.statuses.items():
         waits = Reason.RECOVERY_PENDING.value in record.conditions
         if record.status is Status.BLOCKED and address not in changed and not waits:
-            # It was blocked and no longer has a change, because the declaration was reverted.
+            # The change was blocked and no longer exists, because the declaration was reverted.
             draft.mark(address, StatusRecord(Status.APPLIED) if address in state.resources else None)
     used = {"consumed_at": at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:
         draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
-    # The digest of a graph without changes is the desired one.
+    # A graph without changes already has the desired digest.
     for graph in sorted({c.address.graph for c in changes if c.address.graph is not None}):
         if graph_address(graph) in desired.resources:
             draft.renew(graph)

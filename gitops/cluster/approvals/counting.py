@@ -48,7 +48,7 @@ class Touched:
 
     def counts(self, address: Address) -> bool:
         """Return True if the trees differ at this address."""
-        # The others are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself.
+        # All other addresses are declared in `gitops.yaml` with its files, or in `cluster.yaml` itself.
         if self.everything or rules_of(address).in_folder:
             return self.everything or address in self.addresses
         return self.rules or (self.scope and address.kind is not Kind.TRUST)
@@ -82,7 +82,7 @@ class _MergeTouched:
         one, other = self.ours.counts(address), self.theirs.counts(address)
         if one and other:
             return self.merged.counts(address)
-        # It took the other side, like any merge if this side has no changes.
+        # The merge took the other side, which any merge does if this side has no changes.
         return (one and self.before[0].counts(address)) or (other and self.before[1].counts(address))
 
 
@@ -157,7 +157,7 @@ class CountedCommits:
         trees = [self.reader.commit(parent).tree for parent in commit.parents]
         changed = [set(self.reader.changed_paths(tree, commit.tree)) for tree in trees]
         paths = set.intersection(*changed) if changed else set[str]()
-        # The folder may have moved since.
+        # The folder may have moved since then.
         prefixes = ["" if folder == "." else f"{folder}/" for folder in self._paths]
         inner = {path.removeprefix(each) for each in prefixes for path in paths if path.startswith(each)}
         return self._reads(after, paths | {each + path for each in prefixes for path in inner}, address)
@@ -230,7 +230,7 @@ class CountedCommits:
     def _compared(self, commit: Commit) -> Touched | _MergeTouched:
         sides = [self._between(self.reader.commit(parent).tree, commit.tree) for parent in commit.parents]
         if not sides:
-            # A separate history cannot be compared with anything.
+            # A separate history has nothing to compare with.
             found = any(self.reader.subtree(commit.tree, path) is not None for path in self._paths)
             return _EVERYTHING if found else _NOTHING
         if not any(sides):
@@ -259,7 +259,7 @@ class CountedCommits:
         if old == new:
             return _NOTHING
         before, after = self._rules_at(old), self._rules_at(new)
-        # If either cannot be read, they might differ.
+        # If either cannot be read, assume that they differ.
         rules = Touched(rules=before is None or before != after)
         return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
 
@@ -326,7 +326,7 @@ def _union(sides: list[Touched]) -> Touched:
 # previous one.
 
 
-# Maximum number of commits of a rebased request. Longer ones are not recognised.
+# Maximum number of commits in a rebased request. Longer ones are not recognised.
 _MOST_REBASED = 50
 
 
@@ -364,7 +364,7 @@ def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:
     try:
         return reader.merge(base, head).tree == reader.commit(commit).tree
     except GitopsError:
-        # Anyone can push a branch that cannot be merged at all, which must not affect the other requests.
+        # Anyone can push a branch that cannot be merged at all. It must not affect other requests.
         return False
 
 

@@ -279,7 +279,7 @@ def find_revocations(
         decision = evidence.decision
         if decision is None or decision.kind is not DecisionKind.REVOKE or evidence.commit in state.approval_records:
             continue
-        # It must match an available approval with its id, otherwise the commit that it contains.
+        # It must match an available approval with its id or, if there is none, the commit that it contains.
         named = [
             (each.commit, each.approval.approved_by)
             for each in approvals

@@ -57,7 +57,7 @@ MOST_UNKNOWN = 20
 _MOST_REPLAYED = 200
 _MOST_SHOWN = 3
 _MOST_NAMES = 500
-# The way in which forges record the authors of squashed commits.
+# How forges record the authors of squashed commits.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
 # https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email
@@ -156,12 +156,12 @@ class Origins:
         judged = {each.commit for each in earlier}
         for commit in self._counting(address, judged):
             if self._base is None and commit.id in judged:
-                # An earlier entry did, under the rules of its time.
+                # An earlier entry already did this, under the rules of its time.
                 continue
             found.append(self._origin(commit))
             missing += found[-1].how is How.UNKNOWN
             if missing >= MOST_UNKNOWN:
-                # More of them would not add information.
+                # Further unknown commits would add nothing.
                 break
         if not earlier and not found:
             why = "no commit since the newest ledger entry made this change: revert it, then propose it again"
@@ -180,9 +180,9 @@ class Origins:
                 counting.append(commit)
                 unknown += commit.id not in judged and self._origin(commit).how is How.UNKNOWN
             if unknown >= MOST_UNKNOWN:
-                # More of them would not add information.
+                # Further unknown commits would add nothing.
                 return counting
-        # A commit of rule 2 (e) stands for the request's commits, which count themselves if they are available.
+        # A commit of rule 2 (e) stands for the request's commits. If those are available, they count themselves.
         own = [c for c in counting if c.id not in self._merged or self._reader.resolve(self._merged[c.id]) is None]
         explained = bool(own or judged)
         if strict and explained:
@@ -363,7 +363,7 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
         people = tuple(name for name in entry.authors if name != UNKNOWN_AUTHOR)
         return (Origin(source, How.UNKNOWN, why, people),)
     applied = {change.resource for change in entry.changes if change.disposition == "applied"}
-    # An intent only announces the changes that it lists.
+    # An intent announces only the changes that it lists.
     done = applied if entry.kind is not EntryKind.INTENT else set[Address]()
     return tuple(origin for origin in entry.origins if not origin.resources or not done.issuperset(origin.resources))
 

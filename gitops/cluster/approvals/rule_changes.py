@@ -104,7 +104,7 @@ def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
         was, now = old.get((of, gate)), new.get((of, gate))
         if was == now:
             continue
-        # Without its own number, another gate's number applies, or none if the rules don't have the gate.
+        # A gate without its own number gets another gate's number, or none if the rules don't have the gate.
         counted, counts = (root.quorum(of).numbers.get(gate, 0) for root in (before, after))
         where = f" in environment {of}" if of else ""
         said = [None if n is None else str(n) for n in (was, now)]

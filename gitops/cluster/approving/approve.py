@@ -61,7 +61,8 @@ class ChosenChange:
     rows: int | None = None
 
 
-# Of approvals that are good and from trusted people, but no longer about this change and its data: the last three steps.
+# The last three steps refuse approvals that are good and from trusted people, but no longer match this change and its
+# data.
 _SUPERSEDED = frozenset[Code]().union(*(step.codes for step in STEPS[-3:]))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -165,7 +166,8 @@ def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = N
             )
         except GitopsError as error:
             return (*outcomes[:place], _refused(outcomes[place], error, each.address), *outcomes[place + 1 :])
-        # Approvals that this one supersedes were shown before the signature; now they would read as if it had failed.
+        # Superseded approvals were listed before the signature. Listed again now, they would look like failures of this
+        # one.
         left = (each for each in outcomes[place].diagnostics if each.code not in _SUPERSEDED)
         signed[place] = replace(outcomes[place], approval=approval, commit=update.new, diagnostics=tuple(left))
         updates.append(update)
@@ -475,7 +477,7 @@ def write_approval_commit(
     commit = _write_commit(publisher, approval, statement, workspace)
     signer = trust.principal(publisher.store.signature(commit).key, at=gated.at)
     if grant is None and signer is not None and signer != approval.approved_by:
-        # The document contains the owner of the key, whatever the operator's name on this machine is.
+        # The document contains the owner of the key, even if the operator has a different name on this machine.
         approval = replace(approval, approved_by=signer)
         commit = _write_commit(publisher, approval, statement, workspace)
     ref = publisher.ref_prefix + approval.approval_id

@@ -229,7 +229,7 @@ def _find_approval(
         unread = next((each.problem for each in listing.evidence if each.ref.endswith(f"/{approval_id}")), "")
         why = f": its branch has no readable approval: {unread}" if unread else " does not exist"
         raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id}{why}")
-    # If there are copies, the one on the branch with that name.
+    # If there are copies, use the one on the branch with that name.
     evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
     about = DecisionSubject(
         resource=approval.resource, principal=approval.approved_by, commit=evidence.commit, reason=approval.reason
@@ -359,7 +359,7 @@ def _record(context: DecisionContext, commit: str, view: LedgerView, problems: D
         return
     into = RevocationContext(context.ledger, context.target, context.clock, context.ids, publisher.author.email)
     try:
-        # The event of the push may already have led to an entry.
+        # The push event may already have led to an entry.
         record_revocations(into, context.ledger.view())
     except GitopsError as error:
         detail = f"the revocation counts, but no entry records it yet: {error.detail}"
@@ -419,7 +419,8 @@ def _push(context: DecisionContext, created: Sequence[RefUpdate], retired: Seque
                 try:
                     remote.push([*created, *retired])
                 except GitopsError as error:
-                    # It is fine if a host never deletes such branches: the revocation counts with the branch.
+                    # It is fine if a host never deletes such branches, because the revocation counts while the branch
+                    # exists.
                     refused = error.code in (Code.PUSH_REFUSED, Code.GIT_REF_CONFLICT)
                     kept = (
                         "this server does not delete it; the revocation counts all the same"

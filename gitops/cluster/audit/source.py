@@ -95,7 +95,7 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
     entry, before = found.entry, walk.previous.entry
     if before.source is None or walk.reader.resolve(before.source.commit) is None:
         return
-    # When a cluster moves to another branch, the old branch's commits need not be part of the new one.
+    # If a cluster moves to another branch, the old branch's commits need not be part of the new one.
     if entry.kind not in (EntryKind.REFRESH, EntryKind.SCOPE) and not walk.reader.is_ancestor(
         before.source.commit, source.commit
     ):
@@ -146,7 +146,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     base, explained = previous.entry.source.commit, entry.version >= RULES_OF_0_2_1
     lenient = entry.version < CONFLICTS_EXPLAIN_NOTHING
     origins = _recomputed(walk, found, base, source, carried, explained=explained, later_decides=lenient)
-    # Changes whose origins the entry must contain: those permitted by an approval, and those that wait.
+    # The changes whose origins the entry must contain: those that an approval permitted, and those that wait.
     used = {use.resource for use in entry.approvals}
     for listed in entry.changes:
         address = listed.resource
@@ -197,12 +197,12 @@ def _recomputed(
     )
     heads = [source.commit]
     if any(change.resource.kind is Kind.CLUSTER for change in entry.changes):
-        # The commits that move a cluster on another branch are on the branch with `gitops.yaml`.
+        # If a cluster is on another branch, the commits that move it are on the branch with `gitops.yaml`.
         heads += [each.commit for each in entry.origins if reader.resolve(each.commit) is not None]
     tree = reader.commit(source.commit).tree
     from_start = entry.version >= COUNTS_FROM_START and walk.state.config_digest is None
     unapplied = Unapplied(base, tuple(heads), found.before, entry_time(entry), tree, from_start)
-    # Which tree declares where a cluster goes is not recorded: what the bot found out about that is believed.
+    # The ledger does not record which tree declares where a cluster moves, so this trusts what the bot found.
     return Origins(
         counted,
         unapplied,
@@ -214,7 +214,7 @@ def _recomputed(
 
 def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Address) -> None:
     if sum(origin.how is How.UNKNOWN for origin in recorded) >= MOST_UNKNOWN:
-        # The bot did not look for more, and no approval counts.
+        # The bot stopped looking here, and no approval counts anyway.
         return
     people: dict[str, set[str]] = {}
     for origin in recorded:
@@ -279,7 +279,7 @@ def _mismatch(detail: str) -> IntegrityError:
 # would have written.
 
 
-# The way in which forges record the authors of squashed commits.
+# How forges record the authors of squashed commits.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
 # https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email

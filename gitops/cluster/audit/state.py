@@ -110,7 +110,7 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
     taken_in = {settlement.countersignature for settlement in transition.entry.settled}
     taken_in |= {revocation.commit for revocation in transition.entry.revoked}
     deleted = {a for known in completed for a in known.intent.approval_ids}
-    # If an operation was interrupted and then undone by restoring a backup, only its approvals remain.
+    # If an operation was interrupted and a restored backup then undid it, only its approvals remain.
     recovered = (transition.announced.get(operation) for operation in transition.entry.recovered)
     spent = {a for known in recovered if known is not None and known.permitted for a in known.intent.approval_ids}
     if not after.keys() - before.keys() <= used | deleted | taken_in | spent:

@@ -165,6 +165,7 @@ def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool
     if source is not None and walk.reader.resolve(source) is not None:
         waits = walk.rules.digest(walk.rules.files(source), entry.version) != entry.trust_digest
     moves = any(c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes)
-    # An entry that lists no changes, such as that of a changeset, repeats the origins of a waiting move.
+    # An entry that lists no changes, such as one that only records changeset events, repeats the origins of a waiting
+    # move.
     moves |= any(each.kind is Kind.CLUSTER for origin in waiting_origins(entry) for each in origin.resources)
     return state.config_digest == entry.config_digest and not (waits or moves or state.vanished)

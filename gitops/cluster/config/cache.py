@@ -17,8 +17,7 @@ from gitops.cluster.model.kinds import SECTIONS
 from gitops.core.canonical import digest
 from gitops.core.dataclass import dataclass
 
-# Pairs are distributed over entries by the first two digits of their keys. Beyond this number, an entry drops its
-# oldest pairs.
+# The first two digits of a pair's key select its entry. An entry with more pairs than this drops the oldest ones.
 _MAX_PAIRS = 4096
 
 
@@ -319,7 +318,7 @@ class RecordedTree:
                 elif tree.kind(place) is PathKind.DIR:
                     now = ""
             if now is None:
-                # It is not a folder, or is refused.
+                # The path is not a folder, or is refused.
                 self._gone.add(place)
             if now != recorded:
                 self._changed_folders.add(position)

@@ -47,7 +47,7 @@ from gitops.database.storage.port import StorageRootError, parse_storage
 _BACKEND = "cluster"
 _TOP = "begin with the line version: 1, and continue with keys such as graphs:"
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
-# More digits than any version will ever have.
+# More digits than any version will ever need.
 _MAX_VERSION_DIGITS = 18
 _FAULT_CODES = {
     YamlFault.SYNTAX: Code.INVALID_CLUSTER_YAML,
@@ -107,7 +107,7 @@ def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
     return cluster, Diagnostics(found)
 
 
-# A run reads the same file as declared, and again to compare it with the applied one.
+# A run reads the same file twice: as declared, and to compare it with the applied one.
 @lru_cache(maxsize=2)
 def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]]:
     found = Diagnostics()
@@ -121,7 +121,7 @@ def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]
                 _FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place, fix=problem.fix
             )
     keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
-    # Each key only once, because a key that occurs twice is also reported as repeated.
+    # List each key only once, because a key that occurs twice is also reported as repeated.
     first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
     for key in keys:
         if first.get(key.text) is key:

@@ -37,7 +37,7 @@ class LanguageCompiler:
     def schema(self, file: SourceFile, at: str) -> Schema | None:
         """Return the compiled schema. Reports its problems for the config path `at` and then returns None."""
         result = _once(self._schemas, file, compile_schema)
-        # For other graphs with the same schema, one problem is enough.
+        # If several graphs have the same schema, report a problem only for the first.
         limit = 1 if file.digest in self._reported_schemas else None
         self._reported_schemas.add(file.digest)
         if not isinstance(result, LanguageError):
@@ -119,7 +119,7 @@ def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) ->
         if not isinstance(file, SourceFile) or file.broken is not None:
             continue
         if isinstance(declared.queries, QueryRegistry):
-            # This includes a file that turns out not to contain the query.
+            # The file that was found may turn out not to contain the query.
             return path, file
         with contextlib.suppress(LanguageError):
             if name.encode() in file.data and any(query.name.text == name for query in parse_queries(file.data)):

@@ -29,7 +29,7 @@ _TEMPORARY = ".new-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# An unusable cache counts as empty.
+# A cache that cannot be used counts as empty.
 _TROUBLE = (OSError, ValueError)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

@@ -26,11 +26,11 @@ from gitops.core.codes import Code
 
 _OPEN_START = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_DIR = _OPEN_START | os.O_NOFOLLOW
-# O_NONBLOCK, because opening a named pipe must not wait for a writer.
+# O_NONBLOCK, so that opening a named pipe does not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _REPOSITORY = ".git"
 _TYPE = 0o170000  # the part of a file mode that contains the file type
-# A change within one tick of a coarse clock might not change a file's times, so a file this young has no stamp.
+# Two changes within one tick of a coarse clock can leave a file's times the same, so a file this young has no stamp.
 _SETTLED_NS = 2_000_000_000
 
 
@@ -125,8 +125,7 @@ class FolderTree:
                     raise folder_for_file(place)
                 if not stat.S_ISREG(status.st_mode):
                     raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a regular file", path=place)
-                # The size is checked first, and a file that grows while it is read is cut off, so that memory is
-                # bounded.
+                # Check the size first, and cut off a file that grows while it is read, so that memory is bounded.
                 self._meter.check(place, status.st_size)
                 with os.fdopen(descriptor, "rb", closefd=False) as file:
                     data = file.read(self._meter.limits.file_bytes + 1)
@@ -146,7 +145,7 @@ class FolderTree:
             descriptor = os.dup(parent) if name is None else self._open_folder(parent, name, place)
             try:
                 with os.scandir(descriptor) as entries:
-                    # One more than allowed is enough to refuse an endless folder.
+                    # Reading one entry more than allowed is enough to refuse an endless folder.
                     found = [entry.name for entry in islice(entries, self._meter.limits.files + 2)]
             except OSError as error:
                 raise _unreadable(place, error) from None

@@ -73,7 +73,7 @@ __all__ = [
 
 
 _DURATION_TEXT = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
-# A single name as in allowed-signers files, not a list or pattern.
+# A single name as in allowed-signers files. Lists and patterns are not allowed.
 PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
 # On a hosted forge, an account is identified by its number, which is never reused; on a bare repository, by the name
 # that the server checked.
@@ -602,7 +602,7 @@ def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
             yield key, row.trusted, value_at(config, key)
 
 
-# An event requests the file at several commits, where it is almost always the same.
+# One event reads the file at several commits, and it is almost always the same.
 @lru_cache(maxsize=8)
 def parse_bot_config(source: bytes) -> BotConfig:
     """Parse `gitops.yaml`. Raises BotConfigError `bot_config_invalid` with every problem and its line."""

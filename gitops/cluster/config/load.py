@@ -257,7 +257,7 @@ class Configuration:
 # -- steps 6 and 7 -----------------------------------------------------------------------------------------------------
 
 
-# A slightly outdated index is still useful: up to this many files and folders are simply checked again.
+# An index that is slightly outdated is still useful. Up to this many files and folders are simply checked again.
 _WORTH_RECORDING = 64
 
 
@@ -313,7 +313,7 @@ class _Load:
                 self._loader.text(section, self._config.text(section, name), form["graphs"])
         self._loader.resources |= restore_resources(form.get("restores", {}))
         if "compute" in form:
-            # Most folders have no compute clusters, and need none of this.
+            # Most folders have no compute clusters and need none of this.
             from gitops.cluster.config.compute import check_compute, compute_resources, read_compute
 
             compute = read_compute(form["compute"])
@@ -341,11 +341,11 @@ class _Load:
         """Return True if a limit was reached, or might have been reached by reading everything."""
         files = self._index.files
         kept = {files.places[n]: files.sizes[n] for record in self._kept.values() for n in record.files}
-        # A kept file may also have been read for the comparison.
+        # A kept file may have been read for the comparison as well.
         sizes = kept | {path: file.size for path, file in self._reader.files.items() if isinstance(file, SourceFile)}
         queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
         kept_bytes = sum(files.sizes[n] for record in self._kept.values() for n in record.files)
-        # A file that several graphs use counts more than once here.
+        # If several graphs use a file, it counts several times here.
         known = [each.record for each in self._vouched.values()]
         known_files, known_bytes = sum(each.files for each in known), sum(each.size for each in known)
         queries += sum(len(each.digests) for each in self._vouched.values())

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import Schema
 
 _GRAPH_PREFIX = "graph."
-# The first time registers the declarations of a file, the second time reports them as repeated. More would only repeat
-# that.
+# The first time registers the declarations of a file, and the second time reports them as repeated. More would only
+# repeat that.
 _MAX_LISTED = 2
 # File names have at most 255 bytes on most file systems, and the folder of a graph that is being created has 31 more
 # than its id.
@@ -279,7 +279,7 @@ class _GraphLoading:
             return ()
         candidates = self._registered(declared) if isinstance(declared, QueryRegistry) else self._discovered(declared)
         loaded = []
-        # Checked file by file from top to bottom, so that problems are in text order.
+        # Check file by file from top to bottom, so that problems are in text order.
         listed = list(candidates)
         order = {path: place for place, path in enumerate(self._declared)}
         for candidate in sorted(listed, key=lambda each: (order[each.file.path], each.position)):
@@ -345,7 +345,7 @@ class _GraphLoading:
                     if name in first:
                         self._report_duplicate(declared, position, first[name].file)
                         continue
-                    # A file known to be valid has no problems, so no place needs to be reported.
+                    # A file that is known to be valid has no problems, so no place has to be reported.
                     parsed = declared.parsed
                     place = SourceRef(file.path) if parsed is None else FileSpan(file, parsed[position].name.span)
                     self._loader.check_name(name, f"{self._at}.{shown(name)}", place)

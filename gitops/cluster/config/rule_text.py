@@ -42,7 +42,7 @@ def with_rule(source: bytes, key: str, value: str) -> bytes:
         section = added if len(left) == 1 else f"{left[0]}:{end}  {added.partition('{')[2].removesuffix('}')}"
         lines = [text if text.endswith("\n") else f"{text}{end}", f"{section}{end}"]
     else:
-        # Directly below its key, so that comments remain with the rule that they describe.
+        # Insert it directly below its key, so that comments stay with the rule that they describe.
         indent = inside.entries[0][0].column - 1 if isinstance(inside, YamlMap) else parent.column + 1
         lines.insert(parent.line, f"{' ' * indent}{added}{end}")
     made = "".join(lines).encode()

@@ -197,8 +197,8 @@ class VouchedGraphs:
 
     def _made_of(self, graph: str, form: Mapping[str, Any], composite: str) -> str | None:
         found = [None if place is None else self.tree.object_id(place) for place in _places(form)]
-        # A declaration can contain any text, even one that UTF-8 cannot encode. This form of JSON writes all of them in
-        # ASCII.
+        # A declaration can contain any text, even one that UTF-8 cannot encode. This JSON is pure ASCII, so it can hold
+        # all of them.
         made_of = json.dumps([graph, form, found, composite, self.tree.limits.file_bytes]).encode()
         return None if None in found else digest(made_of)
 
@@ -263,7 +263,7 @@ def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder |
             found = _require_plain(store, folder, path, known)
             if found.plain.folders <= _MAX_FOLDERS:
                 return found
-    # If the known folder is no longer available, new folders may be counted twice.
+    # If the known folder is no longer available, new folders can be counted twice.
     return ComparedFolder(_require_plain(store, folder, path, None).plain)
 
 

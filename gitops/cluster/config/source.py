@@ -28,7 +28,7 @@ QUERY_EXTENSION = ".gq"
 
 _MAX_NAME_BYTES = 255
 _MAX_PATH_CHARACTERS = 4096
-# Almost all paths look like this. They are normal and safe.
+# Almost all paths look like this. They are already normal and safe.
 _ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -142,7 +142,7 @@ class Meter:
         self._bytes += size
 
 
-# The same paths of a large cluster are requested again and again, by each comparison and by each plan of a run.
+# Each comparison and each plan of a run requests the same paths of a large cluster again.
 @lru_cache(maxsize=16_384)
 def normalize(path: str, *, confined: bool) -> str:
     """Return `path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.

@@ -138,7 +138,7 @@ def _key(number: int, fields: list[str]) -> tuple[str, str]:
         blob = base64.b64decode(key.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise _bad(number, "the key is not base64") from error
-    # The text is compared later, so each blob must have only one possible text.
+    # Keys are compared as text, so there must be only one possible text for each blob.
     if base64.b64encode(blob).decode() != key:
         raise _bad(number, "the key is not canonical base64")
     name = key_type.encode()
@@ -283,7 +283,8 @@ def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
         "required": rule.required,
         "expires_after_s": int(rule.expires_after.total_seconds()),
     }
-    # Rules added after the first ledgers are omitted if they have no effect, so that old digests remain valid.
+    # Rules that were added after the first ledgers are left out if they have no effect, so that old digests remain
+    # valid.
     later: dict[str, object] = {
         "accounts": dict(sorted(rule.accounts.items())),
         "break_glass": sorted(set(rule.break_glass)),

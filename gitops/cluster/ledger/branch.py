@@ -425,7 +425,7 @@ class BranchLedger(BranchReader):
         if recorded is not None:
             entry = replace(entry, changeset=recorded.events[-1].changeset)
             files = {**files, **recorded.files, layout.INDEX: write_index(recorded.index)}
-        # The caller's files take precedence over staged ones: a retired sidecar is not amended again.
+        # The caller's files win over staged ones, so that a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
             found = self._sign(view, next_entry(entry, view), {**staged, **files}, recorded)
         return _Draft(found, staged, recorded)
@@ -440,7 +440,7 @@ class BranchLedger(BranchReader):
         try:
             with around(self._faults, "ledger.branch", "push"):
                 moved = RefUpdate(self._ref, view.head or ZERO, found.commit.id)
-                # Under a new name, the ledger continues on another branch from this entry on.
+                # If the cluster is renamed, the ledger continues on another branch after this entry.
                 begun = [RefUpdate(ledger_ref(name), ZERO, moved.new) for name in found.entry.new_names]
                 push_own(self._remote, moved, *begun)
         except ConflictError as error:
@@ -460,7 +460,7 @@ class BranchLedger(BranchReader):
             known.advance(draft.recorded)
             self._records = (found.commit.id, known)
         self._write_anchor(found)
-        # Only `commit` writes the state and the record of checked graphs, which take long to read.
+        # Only `commit` writes the state and the record of checked graphs, which are slow to read.
         newest = written or (view if view.found else self._view_at(found))
         self._last = self._kept(replace(newest, head=found.commit.id, entry=found.entry, trust=found.after), found)
         return self._last
@@ -470,7 +470,7 @@ class BranchLedger(BranchReader):
         file, entry = self._place.anchor_file, found.entry
         if file is None or entry.former is not None:
             return
-        # The entry is already published. If the storage fails now, the anchor is outdated, and the next writer reads it
+        # The entry is already published. If storage fails now, the anchor is outdated, and the next writer reads it
         # first.
         with contextlib.suppress(RemoteError), around(self._faults, "ledger.anchor", "write"):
             known = file.read() if entry.number > 1 and entry.kind is not EntryKind.ADOPT else None

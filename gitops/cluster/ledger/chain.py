@@ -141,7 +141,7 @@ def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
 
 def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
     """Return the keys and rules in force after an entry. Raises the errors of `trust_root`."""
-    # Every push hook imports this module, and most pushes don't contain entries.
+    # Every push hook imports this module, but most pushes contain no entries.
     from gitops.cluster.config.trust_root import trust_root
 
     return trust_root(trust_files(reader, commit_id))

@@ -287,7 +287,8 @@ INTENT = Document(
                 "started_at": TEXT,
                 "actor": optional(nullable(TEXT)),
                 "kind": enum(IntentKind),
-                # The root of the graph is derived from its id, so anything but a name could be a path to elsewhere.
+                # The graph's root is derived from its id, so anything other than a name could be a path to somewhere
+                # else.
                 "graph_id": text_form(is_name, "the id of a graph"),
                 "graph_uri": TEXT,
                 "observed_manifest_version": optional(nullable(integer())),

@@ -102,7 +102,8 @@ class FolderChangesets:
         if known is None or not (self._is_sure or self._store.read(layout.INDEX) == self._index):
             known = self.read()
             self._index = known.stored(layout.INDEX)
-            # For announced events, the state decides when it is requested, because a slow run might still write it.
+            # Whether announced events happen depends on the state at this moment, because a slow run might still write
+            # it.
             self._known, self._is_settled = None if known.pending else known, False
         self._is_sure = True
         return known
@@ -152,7 +153,7 @@ class FolderChangesets:
             with around(self._faults, "ledger.changeset", "announce"):
                 landed = self._publish(replace(known.index, committing=digest(state)), recording.events)
             if landed:
-                # Until they are confirmed or withdrawn, the state determines whether they happened.
+                # Until they are confirmed or withdrawn, the state shows whether they happened.
                 self._known, self._announced = None, known
                 return recording
         raise conflict_error()
@@ -177,8 +178,8 @@ class FolderChangesets:
         """Finish an interrupted writer's work. Return the recorded changesets. Raises the errors of `record`."""
         try:
             for _ in range(_ATTEMPTS):
-                # After a write by this object, the next write detects through its own swap whether another writer wrote
-                # in between.
+                # After a write by this object, the swap of the next write shows whether another writer wrote in
+                # between.
                 known = self._known if self._is_settled and self._known is not None else self.keep()
                 if self._is_settled:
                     return known
@@ -359,7 +360,7 @@ class FolderLedger(ChangesetReader):
             with around(self._faults, "ledger.lock", "take"):
                 taken = self._store.create(layout.LOCK, document)
         except RemoteError as error:
-            # After an incomplete creation, only our own lock is removed.
+            # If creating the lock failed halfway, remove only our own lock.
             with contextlib.suppress(RemoteError):
                 if self._store.read(layout.LOCK) == document:
                     self._store.delete(layout.LOCK)
@@ -466,7 +467,7 @@ class FolderLedger(ChangesetReader):
             raise conflict_error()
         if not self._holds_lock:
             self._writer.forget()
-        # The run that holds the lock decides about announced events; if no run holds it, this one does.
+        # The run that holds the lock decides about announced events. If no run holds it, this one decides.
         self._writer.record(events, lambda: self._holds_lock or not self.observe_lock().held)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view
@@ -578,7 +579,7 @@ class FolderLedger(ChangesetReader):
                 content = self._store.read(f"{folder}/{name}")
             except RemoteError as error:
                 return FoundDocument(name, None, error.detail)
-            # A document that disappeared after it was listed has been settled by its owner.
+            # If a document disappeared after it was listed, its owner has settled it.
             return None if content is None else FoundDocument(name, content)
 
         names = filter(layout.document_id, self._store.names(folder))

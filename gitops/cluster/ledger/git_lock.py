@@ -79,7 +79,7 @@ class GitLock:
         self._remember = refs.remember
         self._proven = refs.proven
         self._faults = faults
-        # The lock that this process created: its id and commit, at `ref`.
+        # The lock that this process created: its id and its commit, at `ref`.
         self._ours: tuple[str, str] | None = None
 
     def observe(self) -> LockObservation:
@@ -131,7 +131,7 @@ class GitLock:
             with around(self._faults, "ledger.lock", "give_back"):
                 push_own(self._remote, ours)
         except ConflictError:
-            # The lock was broken, and may now belong to another process.
+            # The lock was broken, and another process may hold it now.
             return
         except GitopsError as error:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
@@ -181,7 +181,7 @@ class GitLock:
     def _create_where_it_can_be_deleted(self, place: str, oid: str) -> None:
         """Push the new ref and delete another one of its kind in one atomic push. Raises the errors of `push`."""
         other = f"{place}{_TRIAL}"
-        # It may exist from an attempt that was refused.
+        # It can exist because an earlier attempt was refused.
         left = self._remote.refs(other).get(other)
         if left is None:
             push_own(self._remote, RefUpdate(other, ZERO, oid))

@@ -90,7 +90,8 @@ class HeadPin:
         """
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A regular file that others can read, because in a shared repository, they also compare heads with it.
+            # Others must be able to read this file, because everyone who uses a shared repository compares heads with
+            # it.
             temporary = self._path.with_name(f".{secrets.token_hex(8)}")
             try:
                 with temporary.open("x", encoding="ascii") as file:
@@ -184,7 +185,7 @@ class Heads:
 
     def _newest(self) -> VerifiedEntry | None:
         known = self.known()
-        # A clone that has not seen a head yet also needs the approvals below. One response of the remote contains both.
+        # A clone that has not seen a head yet also needs the approvals below. One response from the remote has both.
         listed = self._remote.refs(self.ref if known.pin else BRANCHES)
         head = listed.get(self.ref)
         if head is None:
@@ -355,7 +356,7 @@ class Heads:
         """Move this clone's branch forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
         try:
             with around(self._faults, "ledger.branch", "follow"):
-                # The verified objects are already here, so no remote needs to be queried.
+                # The verified objects are already here, so don't query a remote.
                 here = self._settings.own
                 if here is None:
                     self._remote.fetch([f"{self.ref}:{self.ref}"])
@@ -364,6 +365,6 @@ class Heads:
         except (RemoteError, ConflictError) as error:
             if self._store.resolve(self.ref) != local:
                 return
-            # If the remote fails again here, that error is raised; otherwise the checkout is the cause.
+            # If the remote fails again here, raise that error. Otherwise the checkout is the cause.
             self._remote.refs(self.ref)
             raise GitopsError(Code.LEDGER_CHECKED_OUT, error.detail, path=self.ref) from error

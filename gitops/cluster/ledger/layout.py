@@ -27,7 +27,7 @@ ARCHIVE = f"{CHANGESETS}/archive.jsonl"
 
 _RESOURCES = "__cluster/resources"
 DOCUMENT_SUFFIX = ".json"
-# Wider than a ULID, because documents of other writers must be found, not ignored, whatever their ids are.
+# Wider than a ULID, because documents of other writers must be found whatever their ids are.
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
 
 

@@ -109,8 +109,8 @@ class ChangesetRecords:
                 self._stored = self.index
             for key, group in groupby(self.newest, key=lambda event: event.changeset):
                 events = tuple(group)
-                # Only from the events, because a writer that crashed while writing files may already have written the
-                # record after them.
+                # Use only the events. A writer that crashed while writing files may already have written the record
+                # after them.
                 record = self._records[key] = replay(self.events_of(key))
                 self.index = _advanced(self.index, record, events[-1])
 
@@ -234,10 +234,10 @@ class ChangesetRecords:
             elif isinstance(first, Created):
                 self._check_free(index, records, first.record)
                 cluster = first.record.cluster
-                # A changeset that was just created has no events or run yet, so a bucket need not be queried.
+                # A new changeset has no events or run yet, so don't query the bucket.
                 for path in (layout.events_key(key), layout.run_key(key)):
                     self._files.setdefault(path, None)
-            # A run that is repeated completely, such as one without changes, adds nothing to the recorded result.
+            # If the whole run is repeated, for example one without changes, it adds nothing to the recorded result.
             if not due or (key in joined and before is not None and before.ended):
                 continue
             new = [
@@ -305,7 +305,7 @@ class ChangesetRecords:
         if not ended:
             return Recording(index, events, records, files)
         known = self._read(layout.ENDED) or b""
-        # Changesets that end in this write are kept, because nothing else shows their events to an auditor.
+        # Keep changesets that end in this write, because nothing else shows their events to an auditor.
         before = read_ended(known)
         gone = tuple(leaving(before, events[-1].at))
         known += write_ended(each for each in ended if each.key.encode() not in known)
@@ -431,7 +431,7 @@ RUN = Document(
 
 def write_run(run: RunRecord) -> bytes:
     """Encode a run record. If it would exceed 256 KiB, it keeps only the 200 slowest nodes."""
-    # A node takes at least 100 bytes, so a much longer run need not be encoded to detect that.
+    # A node takes at least 100 bytes, so a much longer run is too large without being encoded.
     data = b"" if len(run.nodes) * 100 > MAX_BYTES else RUN.write(run)
     return data if data and len(data) <= MAX_BYTES else RUN.write(longest(run, _LONGEST))
 

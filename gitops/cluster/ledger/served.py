@@ -187,7 +187,7 @@ class _PastLedger:
             data = self._read(commit.tree, layout.STATE)
             if data is not None and digest(data) == self._state:
                 self._tree = commit.tree
-                # The accepted identity providers are always the current ones.
+                # Always use the current list of accepted identity providers.
                 return replace(view_of(data), trust=newest.trust)
             head = next(iter(commit.parents), None)
         detail = f"no entry of the ledger has a state with the digest {self._state[:64]}"

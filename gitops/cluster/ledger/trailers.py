@@ -69,7 +69,7 @@ def _changesets(recorded: Recording) -> list[tuple[str, str]]:
         pairs += [("Changeset", key), ("Changeset-State", record.state.value)]
         if record.retry_of and any(event.changeset == key and isinstance(event.happening, Created) for event in events):
             pairs.append(("Retry-Of", record.retry_of))
-    # Many members mean many events of the same type.
+    # If there are many members, there are many events of the same type.
     pairs += [("Changeset-Event", name) for name in dict.fromkeys(event_type(event.happening) for event in events)]
     return [*pairs, ("Event-Seq", f"{events[0].seq}-{events[-1].seq}")]
 

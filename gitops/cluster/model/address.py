@@ -63,9 +63,9 @@ class Address(str):
             return _QUERY if rest.partition(".")[2] else _UNKNOWN
         if prefix == "strategy":
             compute, _, strategy = rest.partition(".")
-            # A strategy that only another release knows is not applied by this one.
+            # This release does not apply a strategy that only another release knows.
             return _STRATEGY if is_name(compute) and strategy in _STRATEGIES else _UNKNOWN
-        # Folders cannot declare a graph with such a name. Roots are derived from names, so a recorded one is never
+        # Folders cannot declare a graph with such a name. Because roots are derived from names, a recorded one is never
         # touched.
         known = is_name(rest) if prefix in _OWN_GRAPH else rest
         return _BY_PREFIX.get(prefix, _UNKNOWN) if known else _UNKNOWN

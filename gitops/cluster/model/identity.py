@@ -58,7 +58,7 @@ class TokenRefusedError(Exception):
 
     def __init__(self, reason: Refusal, detail: str, issuer: str | None = None) -> None:
         """Create the error. `issuer` is an issuer in the rules; None if the token's issuer is unknown."""
-        # JSON can contain lone surrogates, which cannot be in any response.
+        # JSON can contain lone surrogates, which no response can contain.
         self.reason, self.detail, self.issuer = reason, detail.encode("utf-8", "replace").decode(), issuer
         super().__init__(self.detail)
 
@@ -237,5 +237,5 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _same(value: object, wanted: object) -> bool:
-    # Otherwise `true` would equal 1.
+    # Without this, `true` would equal 1.
     return type(value) is type(wanted) and value == wanted

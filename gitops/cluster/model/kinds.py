@@ -338,7 +338,7 @@ class SchemaKind(ResourceKind):
         if migration is None and not change.at_hand:
             return Gate("what this schema change does is not known here")
         if migration is None or not migration.supported:
-            return None  # it is not carried out
+            return None  # the change is not made
         # Importing the schema language is slow, and few plans change a schema.
         from gitops.database.language.schema.steps import Reversibility, reversibility_of
 
@@ -370,7 +370,7 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
         return Classified(Effect.PIVOT, "its steps are not known")
     steps = set()
     for step in migration.steps:
-        # Adding an interface is a separate kind of step, because no later migration can remove it.
+        # Adding an interface is its own kind of step, because no later migration can remove it.
         interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
         steps.add("add_interface" if interface else str(step.get("kind")))
     if steps <= _ADDS:

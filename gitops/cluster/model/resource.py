@@ -169,7 +169,7 @@ def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, R
     Each form belongs to its graph and has `version` and `types`.
     """
     found = {}
-    # A graph with an invalid name is reported where it is declared.
+    # A graph with an invalid name is already reported at its declaration.
     for graph in filter(is_name, forms):
         content = _content(graph, RestoreOrder(forms[graph]["version"], tuple(forms[graph]["types"])))
         found[restore_address(graph)] = Resource(restore_address(graph), digest(content), data=content)

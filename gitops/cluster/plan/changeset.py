@@ -207,7 +207,7 @@ def _outputs(before: Runtime, result: NodeResult) -> Mapping[str, object]:
     version = result.facts.get("manifest_version")
     if version is None:
         return before.outputs
-    # Events are written with sorted keys, and records follow from them.
+    # Events are written with sorted keys, and records are built from events.
     return MappingProxyType(dict(sorted({**before.outputs, "manifest_version": version}.items())))
 
 
@@ -268,7 +268,7 @@ def add_landing(
     journal.add(*member_events(journal.record, results, {Effect.STAGE}, at=at))
     journal.add(prepared(journal.record))
     journal.add(*member_events(journal.record, results, {Effect.PIVOT, Effect.COMMIT}, at=at))
-    # Work that finishes after the commit, and that was not even attempted, is excluded before it.
+    # Exclude work that would finish after the commit but was not even attempted.
     journal.add(*member_events(journal.record, untried, {Effect.FINISH}, at=at))
     journal.add(committed, *consumed)
     journal.add(*member_events(journal.record, results, {Effect.FINISH}, at=at, canonical=True))

@@ -153,7 +153,7 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     at = found.get("observed_at")
     if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
-        # There is nothing left to read: the approval refers to a graph that is gone, whatever it contained.
+        # Nothing is left to read: the approval is for a graph that is gone, whatever it contained.
         return UNKNOWN_DATA if graph in state.vanished else None
     return Seen(incarnation, rows, version, at if type(at) is str else None)
 

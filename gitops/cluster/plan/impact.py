@@ -98,8 +98,8 @@ def _impact_of(
     declared = {query_address(graph, name): query for name, query in desired.graphs[graph].queries.items()}
     subjects = step_subjects(steps)
     old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
-    # A query can only use one of these if its file contains the name: properties are always named, and a type can be
-    # reached through an edge.
+    # A query can use one of these only if its file contains the name. Properties are always named, but an edge can lead
+    # to an unnamed type.
     names = [each.property_name and each.property_name.encode() for each in old]
     former = files.former({text: c for text, c in recorded.queries.items() if any(not n or n in c for n in names)})
     after = {text: used_subjects(query) for text, query in declared.items() if _uses_any(query, new)}
@@ -114,7 +114,7 @@ def _impact_of(
         )
         for found in queries
     )
-    # An unchanged query keeps its result, unless a step changes the type of a property.
+    # An unchanged query has the same result, unless a step changes the type of a property.
     retyped = {
         each.query
         for step, found in zip(steps, queries, strict=True)
@@ -235,7 +235,7 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
             Subject(s.kind, types.get(Subject(s.kind, s.type_name), s.type_name), properties.get(s, s.property_name))
             for s in named
         ]
-        # Dropped items have no desired name, and added ones no accepted name.
+        # Dropped items have no desired name, and added items no accepted name.
         before = () if step.get("kind") in _ADDING else accepted
         after = () if step.get("kind") in _DROPPING else named
         found.append(StepSubjects(frozenset(before), frozenset(after)))

@@ -57,10 +57,11 @@ def left_out(change: Change) -> GitopsError | None:
     if blocked and address.kind in PENDING:
         code, detail = PENDING[address.kind]
         return GitopsError(code, detail, path=address)
-    # Changes that a run did not attempt are reported where it stopped.
+    # Changes that a run did not attempt are reported at the point where it stopped.
     if blocked and change.reason not in (None, Reason.NOT_TRIED, Reason.RUN_STOPPED):
         why = f"{change.reason}: {change.reason.words}"
-        # A change with its own gate is approved at its own address, any other at the address that its kind returns.
+        # A change with its own gate is approved at its own address, any other change at the address that its kind
+        # returns.
         gated = address if change.tier is not None else rules_of(address).gated_at(change)
         graph = address.graph_address or "its graphs"
         fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated, graph=graph) or None
@@ -82,7 +83,7 @@ def check_migration(engine: GraphReader, uri: str, change: Change, schema_source
     except GitopsError as error:
         if error.code != Code.GRAPH_MISSING:
             raise
-        # The ledger records it, otherwise there would be nothing to migrate.
+        # The ledger must record it, because otherwise there would be nothing to migrate.
         raise GitopsError(Code.GRAPH_VANISHED, VANISHED, path=change.address.graph_address or "") from error
     _require_supported(preview)
     planned = () if change.migration is None else change.migration.steps
@@ -203,7 +204,7 @@ def replaced_rows(current: Session, address: Address) -> int:
 
 def _check_create(current: Session, change: Change) -> None:
     if not current.view.found:
-        return  # Without a ledger, an import records existing graphs before anything is created.
+        return  # Without a ledger, an import records the existing graphs before anything is created.
     uri = current.opened.graph_uri(change.address.name)
     existence = current.opened.engine.exists(uri)
     if existence is Existence.PRESENT and change.before is not None:

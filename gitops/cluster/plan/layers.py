@@ -85,7 +85,7 @@ def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
     """Return a function that tests whether one of two ids waits for the other, even indirectly. Cycle nodes wait for nothing."""
     after, _ = neighbours(graph)
     index = {name: number for number, name in enumerate(after)}
-    # Sets of all nodes after a node, as bits of an integer, because thousands of them are created and joined.
+    # The set of all nodes after each node, as bits of an integer, because thousands of sets are created and joined.
     behind = dict.fromkeys(after, 0)
     for name in reversed(serial_order(graph)):
         for target in after[name]:

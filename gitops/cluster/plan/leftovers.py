@@ -170,7 +170,7 @@ def _done(
     if reading is None:
         return None
     if member.address.kind is Kind.RESTORE:
-        # If the versions that would show it are gone after a long time, it is run again, which has no effect unless
+        # After a long time, the versions that would show it may be gone. Then it runs again, which has no effect unless
         # rows were written.
         same = (intent for intent in announced if intent.incarnation == reading.incarnation)
         done = any(was_restored(current.opened, intent) for intent in same)
@@ -274,7 +274,7 @@ def _removal(current: Session, record: Changeset, member: Member, announced: Seq
     """Delete a graph that a changeset created, while it is empty. Otherwise it must be kept (`changeset_orphaned`)."""
     stores, uri = current.opened, current.opened.graph_uri(member.address.name)
     if stores.engine.exists(uri) is Existence.ABSENT:
-        return DeleteGraph(None, there=False)  # A run may have crashed while it created the graph.
+        return DeleteGraph(None, there=False)  # A run may have crashed while creating the graph.
     try:
         reading = stores.engine.read(uri)
     except GitopsError as error:
@@ -318,7 +318,7 @@ def _untouched(reading: GraphReading, announced: Sequence[Intent], version: obje
     """Return True if nothing was published after the migration, so that its additions are empty."""
     if version is not None:
         return reading.manifest_version == version
-    # A migration is one version. Fences of an interrupted recovery are added on top, and look like writes.
+    # A migration is one version. The fences of an interrupted recovery come on top of it, and look like writes.
     observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
     return any(reading.manifest_version == number + 1 for number in observed)
 
@@ -360,7 +360,7 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
         if stores.engine.exists(uri) is Existence.ABSENT:
             return DeleteGraph(
                 None
-            )  # A run may have crashed when the root was free but the files were not removed yet.
+            )  # A run may have crashed after the root became free but before the files were removed.
         intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
         if intent is None or intent.incarnation is None or intent.max_rows is None:
             detail = f"{uri} is still there, and what permits to delete it is not announced"
@@ -609,7 +609,7 @@ def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], Gr
             return GraphProbe(Existence.UNKNOWN)
         if found.reading is None:
             return found
-        # Recovery checks a graph after it has given it a new version for each of its intents.
+        # Recovery checks a graph after giving it a new version for each of its intents.
         number = found.reading.manifest_version + sum(each.graph_id == intent.graph_id for each in intents)
         return replace(found, reading=replace(found.reading, manifest_version=number))
 

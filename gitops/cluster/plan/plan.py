@@ -80,7 +80,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         obstacles = _obstacles(current, plan, accepted, foreseen, interrupted.intents)
         warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in interrupted.intents])
         if current.workspace.governance is None:
-            # Countersignatures exist only with governance. Otherwise all debts recorded in the ledger are open.
+            # Countersignatures exist only with governance. Without it, all debts in the ledger are open.
             debts = current.state.debts
         report_debts(debts, current.workspace.governance, problems)
     return PlanOutcome(
@@ -114,7 +114,7 @@ def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
     problems, listing = current.problems, current.opened.ledger.changesets()
     if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
         return None
-    # Imported late, because this is rare.
+    # Imported late, because this is rarely needed.
     from gitops.cluster.plan.leftovers import Foreseen, foresee, graphs_of_changesets, warn_of_changesets
 
     held = graphs_of_changesets(listing.open)
@@ -155,7 +155,7 @@ def _obstacles(
         if foreseen.plan is None or foreseen.accepted is None:
             current.problems.extend(refused)
             return (*found, *refused)
-        # The plan after that may differ from the current one.
+        # The plan after that can differ from the current one.
         plan, accepted, moving = foreseen.plan, foreseen.accepted, foreseen.moving
     for change in plan.changes:
         if (waits := left_out(change)) is not None:
@@ -200,7 +200,7 @@ def _not_admitted(current: Session) -> GitopsError | None:
     """
     governance, view = current.workspace.governance, current.view
     closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
-    # The bot applies commits on a ledger branch, so this machine does not need access to the graphs.
+    # The bot applies the commits on a ledger branch, so this machine does not need access to the graphs.
     problem = current.opened.data_problem if governance is None and view.head is None else None
     if problem is None and governance is not None and (closed or view.entry is None):
         try:
@@ -315,7 +315,7 @@ def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange
         return None, current.workspace.proposed_scope(current.desired.storage)
     before, after = governance.recorded(current.view), governance.declares(current.desired.storage)
     scope = ScopeChange(before, after, governance.successor)
-    # Before the first entry, no keys and rules are in force, so nothing can change them.
+    # Before the first entry, no keys and rules are in force, so no plan can change them.
     if in_force is None:
         return None, scope
     cluster, wanted = governance.target.cluster, governance.trust

@@ -64,7 +64,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     republished: frozenset[Address] = frozenset()
     breaks = _removed_queries(changes)
     if inputs.recorded:
-        # It reads queries, and importing the query language is slow. Many plans change neither schema nor query.
+        # This reads queries, and importing the query language is slow. Many plans change neither schemas nor queries.
         from gitops.cluster.plan.impact import query_facts
         from gitops.cluster.plan.impact import schema_impact as find_schema_impact
 
@@ -73,7 +73,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
         breaks = tuple(sorted((*breaks, *broken), key=lambda each: each.query))
     return Plan(
         config_digest=desired.config_digest,
-        # The effect of each change, but not when, by whom or with which evidence it is made.
+        # What each change does, but not when, by whom or on which evidence it is made.
         digest=canonical_digest({"config_digest": desired.config_digest, "changes": [change_form(c) for c in changes]}),
         changes=changes,
         impact=find_impact(changes, edges),
@@ -247,7 +247,7 @@ def diff(
     """
     changes: list[Change] = []
     after, before = desired.digests(), {address: entry.digest for address, entry in state.resources.items()}
-    # Most of a large cluster is unchanged, so only differences are checked, and policies, whose bindings may differ.
+    # Most of a large cluster is unchanged, so check only differences, and policies, because their bindings can differ.
     for address in [address for address, value in after.items() if before.get(address) != value]:
         action = Action.UPDATE if address in before else Action.CREATE
         changes.append(Change(address, action, before.get(address), after[address]))
@@ -341,7 +341,7 @@ def _ruled(
     """
     approved = frozenset(need.resource for need in required if need.satisfied)
     limited = (need for need in required if any(gate.limit for gate in need.gates))
-    # Keys, rules and the cluster's location meet every gate, and are not counted.
+    # Changes to keys, rules and the cluster's location meet every gate, so they are not counted.
     together = frozenset(need.resource for need in limited if rules_of(need.resource).in_folder)
     held = frozenset[Address]() if together <= approved else together & approved
     ruled = classify(changes, replace(situation, approved=approved - held))
@@ -391,7 +391,7 @@ def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) ->
     pending = {change.address for change in changes}
     while pending:
         sources |= pending
-        # Paths (cluster, graph, schema) are only a few steps long, so traversing them again is cheap.
+        # Paths (cluster, graph, schema) have only a few steps, so walking them again is cheap.
         pending = {target for source, target in dependencies if source in pending} - sources
     return tuple(edge for edge in dependencies if edge.source in sources) if sources else ()
 

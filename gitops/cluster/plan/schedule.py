@@ -413,7 +413,7 @@ class Locks:
     def against(self, claim: LockClaim) -> tuple[str, ...]:
         """Return the owners with which `claim` cannot share its key."""
         owners = self._owners.get(claim.key)
-        # A node that claims a key exclusively is its only owner, so one owner shows the mode of all.
+        # If a node claims a key exclusively, it is the only owner, so the mode of one owner is the mode of all.
         if owners is None or (claim.mode is LockMode.SHARED and LockMode.SHARED is next(iter(owners.values()))):
             return ()
         return tuple(owners)

@@ -49,7 +49,7 @@ def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
 def _by_text(changes: Iterable[Change]) -> list[list[Change]]:
     """Group changes of the same text, because a query file is the text of each of its queries."""
     ours = sorted((c for c in changes if c.address.kind in _KINDS), key=lambda c: _KINDS.index(c.address.kind))
-    # An added or removed query belongs to a file that is kept, if the other queries in the file change with it.
+    # If a query is added or removed and other queries in its file change too, the file itself is kept.
     stays = [c for c in ours if c.action is Action.UPDATE]
     after = {(c.address.graph, c.after): c.before for c in stays}
     before = {(c.address.graph, c.before): c.after for c in stays}
@@ -104,7 +104,7 @@ def recorded_graphs(
             )
             recorded[schema] = RecordedGraph(live, texts.get(schema, {}))
     for schema in kept:
-        # The schema does not change, so the accepted one is the declared one.
+        # The schema does not change, so the accepted schema is the declared one.
         declared = current.desired.graphs[schema.name].schema
         if declared is not None:
             recorded[schema] = RecordedGraph(declared, texts[schema])

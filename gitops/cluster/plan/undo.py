@@ -95,7 +95,8 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
 
 def _data_steps(migration: MigrationPreview) -> Iterator[tuple[Mapping[str, object], str | None]]:
     """Yield the steps, each with the table or column that it adds, or the column that it drops."""
-    # A later step uses the type name of the earlier schema, but the newest version has the name before the rename.
+    # A later step uses the type name of the earlier schema, but the newest version still has the name before the
+    # rename.
     newest: dict[str, str] = {}
     for step in migration.steps:
         match step:

@@ -74,7 +74,7 @@ class _ScopeRows:
     def __init__(self, change: PolicyScopeChange) -> None:
         self._change = change
         self._cells = change.cells
-        # By key, and by the mask of differences: the combinations of groups.
+        # The combinations of groups, by key and by the mask of differences.
         self._found: dict[_Key, dict[int, list[int]]] = {}
         self._bases: dict[tuple[bool, int, int], dict[int, int]] = {}
 
@@ -130,8 +130,8 @@ class _ScopeRows:
 
     def _merged(self, key: _Key, cells: Mapping[int, int], sets: ActorSets) -> Iterator[AccessRow]:
         """Yield the rows of one cause and rule; `cells` contains the actors of each bit."""
-        # First equal actors over branches, by action, class and class of queries; then equal actors and branches over
-        # queries.
+        # First merge branches with equal actors, by action, class and class of queries. Then merge queries with equal
+        # actors and branches.
         by_branch: dict[tuple[str, AccessClass, int | None, int], list[int]] = {}
         for bit, actors in cells.items():
             cell = self._cells.cells[bit]
@@ -255,7 +255,7 @@ class PolicyScopeChange:
         graph = scope.partition(".")[2]
         queries = [state.queries.get(graph, {}) for state in self._states]
         self.cells = Cells(scope, bundles, *queries)
-        # Most groups are the same before and after, and share one bit.
+        # Most groups are the same before and after, so both share one bit.
         shared: dict[tuple[str, tuple[str, ...]], int] = {}
         self._bits = {
             id(bundle): {
@@ -740,7 +740,7 @@ def _covers(wanted: int, groups: Mapping[str, int], number: int) -> Iterator[tup
 
 
 def _places(mask: int) -> Iterator[int]:
-    # Most sets contain few of thousands of members, so it pays to look for them in the digits.
+    # Most sets contain few of thousands of members, so searching the digits for them is faster.
     digits = f"{mask:b}"[::-1]
     place = digits.find("1")
     while place >= 0:

@@ -77,7 +77,7 @@ class CedarEngine:
         if known is not None:
             return known
         decision = self._decide(request)
-        # Names in requests are chosen by the sender.
+        # Whoever sends a request chooses the names in it.
         if sum(map(len, (request.branch or "", request.target_branch or "", request.query or ""))) <= _KEPT_LENGTH:
             if len(self._decided) >= _KEPT:
                 self._decided.clear()
@@ -102,8 +102,8 @@ class CedarEngine:
             "resource": self._resource,
             "context": context,
         }
-        # The policies are validated, and the request is built here. Checking both against the schema again would double
-        # the time.
+        # The policies are validated, and the request is built here. Checking both against the schema again would take
+        # twice as long.
         result = self._cedar.is_authorized(asked, self._policies, self._entities)
         if result.diagnostics.errors or result.decision is self._cedar.Decision.NoDecision:
             detail = "; ".join(result.diagnostics.errors) or "no reason is given"

@@ -160,7 +160,7 @@ def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str
     found: dict[str, Rule] = {}
     for rule in sorted(bundle.rules, key=lambda rule: rule.id):
         members = bundle.groups.get(rule.group, ())
-        # Apart from its group, a rule requires the same for each member.
+        # Except for its group, a rule requires the same for every member.
         if members and permits(bundle, rule, AccessRequest(members[0], action, on, target, query)):
             for actor in members:
                 found.setdefault(actor, rule)

@@ -144,7 +144,7 @@ def read_stream(
         keys = None if wanted is None else frozenset(_keys(ledger, wanted))
         records = listing.open if wanted is None else _records(ledger, wanted)
         events = () if after is None else ledger.events(after)
-        # A folder has no snapshots, so data written between two reads is read again.
+        # A folder has no snapshots, so data that is written between two reads must be read again.
         if ledger.snapshot_reads or (ledger.view().cas, _listing(ledger).index) == (view.cas, listing.index):
             break
     state = view.state or LedgerState()
@@ -175,7 +175,7 @@ def watch_changeset(
         try:
             reading, keys = read_stream(ledger, cluster, timestamp(pacing.clock.now()), position, wanted)
             nothing = wanted.commit is not None and not keys and brings_nothing(wanted.commit)
-            # Events recorded in the meantime count.
+            # Events that were recorded in the meantime count as well.
             nothing = nothing and _view(ledger).found and not _keys(ledger, wanted)
         except RemoteError as error:
             if not error.retryable:
@@ -191,7 +191,7 @@ def watch_changeset(
             found = answer_now(wanted, records, rules) if records else ChangesetAnswer.WAITING
             if found is not ChangesetAnswer.WAITING:
                 return found, records
-            # A run that ended after the reading recorded its end.
+            # A run that ended after this reading recorded its end.
             idle = rules.idle() if records and not items else None
             if idle is not None and _records(ledger, wanted) == records:
                 raise idle
@@ -297,19 +297,19 @@ class Steering:
                 raise GitopsError(Code.CHANGESET_NOT_FOUND, f"the ledger has no changeset {key}", path=key)
             at = timestamp(view.time(self._clock.now()))
             draft = EventDraft(key, at, decide(record))
-            # No later run continues the remainders of a changeset.
+            # No later run continues what is left of a changeset.
             left = self._intents(record) if isinstance(draft.happening, Failed) else ()
             retire = [intent.operation_id for intent in left]
             try:
                 self._ledger.begin(view, (), self._entry(view, key, at), events=[draft], retire=retire)
                 break
             except ConflictError as error:
-                # The active run wrote first, and its write may change the decision.
+                # The active run wrote first, and that can change the decision.
                 if error.code != Code.STATE_CAS_MISMATCH or attempt == _ATTEMPTS:
                     raise
                 attempt += 1
             except GitopsError as error:
-                # No operation on a graph was announced, so it was the entry that could not be written.
+                # No operation on a graph was announced, so writing the entry is what failed.
                 if error.code == Code.RECOVERY_SIDECAR_WRITE_ERROR:
                     fix = None if isinstance(error, RemoteError) else _SIGN
                     raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=error.path, fix=fix) from error

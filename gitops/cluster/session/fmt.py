@@ -124,7 +124,7 @@ def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | N
         by_file: dict[str, list[str]] = {}
         for address in updates:
             if (path := before[address].path) is not None:
-                # The load has already normalized it, so this cannot fail.
+                # The load already normalized the path, so this cannot fail.
                 by_file.setdefault(normalize(path, confined=False), []).append(address)
         files = [replace(file, updates=tuple(by_file.get(file.path, ()))) if file.changed else file for file in files]
     return FormatOutcome(tuple(files), updates, tuple(found))

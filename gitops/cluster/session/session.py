@@ -42,7 +42,7 @@ from gitops.database.storage.port import StorageRootError
 # A verb's observations of ledger, lock and catalog.
 
 
-# Problems have places relative to the storage root, whatever the store is; the paths in the envelope are for display.
+# Problems show places relative to the storage root, whatever the store is. Paths in the envelope are only for display.
 STATE_FILE = "__cluster/state.json"
 LOCK_FILE = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
@@ -389,7 +389,7 @@ def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
                 current.problems.add_error(error)
             return False
         except BaseException:
-            # After an interrupt, it is unknown whether the lock was taken. Only our own lock is released.
+            # After an interrupt, it is unknown whether the lock was taken. This releases only our own lock.
             current.lock_id = info.lock_id
             raise
         current.lock_id = info.lock_id

@@ -80,7 +80,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         stores = workspace.open_stores(declared_storage(cluster))
         ledger = stores.ledger
     except (GitopsError, StorageRootError) as error:
-        if isinstance(error, GitopsError):  # the header's problems contain the other one
+        if isinstance(error, GitopsError):  # the problems of the header already contain the other error
             header_problems.add_error(error)
         return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
     held, view, newest = LockObservation(held=False), LedgerView(), None
@@ -216,7 +216,7 @@ def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
                 removed = True
             except GitopsError as error:
                 problems.add_error(error)
-            # Only for the report, because a lock must be removable whatever else is broken.
+            # Used only in the report, because you must be able to remove a lock whatever else is broken.
             with suppress(GitopsError):
                 view = ledger.view()
             # The report shows the holder of the removed lock. If the lock is unreadable, this command cannot identify

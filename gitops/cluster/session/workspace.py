@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gitops.cluster.model.compute import ComputeTarget
     from gitops.cluster.targets.port import StrategyTarget
 
-# Facts of a result that the apply verb reads.
+# Facts in a result that the apply command reads.
 DISARMED = "disarmed"
 CRASHED = "crashed"
 

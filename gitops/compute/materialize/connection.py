@@ -71,7 +71,7 @@ class MissingFunctionError(Exception):
     """Raised for a missing function."""
 
 
-# The target reports missing objects with the same state as almost every other catalog error.
+# The target reports missing objects with the same SQLSTATE as almost every other catalog error.
 _MISSING = (
     (re.compile(r"unknown (catalog item|schema) '"), MissingRelationError),
     (re.compile(r"column .* does not exist\Z"), MissingColumnError),
@@ -205,7 +205,7 @@ class TargetConnection:
         return failed(self.place, text)
 
     def _text(self, error: psycopg.Error) -> str:
-        # After the first line of its messages, the driver guesses at causes.
+        # After the first line of a message, the driver only guesses at causes.
         text = one_line(error.diag.message_primary or str(error).partition("\n")[0]) or type(error).__name__
         return self._redact(_PASSWORD.sub(r"\1[redacted]", _CREDENTIALS.sub("[redacted]@", text)))
 
@@ -227,7 +227,7 @@ def _redactor(address: TargetAddress) -> Redactor:
         usable = parts.scheme in ("postgres", "postgresql") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    # If a password contains an unescaped @, programs disagree about where it ends.
+    # If a password contains an unescaped @, programs disagree about where the password ends.
     if not usable or url.count("@") > 1 or url.count("@") != parts.netloc.count("@"):
         detail = f"the URL in {address.url.name} is not of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         raise UsageError(Code.TARGET_URL_INVALID, detail, path=address.place)

@@ -145,7 +145,7 @@ CREATE_TABLES: Mapping[str, TargetQuery] = MappingProxyType(
 STRATEGIES = TargetQuery(
     "SELECT cluster_id, strategy_type, config, updated_at FROM mz_cluster_strategies", relations=(_STRATEGIES,)
 )
-# `rows` replaces the braces by one of these for each row.
+# `rows` puts one of these in place of the braces for each row.
 PAIR = "(%s::text, %s::text)"
 STORED = "(%s, %s, %s::jsonb, %s)"
 

@@ -334,7 +334,7 @@ def burst(
     elif others and not ready and not desired.names(size=rule.burst_replica_size):
         text = f"{', '.join(others)} not hydrated"
         wanted = desired.with_replica(name, ReplicaSpec(rule.burst_replica_size), by, text)
-    # An earlier strategy may have removed the replica. The cooldown counts from then in either case.
+    # An earlier strategy may have removed the replica. Either way, the cooldown starts at that time.
     changed = (name in wanted.target_replicas) != (there is not None)
     return wanted, _decided(state, signals) if changed else state
 

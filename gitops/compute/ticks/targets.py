@@ -131,7 +131,7 @@ def decide_all(
             for detail in decision.refused:
                 problems.add(Code.REPLICA_LIMIT_EXCEEDED, rules.place, detail)
             for rule in rules.rules:
-                # A replica of any other unknown size is refused by the target when it is created.
+                # If a replica has any other unknown size, the target refuses to create it.
                 if isinstance(rule, ShrinkToFit) and rule.max_replica_size not in seen.sizes.credits:
                     detail = f"target {rules.target.name} does not list the size {rule.max_replica_size}, so nothing is tried"
                     problems.add(Code.REPLICA_SIZE_INVALID, f"{rules.place}.shrink_to_fit.max_replica_size", detail)

@@ -144,7 +144,7 @@ def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
     outcome = writing(workspace, "tick", StateNeed.REQUIRED, lambda current: _tick(current, how), loaded=loaded)
     if not how.scheduled:
         return outcome
-    # The holder of the lock does the work, or the next scheduled run does.
+    # Whoever holds the lock does the work; otherwise the next scheduled run does it.
     return replace(outcome, diagnostics=tuple(map(_as_scheduled, outcome.diagnostics)))
 
 
@@ -220,7 +220,7 @@ def _carry_out(
     report_interrupt(workspace.cancel, results, current.problems)
     ended = {result.node_id: result for result in results}
     _remember(current, found, targets, ended)
-    # The next tick must determine the effect of nodes whose outcome is unknown, and write missing audit rows.
+    # The next tick must find out what nodes with an unknown outcome did, and write missing audit rows.
     if not any(each.outcome is NodeOutcome.INDETERMINATE or each.facts.get(OWES) for each in results):
         _end_changeset(current, journal, ended)
     return replace(_outcome(current, found), results=results, changeset=journal.record)
@@ -363,7 +363,7 @@ def _end_changeset(current: Session, journal: Journal, results: Mapping[str, Nod
         error = "the tick was interrupted" if first is None else failure_text(first)
         add_failure(journal, results, error, None if first is None else first.node_id, at=at)
     else:
-        # Actions that were not attempted are removed before the boundaries are passed.
+        # Remove actions that were not attempted before the boundaries are passed.
         untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
         journal.add(*member_events(record, results, {Effect.STAGE}, at=at))
         journal.add(*member_events(record, untried, {Effect.FINISH}, at=at))

@@ -112,7 +112,7 @@ def _ask(
         problems.add(error.code, error.path or place_of(target.name), error.detail)
     places = {after.place for _, after in sides}
     own = {each.path: each for each in problems if each.path in places}
-    # Messages from a target or its driver can contain a host, so comments show only the code.
+    # Messages from a target or its driver can contain a host, so show only the code in comments.
     common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
     for _, after in sides:
         if after.key in decided:

@@ -22,10 +22,10 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 MAX_LINE = 4096
-# Line breaks, control characters, direction overrides and lone surrogates, which could all change how a line reads.
+# Line breaks, control characters, direction overrides and lone surrogates. Each could change how a line reads.
 _NOT_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
-# For SHA-1 and SHA-256, which are git's object formats.
+# Lengths of SHA-1 and SHA-256 ids, which are git's object formats.
 _OBJECT_ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _NAMES = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", list: "a list", dict: "an object"}
 _REQUIRED: Any = object()

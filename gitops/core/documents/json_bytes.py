@@ -18,7 +18,7 @@ from gitops.core.canonical import document
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
-# Written documents have only a few levels, and a state document with 100,000 resources is smaller than this.
+# Our own documents have only a few levels, and a state document with 100,000 resources is smaller than this.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 48
 # Twenty characters are enough for every 64-bit integer. Other parsers could not read longer numbers exactly.
@@ -98,7 +98,8 @@ def _check_depth(data: bytes) -> None:
     """Check the depth by counting brackets outside of strings, in linear time, because the parser recurses per level."""
     if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return
-    # Without escapes, a pair of quotes with no bracket in between can be skipped without matching each string.
+    # If there are no escapes, a pair of quotes without a bracket in between can be skipped without matching each
+    # string.
     brackets = data.translate(None, _NO_BRACKETS_OR_QUOTES).replace(b'""', b"")
     if b'"' in brackets or b"\\" in data:
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)

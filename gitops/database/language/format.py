@@ -97,7 +97,7 @@ def _require_same(before: list[SourceToken], after: list[SourceToken]) -> None:
 
 
 def _require(same: bool) -> None:
-    # Checked on every run, because formatting must never change the meaning of a text.
+    # Check this on every run, because formatting must never change what a text means.
     if not same:
         raise BugError("formatting would change what a text means; the file is left as it is")
 
@@ -654,7 +654,7 @@ class _Places:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._depths: dict[int, int] = {}
-        # Columns (from 0) of a line to replace with one space: from, to.
+        # The columns of a line (from 0) to replace with one space: start and end.
         self._gaps: dict[int, list[tuple[int, int]]] = {}
 
     def block(self, node: YamlNode, depth: int) -> None:

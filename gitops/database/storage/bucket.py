@@ -222,7 +222,7 @@ class Bucket:
         for _ in self.retry.attempts(self._place(folder)):
             try:
                 with self._guard(folder):
-                    # After an interruption, a listing continues after the last key that was received.
+                    # After an interruption, continue the listing after the last key received.
                     for page in obstore.list(self._client, folder, offset=last, chunk_size=_PAGE):
                         for entry in page:
                             yield entry["path"], entry["size"], entry["last_modified"]

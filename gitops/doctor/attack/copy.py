@@ -72,7 +72,7 @@ _FOLDER: Mapping[str, bytes] = {
 }
 _EMPTY = b"version: 1\ngraphs: {}\n"
 _MAX_TEMPLATES = 100
-# Only the paths of programs, so an attack never sees a token, an agent or the variables of a job.
+# Keep only the paths of programs, so that an attack never sees a token, an agent or the variables of a job.
 _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL")
 
 
@@ -143,7 +143,7 @@ def copy_rules(
             raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make a key: {made.stderr.strip()}")
     lines = _signers(trust, now, {who: _public(keys / _file(who)) for who in (bot, *people)})
     lines.append(f'{AUTHOR} namespaces="git" {_public(keys / _file(AUTHOR))}')
-    # Keys of the first approver that must not count. Each has a line, as a careless person might leave it.
+    # Keys of the first approver that must not count. Each has a line in the file, as a careless person might leave it.
     lines.append(f'{people[0]} namespaces="git",valid-before="20200101Z" {_public(keys / EXPIRED)}')
     lines.append(f'{people[0]} namespaces="file" {_public(keys / NARROW)}')
     if config.approvals.revoked_keys:
@@ -419,7 +419,7 @@ class ClusterCopy:
         if outcome is not None and outcome.converged:
             raise AttackSucceeded("the ledger records the delete as applied")
         waits = outcome is not None and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
-        # A change that depends on the delete is blocked in any case, so it proves nothing.
+        # A change that depends on the delete is blocked anyway, so it proves nothing.
         reasons = [code for code in codes if code != Code.APPLY_DEPENDENCY_BLOCKED]
         return ", ".join(reasons or (["it waits for an approval"] if waits else codes)) or "without effect"
 

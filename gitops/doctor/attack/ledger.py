@@ -251,7 +251,8 @@ HISTORY_ATTACKS = (
 )
 
 
-# Attacks on refusals: a deleted revocation, a deleted ledger that is imported again, and commits in place of entries.
+# Attacks that undo a refusal: deleting a revocation, deleting and importing the ledger again, and putting other commits
+# in place of entries.
 
 
 def _revocation_undone(copy: ClusterCopy) -> str:

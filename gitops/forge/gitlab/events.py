@@ -124,7 +124,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
     signed = b".".join((_bytes(name), _bytes(moment), body))
     good = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
     given = headers.get("webhook-signature", "").split(" ")
-    # All are compared, so that the response time does not reveal which one matched.
+    # Compare all of them, so that the response time does not reveal which one matched.
     return sum([hmac.compare_digest(_bytes(one), good) for one in given]) > 0
 
 
@@ -211,7 +211,7 @@ def _requested(environ: Mapping[str, str]) -> events.Event:
     if environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train":
         target = _text(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
         return events.QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
-    # The head differs from the built commit only if GitLab built a merge, and then this variable is set.
+    # The head differs from the built commit only if GitLab built a merge. Then this variable is set.
     source = "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"
     merged = environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merged_result" or environ.get(source)
     head = _commit(environ, source) if merged else built

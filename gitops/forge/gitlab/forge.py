@@ -302,7 +302,7 @@ class GitLabDialect(Dialect):
             raise RemoteError(Code.FORGE_UNAVAILABLE, detail)
         author, merged_as = self.read_account(data.part("author")), None
         if state is RequestState.MERGED:
-            # The merge commit, otherwise the squashed commit, otherwise, after a fast-forward, the head.
+            # The merge commit; otherwise the squashed commit; otherwise, after a fast-forward, the head.
             named = map(data.commit_or, ("merge_commit_sha", "squash_commit_sha", "sha"))
             merged_as = next(filter(None, named), None)
         # The branch's project is null after a fork is deleted.
@@ -312,7 +312,7 @@ class GitLabDialect(Dialect):
             title=data.line("title", _MAX_TITLE),
             source=HEADS + data.text("source_branch"),
             target=HEADS + data.text("target_branch"),
-            # Without any commit, or while GitLab still prepares it, a merge request has no head.
+            # A merge request has no head if it has no commits, or while GitLab still prepares it.
             head=data.commit_or("sha") or ZERO,
             state=state,
             opened_at=data.moment("created_at"),
@@ -473,7 +473,7 @@ class GitLabForge(HostedForge):
             if error.status not in UNSEEN:
                 raise
             return BranchRules(notes=("the token cannot see protected branches, which requires the Maintainer role",))
-        # null means that this edition supports push rules but the project has none.
+        # null means that this edition supports push rules, but the project has none.
         return branch_rules(branch, protections, self._settings())
 
     def set_status(self, status: CheckStatus) -> None:
@@ -647,7 +647,7 @@ def branch_rules(branch: str, protections: Sequence[JsonObject], project: JsonOb
     `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
     https://docs.gitlab.com/user/project/repository/branches/protected/ and https://docs.gitlab.com/api/protected_branches/.
     """
-    # In the name of a protection, `*` matches any text.
+    # `*` in the name of a protection matches any text.
     patterns = (".*".join(map(re.escape, row.text("name").split("*"))) for row in protections)
     matching = [
         row for row, pattern in zip(protections, patterns, strict=True) if re.fullmatch(pattern, branch, re.DOTALL)

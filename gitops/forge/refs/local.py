@@ -559,7 +559,7 @@ def _read_reactions(folder: DocumentFolder, comment: str) -> tuple[port.Reaction
     return () if data is None else REACTIONS.read(data).reactions
 
 
-# Each round of a race has a winner. With eight writers, losing all of these rounds happens once in a million times.
+# Each round of a race has a winner. With eight writers, a writer loses all of these rounds once in a million times.
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -688,7 +688,7 @@ class LocalForge(DocumentForge):
         refs = self._remote.refs(prefix)
         missing = self._missing(refs)
         if missing:
-            # One pattern for many refs, because the length of a command line is limited.
+            # Use one pattern for many refs, because the length of a command line is limited.
             name = missing[0] if len(missing) == 1 else f"{prefix}/*"
             try:
                 self._remote.fetch([f"+{name}:{name}"])
@@ -723,7 +723,7 @@ class _GitFolder:
         entry = self._entries(folder or ".").get(name)
         if entry is None or entry.type is not EntryType.FILE:
             return None
-        # The size is checked first, because a push can contain anything here.
+        # Check the size first, because a push can contain anything here.
         if self.store.size(entry.id) > MAX_DOCUMENT:
             raise IntegrityError(Code.REQUEST_INVALID, f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
         return self.store.read(self.tree, path)

@@ -89,7 +89,7 @@ _REQUEST: Members = {
     "head": OBJECT_ID,
     "state": enum(RequestState),
     "opened_at": TIME,
-    # Names in the order of their latest push.
+    # The names, in the order of their latest push.
     "pushers": list_of(LINE),
     "merged_as": nullable(OBJECT_ID),
 }

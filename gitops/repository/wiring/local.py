@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     pass
 
 _CUSTOM, _BRANCH = "custom", "branch"
-# In ascending order: a person in two lists has the higher permission.
+# In ascending order, so that a person in two lists gets the higher permission.
 _PEOPLE = {
     "gitops.writers": Permission.WRITE,
     "gitops.maintainers": Permission.MAINTAIN,
@@ -323,7 +323,7 @@ class LocalRepository(Repository):
         name = name or "origin"
         url = self.git.setting(f"remote.{name}.url")
         if url is None and offline and name == "origin" and self.git.refs(LEDGERS.rstrip("/")):
-            # What only reads needs no remote: a clone that followed a ledger has its own branch with it.
+            # Read-only commands need no remote, because a clone that followed a ledger has its own branch with it.
             return SelfRemote(self.git)
         if url is None:
             there = self.git.setting("remote.origin.url") is not None
@@ -479,7 +479,7 @@ class LocalRepository(Repository):
         cluster = None if folder is None else read_cluster(open_commit_tree(self.git, folder, rule.path))[0]
         with suppress(
             GitopsError, StorageRootError
-        ):  # even without the storage, clones and signed documents refer to known entries
+        ):  # even without the storage, clones and signed documents show which entries exist
             root = None if cluster is None else self.storage_base(rule, declared_storage(cluster))
             anchor = None if root is None else AnchorFile(lambda: open_store(root))
         place = replace(self.branch_settings(rule), anchor_file=anchor)

@@ -56,7 +56,7 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
         if not Path(root).is_dir():
             raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, f"{root} is not a folder", path="--cluster")
         storage = None
-        # Of the declarations, only the location of the ledger matters. A folder without a declaration is its own root.
+        # Only the declared location of the ledger matters. A folder without a declaration is its own root.
         declared = (Path(root) / _MANIFEST).exists()
         if not declared and not Path(root, STATE).parent.exists():
             detail = f"{root} has neither a cluster.yaml nor a ledger"

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _BUCKET_WORKERS = 16
 _OFF = frozenset({"off", "0", "no", "false"})
-# Inputs of a compile cache entry: the languages, the loader, and the names and digests of the files that it loads.
+# What a compile cache entry depends on: the languages, the loader, and the names and digests of the files that it
+# loads.
 _SOURCES = ("core", "database/language", "cluster/model", "cluster/policy", "cluster/config", "git")
 
 
@@ -57,7 +58,7 @@ def folder_workspace(
     clock, faults = SystemClock(), faults or NoFaults()
 
     def open_stores(storage: str | None) -> Stores:
-        # A command that only checks the folder does not open a ledger.
+        # A command that only checks the folder opens no ledger.
         from gitops.cluster.ledger.folder import FolderLedger
         from gitops.cluster.ledger.served import ServingReports
 
@@ -250,7 +251,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
         return None
     if environ.get("GITOPS_CACHE_DIR"):
         return Path(environ["GITOPS_CACHE_DIR"])
-    # A later job that runs untrusted code could restore the cache that this job leaves behind.
+    # A later job that runs untrusted code could otherwise restore the cache that this job leaves behind.
     if environ.get("CI", "").lower() in ("1", "true"):
         return None
     base = environ.get("XDG_CACHE_HOME", "")

@@ -200,7 +200,7 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
                 refuse("T9", message, item.span, "group by `$v.p` or `$v` only")
     if order:
         _check_sortable(read, items, order, sorted_by, aggregated=aggregated)
-        # Repeating the same rank, even by its alias, has no effect on the order.
+        # Ordering by the same rank twice, even by its alias, changes nothing.
         ranked = isinstance(sorted_by[0], typed.RANKS)
         order = [key for at, key in enumerate(order) if at == 0 or not ranked or sorted_by[at] != sorted_by[0]]
     return typed.TypedRead(

@@ -85,7 +85,7 @@ _OTHER_WORDS = {
 """Hints for words of other query languages in place of a condition."""
 _WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
 
-# Needed for nearly every token, and an enum member is looked up ten times slower than a global name.
+# This is needed for nearly every token, and looking up an enum member is ten times slower than a global name.
 _NAME, _VAR, _COLON, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COLON, TokenKind.COMMA, TokenKind.DOT
 _LPAREN, _RPAREN, _LBRACE, _RBRACE, _LT = (
     TokenKind.LPAREN,
@@ -166,7 +166,7 @@ class ClauseParser:
             operator = _WORDS.get(word.text)
             if operator is None:
                 return self._hop(variable, None, self._edge(word), undirected=False)
-            # `$a contains $b` is a hop over an edge with that name, because a bare variable is never compared.
+            # `$a contains $b` is a hop over an edge named `contains`, because a bare variable is never compared.
             if lexer.kind is _LBRACE or (lexer.kind is _VAR and lexer.peek().kind is not _DOT):
                 return self._hop(variable, None, Name(word.text, word.span), undirected=False)
             return self._compare(Variable(*variable), operator)

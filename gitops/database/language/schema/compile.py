@@ -386,7 +386,7 @@ def _expand(
             elif field not in added:
                 added[field] = declared
             elif _agree(added[field], declared):
-                # If two interfaces declare the property, only one can have a rename hint.
+                # If two interfaces declare the property, only one of them can have a rename hint.
                 added[field] = declared if _hints(declared) else added[field]
             else:
                 message = (
@@ -547,7 +547,7 @@ class _TypeChecker:
             self._add("S-28", message, value.span)
 
     def _check_one_key(self) -> None:
-        # Repeats on one property are S-24, so only the first shorthand of each property counts.
+        # Repeating an annotation on one property is S-24, so only the first shorthand of each property counts.
         firsts = [[n.span for n in each.annotations if n.name == "key"][:1] for each in self._fields.values()]
         spans = [span for first in firsts for span in first]
         spans += [each.span for each in self._declared.constraints if each.kind is ConstraintKind.KEY]

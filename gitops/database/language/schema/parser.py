@@ -86,7 +86,7 @@ class _Parser:
         while lexer.kind is not TokenKind.EOF and not self._stopped:
             begun, has_body = lexer.start, False
             try:
-                has_body = lexer.kind is _NAME and lexer.peek().kind is _TYPE_NAME  # also behind a misspelt `node`
+                has_body = lexer.kind is _NAME and lexer.peek().kind is _TYPE_NAME  # also after a misspelt `node`
                 if lexer.accept(_NAME, "interface"):
                     interfaces.append(self._interface())
                 elif lexer.accept(_NAME, "node"):
