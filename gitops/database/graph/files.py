@@ -54,7 +54,7 @@ def version_digest(snapshot: Snapshot, entry: TableEntry) -> str | None:
     Names of data files are random, so versions with equal digests have the same rows, even if the graph was replaced by
     a copy of itself in between. Raises RemoteError.
     """
-    data = snapshot.store.read(f"{entry.path}/{_version_file(entry.version)}")
+    data = snapshot.store.read(f"{entry.path}/{version_file(entry.version)}")
     return None if data is None else digest(data)
 
 
