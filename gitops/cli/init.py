@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
@@ -87,7 +88,8 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
     templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
     # Hooks run the installed program.
     forge = None if options.forge in (None, ForgeKind.HOOKS) else ForgeKind(options.forge)
-    has_jobs = strategies or forge or any(read(path) is not None for path in (*JOBS.values(), REQUIREMENTS))
+    jobs = (*chain(*JOBS.values()), REQUIREMENTS)
+    has_jobs = strategies or forge or any(read(path) is not None for path in jobs)
     wanted = dependencies_of_jobs(templates, read, strategies=strategies)
     install = install_files(_wheel(options), wanted) if has_jobs else {}
     present = list_files(checkout.root, INSTALL_FOLDER)
@@ -258,6 +260,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         storage=options.storage,
         action=options.action,
         strategies=options.strategies,
+        apply_in_jobs=options.apply_in_jobs,
         enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )
 

@@ -351,8 +351,8 @@ def _read_key(named: str | None, *, probe: bool) -> KeyFacts | None:
     return KeyFacts(mode, verify_detached(b"doctor\n", armored, _NAMESPACE).key)
 
 
-def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
-    """Run all checks of this machine."""
+def machine_findings(facts: MachineFacts, *, hosted: bool = False) -> Iterator[DoctorFinding]:
+    """Run all checks of this machine. With `hosted`, people push to a forge, so a bare repository is a server's clone."""
     yield _git(facts)
     reason = "" if facts.engine == "libgit2" else "; libgit2, which is faster, cannot read it"
     ids = facts.object_format.upper().replace("SHA", "SHA-")
@@ -374,16 +374,17 @@ def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
         yield warning("git.remote-password", f"the address of {names} contains a password", fix)
     else:
         yield good("git.remote-password", "no address of a remote contains a password")
-    if facts.bare and not facts.fsck:
+    if facts.bare and not facts.fsck and not hosted:
         detail = "malformed objects are accepted: different readers can understand them differently"
         yield error("git.fsck", detail, "git config receive.fsckObjects true")
     elif facts.bare:
-        yield good("git.fsck", "pushed objects are checked")
+        yield good("git.fsck", "the forge checks pushed objects" if hosted else "pushed objects are checked")
     if not facts.named:
         fix = "git config user.name NAME and git config user.email ADDRESS"
         yield warning("key.person", "git has no name and address for commits", fix)
     yield from _key(facts.key, error if facts.bare else warning)
-    yield from _hooks(facts, error if facts.bare else warning)
+    if not (facts.bare and hosted):
+        yield from _hooks(facts, error if facts.bare else warning)
 
 
 def _git(facts: MachineFacts) -> DoctorFinding:
@@ -459,28 +460,18 @@ def examine(
     `forge` is the kind of forge, if it differs from that of `gitops.yaml` or of the CI job. `cluster` limits the checks
     to one cluster. Without `probe`, nothing is written.
     """
-    machine = read_machine(local, probe=probe)
-    yield from machine_findings(machine)
-    branch = local.default_ref
+    machine, branch = read_machine(local, probe=probe), local.default_ref
     head, gaps = attempt("config.branch", lambda: local.head_of(branch))
-    yield from gaps
-    if head is None:
-        if not gaps:
-            detail = f"branch {branch} does not exist"
-            yield error("config.branch", detail, "push it, or git config gitops.targetBranch NAME")
+    if head is None and not gaps:
+        fix = "push it, or git config gitops.targetBranch NAME"
+        gaps = (error("config.branch", f"branch {branch} does not exist", fix),)
+    config, found = (None, gaps) if head is None else _config(local, branch, head)
+    kind = forge or (config and config.forge.kind) or job_kind(environ) or LOCAL
+    yield from machine_findings(machine, hosted=kind != LOCAL)
+    yield from found
+    if head is None or config is None:
         return
-    tree = local.git.commit(head).tree
-    content = local.git.read(tree, CONFIG_FILE)
-    if content is None:
-        yield error("config.file", f"{CONFIG_FILE} is not on the target branch", "gitops init, then commit and push")
-        return
-    try:
-        config = parse_bot_config(content)
-    except GitopsError as problem:
-        yield error("config.file", f"{problem.code}: {problem.detail}", "see docs/gitops-yaml.md")
-        return
-    yield good("config.file", f"{CONFIG_FILE} of {branch.removeprefix('refs/heads/')}")
-    trust = None
+    tree, trust = local.git.commit(head).tree, None
     if config.ledger.store == "directory":
         yield good("config.ledger", "ledgers are folders: no branch, no signed approvals (docs/ledger.md)")
     else:
@@ -491,7 +482,6 @@ def examine(
     rules = [rule for rule in config.clusters if cluster in (None, rule.name)]
     if not rules:
         yield warning("config.clusters", "no cluster is listed", f"{CONFIG_FILE}: clusters: [{{name, path}}]")
-    kind = forge or config.forge.kind or job_kind(environ) or LOCAL
     if trust is not None:
         yield from _governed(local, config, rules, trust, machine, head, kind, probe=probe)
     strategies: dict[str, Sequence[ComputeRules]] = {}
@@ -502,12 +492,27 @@ def examine(
         owners = {name: owner_name(target.cluster, target.repository) for name, target in placed.items()}
         yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
     files = read_workflows(local.git, kind, tree)
-    yield from job_findings(kind, files, [rule.path for rule in config.clusters])
-    yield from tick_findings(kind, files, strategies)
+    # The server that has this clone does what jobs would do.
+    if files or not (machine.bare and kind != LOCAL):
+        yield from job_findings(kind, files, [rule.path for rule in config.clusters])
+        yield from tick_findings(kind, files, strategies)
     yield from install_findings(kind, files, lambda path: local.git.read(tree, path), running_wheel)
     if config.ledger.store != "directory":
         url = local.git.setting(f"remote.{local.remote_name}.url")
         yield from _forge(local, environ, kind, config.forge, url, rules, queue=answers_queue(files))
+
+
+def _config(local: LocalRepository, branch: str, head: str) -> tuple[BotConfig | None, tuple[DoctorFinding, ...]]:
+    """Return `gitops.yaml` of the head of the target branch, and what was found about it."""
+    content = local.git.read(local.git.commit(head).tree, CONFIG_FILE)
+    if content is None:
+        fix = "gitops init, then commit and push"
+        return None, (error("config.file", f"{CONFIG_FILE} is not on the target branch", fix),)
+    try:
+        config = parse_bot_config(content)
+    except GitopsError as problem:
+        return None, (error("config.file", f"{problem.code}: {problem.detail}", "see docs/gitops-yaml.md"),)
+    return config, (good("config.file", f"{CONFIG_FILE} of {branch.removeprefix('refs/heads/')}"),)
 
 
 def _governed(

@@ -33,6 +33,7 @@ _TRIGGERS = {
     "tick": ("schedule",),
 }
 _NEEDED = ("plan", "apply", "sweep")
+_BY_A_SERVER = frozenset({"apply", "sweep"})
 _CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|command|apply|verify|sweep|drift|tick)\b")
 ACTION = re.compile(r"(^|/)gitops(@|$)")
 CHECKOUT = re.compile(r"actions/checkout")
@@ -107,7 +108,9 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
         return
     verbs = sorted({job.verb for job in found})
     missing = [verb for verb in _NEEDED if verb not in verbs]
-    if not missing:
+    if kind == "gitea" and verbs and _BY_A_SERVER.issuperset(missing):
+        yield good("jobs.present", f"jobs run {', '.join(verbs)}; a server runs {', '.join(missing) or 'nothing else'}")
+    elif not missing:
         yield good("jobs.present", f"jobs run {', '.join(verbs)}")
     elif set(missing).issubset(verb for named in unread.values() for verb in named):
         yield unknown("jobs.present", f"jobs of {', '.join(unread)} were not checked")
@@ -122,6 +125,9 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
         yield from _checkout(kind, job)
         yield from _permissions(job)
         yield from _execution(job)
+    # A job can run several verbs.
+    for job in {job.place: job for job in found}.values() if kind == "gitea" else ():
+        yield from _secrets(job)
 
 
 def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
@@ -261,6 +267,18 @@ def _permissions(job: BotJob) -> Iterator[DoctorFinding]:
         yield warning("jobs.fork", detail, "permissions: contents: read", job.place)
     else:
         yield good("jobs.fork", "the job that reads change requests of forks has no secret", job.place)
+
+
+def _secrets(job: BotJob) -> Iterator[DoctorFinding]:
+    """Check that a job on Gitea or Forgejo has no secrets, because these forges give them to the workflows of all branches."""
+    if any(map(_SECRET.search, texts_of([job.form, job.workflow.get("env")]))) or job.form.get("secrets") == "inherit":
+        detail = (
+            "everyone with write access can read the job's secrets with a workflow in a branch, and sign ledger entries"
+        )
+        fix = "run the bot on a server (docs/serve.md), delete the secrets, and create a new bot key"
+        yield error("jobs.secrets", detail, fix, job.place)
+    else:
+        yield good("jobs.secrets", "the job has no secrets", job.place)
 
 
 def _execution(job: BotJob) -> Iterator[DoctorFinding]:
@@ -517,7 +535,9 @@ def tick_findings(
         return
     every = [job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form)]
     jobs = [job for job in every if job.verb == "tick"]
-    if not jobs:
+    if not jobs and kind == "gitea" and not any(job.verb == "apply" for job in every):
+        yield unknown(_CHECK, "whether a server runs ticks cannot be seen", "gitops bot serve with --tick-every 5m")
+    elif not jobs:
         detail = "clusters have strategies, but no job runs ticks"
         chosen = "" if every else f" --forge {kind}"
         yield warning(_CHECK, detail, f"gitops init --upgrade --strategies{chosen}, and propose what it writes")

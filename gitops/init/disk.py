@@ -30,6 +30,7 @@ _TEMPLATES = (
     "gitlab/gitlab-ci.yml",
     "gitlab/gitops.gitlab-ci.yml",
     "gitlab/gitops-strategies.gitlab-ci.yml",
+    "gitea/gitops-plan.yml",
     "gitea/gitops.yml",
     "gitea/gitops-strategies.yml",
     "requirements.txt",

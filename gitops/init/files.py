@@ -162,7 +162,7 @@ class InitRequest:
     `accounts` pairs forge accounts (`github:583231`) with approvers. `action` is where workflows find the action: a
     copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks some workflow
     keys. `found` is the existing content of the cluster folder. With `strategies`, jobs run ticks and get the settings
-    to reach a target.
+    to reach a target. With `apply_in_jobs`, jobs apply even on a forge that cannot keep secrets from other workflows.
     """
 
     cluster: str
@@ -179,6 +179,7 @@ class InitRequest:
     action: str | None = None
     enterprise: bool = False
     strategies: bool = False
+    apply_in_jobs: bool = False
     found: FoundCluster = field(default_factory=FoundCluster)
 
 
@@ -324,7 +325,11 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
         # The bot comes first, then the approvers.
         DEFAULT_SIGNERS: "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode(),
     }
-    pipelines = {**PIPELINES[request.forge], **(STRATEGIES_PIPELINES[request.forge] if request.strategies else {})}
+    pipelines = dict(PIPELINES[request.forge])
+    if request.forge is ForgeKind.GITEA and request.apply_in_jobs:
+        pipelines = dict(GITEA_APPLIES)
+    if request.strategies and (request.forge is not ForgeKind.GITEA or request.apply_in_jobs):
+        pipelines |= STRATEGIES_PIPELINES[request.forge]
     made |= schema_files()
     for path, name in {**_cluster_files(request), **pipelines}.items():
         made[path] = _fill(request, templates[name])
@@ -402,14 +407,16 @@ PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
         ".github/workflows/gitops-plan.yml": "github/gitops-plan.yml",
         ".github/workflows/gitops.yml": "github/gitops.yml",
     },
-    ForgeKind.GITEA: {".gitea/workflows/gitops.yml": "gitea/gitops.yml"},
+    ForgeKind.GITEA: {".gitea/workflows/gitops-plan.yml": "gitea/gitops-plan.yml"},
     ForgeKind.GITLAB: {
         ".gitlab-ci.yml": "gitlab/gitlab-ci.yml",
         ".gitlab/gitops.gitlab-ci.yml": "gitlab/gitops.gitlab-ci.yml",
     },
     ForgeKind.HOOKS: {},
 }
-"""The jobs of the bot, by path, with the names of their templates."""
+"""The jobs of the bot, by path, with the names of their templates. On Gitea, they only plan, and a server applies."""
+GITEA_APPLIES: Mapping[str, str] = {".gitea/workflows/gitops.yml": "gitea/gitops.yml"}
+"""Jobs that apply on Gitea, with secrets that every workflow of the repository can read."""
 
 STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.GITHUB: {".github/workflows/gitops-strategies.yml": "github/gitops-strategies.yml"},
@@ -520,9 +527,11 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
             before, after = _github(request, key)
         case ForgeKind.GITLAB:
             before, after = _gitlab(request, key)
+        case ForgeKind.GITEA if request.apply_in_jobs:
+            before, after = _gitea_jobs(request, key)
         case ForgeKind.GITEA:
-            before, after = _gitea(request, key)
-    if request.strategies:
+            before, after = _gitea_server(request, key)
+    if request.strategies and (request.forge is not ForgeKind.GITEA or request.apply_in_jobs):
         after += _strategies(request.forge, server or "SERVER")
     commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
@@ -557,12 +566,16 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
 def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
     """Return the steps that remain after jobs were upgraded to a version and the files `added` were created."""
     new = [kind for kind, paths in PIPELINES.items() if not paths.keys().isdisjoint(added)]
+    kept = [kind for kind in new if kind is not ForgeKind.GITEA]
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
     forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
     return (
         SetupStep("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
         *(_join_strategies(kind) for kind in forges if kind not in new),
-        *(SetupStep(f"Give the jobs their secrets and permissions, as docs/forge-{kind}.md describes") for kind in new),
+        *(
+            SetupStep(f"Give the jobs their secrets and permissions, as docs/forge-{kind}.md describes")
+            for kind in kept
+        ),
         SetupStep(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
         *(step for kind in forges for step in _strategies(kind, "SERVER")),
     )
@@ -736,17 +749,57 @@ def _gitlab(request: InitRequest, key: str) -> tuple[list[SetupStep], list[Setup
     return before, [SetupStep("Add an hourly schedule (Build > Pipeline schedules), which sweeps and checks for drift")]
 
 
-def _gitea(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
-    account = SetupStep(
-        "Create an account for the bot with write access to the repository, and a token for it with the scopes read:user,"
-        " write:repository and write:issue; add it as the secret GITOPS_TOKEN (Settings > Actions > Secrets)"
+_GITEA_ACCOUNT = (
+    "Create an account for the bot that administers the repository, and a token for it with the scopes read:user,"
+    " write:repository and write:issue"
+)
+
+
+def _gitea_jobs(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
+    account = SetupStep(f"{_GITEA_ACCOUNT}; add it as the secret GITOPS_TOKEN (Settings > Actions > Secrets)")
+    signing = SetupStep(
+        f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}. Everyone with write access can read it with a workflow of"
+        " their own, and can then sign entries: gitops doctor keeps reporting this as an error"
     )
-    protected = SetupStep(
+    return [account, signing, _storage(request, None)], [_gitea_protection(request)]
+
+
+def _gitea_server(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
+    """Describe the server that applies, because a workflow in any branch could read the bot's key."""
+    account = SetupStep(f"{_GITEA_ACCOUNT}; set it as GITOPS_TOKEN on the server")
+    ticks = " --tick-every 5m" if request.strategies else ""
+    clone = f"/srv/{request.cluster}.git"
+    settings = {
+        "user.name": request.bot.partition("@")[0],
+        "user.email": request.bot if "@" in request.bot else f"{request.bot}@localhost",
+        "user.signingKey": key,
+        "gitops.forgeUrl": "https://HOST",
+    }
+    if request.storage is None:
+        settings["gitops.root"] = f"/srv/{request.cluster}-graphs"
+    elif request.storage.startswith("s3://"):
+        settings["gitops.storage"] = request.storage
+    serve = SetupStep(
+        f"On a server, install gitops, copy the bot's key {key} to it, and start the bot, which applies merges (docs/serve.md)."
+        " Jobs of this forge cannot: everyone with write access could read their secrets with a workflow of their own",
+        (
+            f"git clone --bare https://HOST/OWNER/REPOSITORY.git {clone}",
+            *(_git("-C", clone, "config", name, value) for name, value in settings.items()),
+            f"gitops bot serve --repo {clone} --queue /srv/queue.db --forge gitea --every 10m{ticks}",
+        ),
+    )
+    hook = SetupStep(
+        "Add a webhook of type Gitea for https://SERVER/hooks/gitea with the server's secret and the events push, pull request,"
+        " pull request synchronized, pull request comment and pull request reviewed (Settings > Webhooks)"
+    )
+    return [account, serve, hook], [_gitea_protection(request)]
+
+
+def _gitea_protection(request: InitRequest) -> SetupStep:
+    return SetupStep(
         f"Let only the bot push `gitops/ledger/**`, and add `gitops/plan/{request.cluster}` to the status check patterns"
         f" of `{request.branch}` (Settings > Branches)"
     )
-    signing = SetupStep(f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}")
-    return [account, signing, _storage(request, None)], [protected]
 
 
 def _storage(request: InitRequest, command: str | None) -> SetupStep:

@@ -16,6 +16,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import gitops
@@ -25,6 +26,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.files import (
     ACTION_FOLDERS,
+    GITEA_APPLIES,
     INSTALL_FOLDER,
     LOCAL_ACTION,
     PAUSE_SWITCH,
@@ -40,11 +42,12 @@ from gitops.init.files import (
     values_of_bot,
 )
 
-JOBS: Mapping[ForgeKind, str] = {
-    ForgeKind.GITHUB: ".github/workflows/gitops.yml",
-    ForgeKind.GITEA: ".gitea/workflows/gitops.yml",
-    ForgeKind.GITLAB: ".gitlab/gitops.gitlab-ci.yml",
+JOBS: Mapping[ForgeKind, tuple[str, ...]] = {
+    ForgeKind.GITHUB: (".github/workflows/gitops.yml",),
+    ForgeKind.GITEA: (*GITEA_APPLIES, ".gitea/workflows/gitops-plan.yml"),
+    ForgeKind.GITLAB: (".gitlab/gitops.gitlab-ci.yml",),
 }
+"""Files of which one exists if a repository has the jobs of a forge."""
 _PINNED_ACTION = re.compile(r"uses: ([A-Za-z0-9_./-]+/gitops@[0-9a-f]{40})$", re.MULTILINE)
 _DRIVER = re.compile(rb"^psycopg==", re.MULTILINE)
 _STORAGE = re.compile(rb"^storage:", re.MULTILINE)
@@ -86,7 +89,7 @@ def upgrade(
         before = existing(path)
         changed = FileState.NEW if before is None else FileState.RENEWED
         files.append(InitFile(path, content, FileState.SAME if before == content else changed, before))
-    chosen = forge or next((kind for kind, path in JOBS.items() if existing(path) is not None), None)
+    chosen = forge or next((kind for kind, paths in JOBS.items() if any(map(existing, paths))), None)
     added = _added_jobs(templates, existing, chosen, strategies=strategies, cloud=cloud) if strategies or forge else {}
     for path, content in added.items():
         before = existing(path)
@@ -106,9 +109,14 @@ def _added_jobs(
         fix = f"gitops init{' --strategies' if strategies else ''} --new-bot-key FILE"
         raise UsageError(Code.USAGE_ERROR, f"{CONFIG_FILE} is missing", fix=fix)
     if kind is None:
-        detail = f"no jobs of the bot are here: {', '.join(JOBS.values())} are missing"
+        detail = f"no jobs of the bot are here: {', '.join(chain(*JOBS.values()))} are missing"
         raise UsageError(Code.USAGE_ERROR, detail, fix="gitops init --upgrade --strategies --forge github|gitlab|gitea")
-    config, jobs = parse_bot_config(content), existing(JOBS[kind]) if kind in JOBS else b""
+    if strategies and kind is ForgeKind.GITEA and not any(map(existing, GITEA_APPLIES)):
+        detail = "on Gitea and Forgejo, the server runs ticks, because everyone with write access can read the secrets of jobs"
+        fix = "gitops bot serve --repo REPO --queue FILE --forge gitea --tick-every 5m"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
+    config = parse_bot_config(content)
+    jobs = next((found for path in JOBS.get(kind, ()) if (found := existing(path)) is not None), None)
     rule = config.cluster(config.clusters[0].name if config.clusters else None)
     folders = [each.path for each in config.clusters]
     if jobs is None:

@@ -26,8 +26,9 @@ VARIANTS = [
         ("pinned", {"action": PINNED, "path": "."}),
         ("enterprise", {"enterprise": True, "strategies": True}),
         ("strategies", {"storage": "s3://bucket/brain", "strategies": True}),
+        ("server", {"apply_in_jobs": False}),
     )
-    if forge == "github" or name != "enterprise"
+    if name not in {"github": ["server"], "gitea": ["enterprise"]}[forge]
 ]
 _SCHEMAS = {
     "workflows": ("--builtin-schema", "vendor.github-workflows"),
@@ -205,9 +206,14 @@ def _events(job, form):
     return named or set(form.get("on", form.get(True)))
 
 
-def test_the_jobs_that_look_at_a_request_get_no_secret_and_cannot_write():
-    """Stage one of GitHub: everything in the file, since a request can change the file."""
-    text = made("github", strategies=True)[".github/workflows/gitops-plan.yml"].decode()
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_the_jobs_that_look_at_a_request_get_no_secret_and_cannot_write(forge):
+    """Stage one of GitHub, and all jobs of Gitea: everything in the file, since a request can change the file."""
+    files = made(forge, strategies=True, apply_in_jobs=False)
+    text = files[f".{forge}/workflows/gitops-plan.yml"].decode()
+    assert forge == "github" or [path for path in files if "/workflows/" in path] == [
+        ".gitea/workflows/gitops-plan.yml"
+    ]
     assert "secrets." not in text
     assert "environment" not in text
     form = yaml.safe_load(text)

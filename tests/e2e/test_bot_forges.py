@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,13 @@ import pytest
 
 from tests.support.bot_stage import QUERY
 from tests.support.forges.gitea import PROJECT
-from tests.support.forges.site import GiteaSite, GitLabSite, Site, Started
+from tests.support.forges.hub import bot_environment, within
+from tests.support.forges.site import TOKEN, GiteaSite, GitLabSite, Site, Started
 from tests.support.loop import DELETE_LEGACY, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
 
+PROTECTED = {"enable_push": False, "enable_force_push": False, "require_signed_commits": False}
 SCHEMA = b"node Contact {\n    name: String @key\n    mail: String?\n}\n"
 
 
@@ -202,6 +205,31 @@ def test_who_may_not_be_asked_about_gets_an_answer(gitea: GiteaSite) -> None:
     refused = gitea.run("command", gitea.say_to("carol", pull.number, "/gitops plan"))
     assert (refused.code, "command refused: command_refused: forge_refused" in refused.text) == (1, True)
     assert gitea.reactions(pull.comments[-1]) == ["-1"]
+
+
+def test_the_clone_of_a_server_needs_neither_hooks_nor_jobs(gitea: GiteaSite) -> None:
+    """A bare clone that is set up as docs/serve.md says, with rules of branches that nobody has pushed yet."""
+    loop, place = gitea.loop, gitea.jobs / "serve.git"
+    gitea.world.admin = True
+    gitea.world.rules_of = {
+        "main": {**PROTECTED, "enable_status_check": True, "status_check_contexts": ["gitops/plan/brain"]},
+        "gitops/**": {**PROTECTED, "enable_push": True, "enable_push_whitelist": True},
+    }
+    url = gitea.server.git_url.replace("//", f"//gitops:{TOKEN}@", 1)
+    loop.program("bot", "git", "clone", "-q", "--bare", url, str(place), at=loop.folder)
+    settings = {
+        "gitops.root": loop.folder / "data",
+        "gitops.forgeUrl": gitea.server.base,
+        "remote.origin.url": gitea.server.git_url,
+    }
+    for name, value in settings.items():
+        loop.program("bot", "git", "config", name, str(value), at=place)
+    environ = {**bot_environment(loop.home("bot")), "GITOPS_TOKEN": TOKEN}
+    code, text = within(["doctor", "--repo", str(place), "--forge", "gitea", "--json"], environ, gitea.waited)
+    found = {each["check"]: each["health"] for each in json.loads(text)["findings"]}
+    assert (code, [check for check, health in found.items() if health == "error"]) == (0, []), text
+    assert not any(check.startswith(("hooks.", "jobs.")) for check in found)
+    assert [found[f"forge.{check}"] for check in ("commands", "target.check", "ledger.force-push")] == ["good"] * 3
 
 
 def test_whose_work_nobody_knows_is_not_approved_by_anybody(gitea: GiteaSite) -> None:

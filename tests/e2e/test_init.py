@@ -488,7 +488,7 @@ def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
     [
         ("https://github.com/brain/clusters.git", ".github/workflows/gitops.yml", "brain/clusters"),
         ("git@gitlab.com:brain/deep/clusters.git", ".gitlab-ci.yml", "brain/deep/clusters"),
-        ("ssh://git@codeberg.org/brain/clusters", ".gitea/workflows/gitops.yml", "brain/clusters"),
+        ("ssh://git@codeberg.org/brain/clusters", ".gitea/workflows/gitops-plan.yml", "brain/clusters"),
     ],
 )
 def test_the_address_says_the_forge(machine: Machine, url: str, file: str, repository: str) -> None:

@@ -485,10 +485,18 @@ def test_what_pushes_the_ledger_waits_for_each_other_on_gitlab() -> None:
 @pytest.mark.parametrize("forge", ["github", "gitlab", "gitea"])
 def test_the_doctor_finds_nothing_wrong_with_what_init_makes(forge: str) -> None:
     folders = (".github/workflows/", ".gitea/workflows/", ".gitlab")
-    files = {path: content for path, content in made(forge).items() if path.startswith(folders)}
+    files = {path: content for path, content in made(forge, apply_in_jobs=False).items() if path.startswith(folders)}
     findings = list(job_findings(forge, files))
     assert findings
     assert [each for each in findings if str(each.health) != "good"] == []
+
+
+def test_the_doctor_keeps_an_error_for_each_job_of_gitea_with_secrets() -> None:
+    """Whoever may push a branch can read them with a workflow there, and sign entries of the ledger."""
+    files = {path: content for path, content in made("gitea").items() if path.startswith(".gitea/workflows/")}
+    found = [each for each in job_findings("gitea", files) if str(each.health) != "good"]
+    assert {(str(each.health), each.check) for each in found} == {("error", "jobs.secrets")}
+    assert len(found) == len(yaml.safe_load(files[".gitea/workflows/gitops.yml"])["jobs"])
 
 
 RUNNING = install_files(running_wheel(), "")

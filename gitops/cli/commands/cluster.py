@@ -75,6 +75,10 @@ SETUP_COMMANDS = (
             "add the CI jobs for replica strategies; with --upgrade, add them to a repository that already has the other jobs",
         ),
         flag(
+            "--apply-in-jobs",
+            "with --forge gitea: apply in CI jobs, not on a server, although everyone with write access can read their secrets",
+        ),
+        flag(
             "--upgrade",
             "make the CI jobs install this version of gitops, and propose the rules of new repositories as a change request",
         ),

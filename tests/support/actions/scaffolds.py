@@ -31,6 +31,8 @@ def request(forge: str = "github", **given: object) -> InitRequest:
         "bot": "bot@brain.example",
         "bot_key": KEYS["bot@brain.example"],
         "approvers": (("ada@brain.example", KEYS["ada@brain.example"]),),
+        # The jobs of Gitea that apply are those with something to get wrong.
+        "apply_in_jobs": True,
     }
     return InitRequest(**{**chosen, **given})  # type: ignore[arg-type]
 

@@ -531,7 +531,8 @@ def test_every_gap_names_its_way_out(case: Path) -> None:
 @pytest.mark.parametrize("forge", ["github", "gitea", "gitlab"])
 @pytest.mark.parametrize("strategies", [False, True])
 def test_what_init_makes_has_no_gap(forge: str, strategies: bool) -> None:
-    files = {path: text for path, text in made(forge, strategies=strategies).items() if path.startswith(JOB_FOLDERS)}
+    made_by_init = made(forge, strategies=strategies, apply_in_jobs=False)
+    files = {path: text for path, text in made_by_init.items() if path.startswith(JOB_FOLDERS)}
     assert files
     assert _seen(forge, files) == []
 
@@ -668,13 +669,18 @@ def test_what_init_makes_ticks_often_enough(forge: str) -> None:
 
 @pytest.mark.parametrize("forge", [*FORGES, "gitlab"])
 def test_strategies_without_a_job_for_ticks_are_seen(forge: str) -> None:
-    for files, fix in (
-        (made(forge), "gitops init --upgrade --strategies, and propose what it writes"),
-        ({}, f"gitops init --upgrade --strategies --forge {forge}, and propose what it writes"),
+    missing = Health.WARNING, "clusters have strategies, but no job runs ticks"
+    elsewhere = Health.UNKNOWN, "whether a server runs ticks cannot be seen"
+    upgrade = "gitops init --upgrade --strategies"
+    for files, told, fix in (
+        (made(forge), missing, upgrade),
+        ({}, elsewhere if forge == "gitea" else missing, f"{upgrade} --forge {forge}"),
     ):
         (found,) = tick_findings(forge, files, _rules())
-        assert (found.health, found.detail) == (Health.WARNING, "clusters have strategies, but no job runs ticks")
-        assert found.fix == fix
+        assert (found.health, found.detail) == told
+        assert found.fix == (
+            "gitops bot serve with --tick-every 5m" if told == elsewhere else f"{fix}, and propose what it writes"
+        )
 
 
 def test_without_strategies_no_ticks_are_missed() -> None:
