@@ -758,8 +758,8 @@ _GITEA_ACCOUNT = (
 def _gitea_jobs(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
     account = SetupStep(f"{_GITEA_ACCOUNT}; add it as the secret GITOPS_TOKEN (Settings > Actions > Secrets)")
     signing = SetupStep(
-        f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}. Everyone with write access can read it with a workflow of"
-        " their own, and can then sign entries: gitops doctor keeps reporting this as an error"
+        f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}. Everyone with write access can read it with a workflow"
+        " in a branch, and can then sign entries: gitops doctor keeps reporting this as an error"
     )
     return [account, signing, _storage(request, None)], [_gitea_protection(request)]
 
@@ -781,7 +781,7 @@ def _gitea_server(request: InitRequest, key: str) -> tuple[list[SetupStep], list
         settings["gitops.storage"] = request.storage
     serve = SetupStep(
         f"On a server, install gitops, copy the bot's key {key} to it, and start the bot, which applies merges (docs/serve.md)."
-        " Jobs of this forge cannot: everyone with write access could read their secrets with a workflow of their own",
+        " Jobs of this forge cannot: everyone with write access could read their secrets with a workflow in a branch",
         (
             f"git clone --bare https://HOST/OWNER/REPOSITORY.git {clone}",
             *(_git("-C", clone, "config", name, value) for name, value in settings.items()),
