@@ -36,6 +36,7 @@ from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.approvals.origins import KnownOrigins
+from gitops.cluster.approvals.verify import UNKNOWN_AUTHORS
 from gitops.cluster.changesets.queue import QueuedStep, WaitingCommit, next_step, whole_line
 from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -320,7 +321,7 @@ def _carry_out(
     # The plan of the remaining changes differs from the partly applied one. People must approve this plan.
     workspace = context.workspace_at(moved.rule, commit, known)
     left = with_unknown_authors(workspace, plan(workspace))
-    unknown = (each for each in left.diagnostics if each.code == Code.APPROVAL_AUTHORS_UNKNOWN)
+    unknown = (each for each in left.diagnostics if each.code in UNKNOWN_AUTHORS)
     said = {(each.code, each.path) for each in outcome.diagnostics}
     more = (each for each in unknown if (each.code, each.path) not in said)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *more)), left, moved.rule
@@ -397,7 +398,7 @@ def _report_applied(
     for note in (*found, *unusual):
         yield LogLine(f"apply of {subject.cluster}: {note}")
     gates = () if left is None or left.plan is None else left.plan.approvals_required
-    vain = {each.path for each in outcome.diagnostics if each.code == Code.APPROVAL_AUTHORS_UNKNOWN}
+    vain = {each.path for each in outcome.diagnostics if each.code in UNKNOWN_AUTHORS}
     for need in gates:
         if not (need.satisfied or need.resource in vain):
             command = f"gitops approve {need.resource} --cluster {subject.cluster}"

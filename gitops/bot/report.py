@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 from gitops.bot.context import ClusterReport, EventContext, warning_key
-from gitops.cluster.approvals.verify import REFUSALS, remedy_of
+from gitops.cluster.approvals.verify import REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address, Kind
@@ -347,7 +347,7 @@ def with_unknown_authors(workspace: Workspace, outcome: PlanOutcome) -> PlanOutc
             continue
         authors = governance.authors_for(change)
         if authors.unknown and not authors.pending:
-            code = Code.APPROVAL_AUTHORS_UNKNOWN
+            code = code_of_unknown(authors.unknown)
             fix = remedy_of(code, governance.target)
             found.add(code, need.resource, "; ".join(authors.unknown), severity=Severity.WARNING, fix=fix)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *found))
@@ -369,7 +369,7 @@ def _gate_states(
             continue
         refused = [d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS]
         # Skip problems of a particular approval, which have a step. This one means that no one can give an approval.
-        unknown = next((d for d in refused if d.code == Code.APPROVAL_AUTHORS_UNKNOWN and d.step is None), None)
+        unknown = next((d for d in refused if d.code in UNKNOWN_AUTHORS and d.step is None), None)
         refused = [d for d in refused if d is not unknown]
         selected = [*chosen, "--cluster", subject.cluster]
         command = "" if plan is None else approve_command(plan, need.resource, selected)

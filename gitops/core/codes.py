@@ -194,6 +194,7 @@ class Code(StrEnum):
     APPROVAL_SIGNER_NOT_ALLOWED = "approval_signer_not_allowed"
     APPROVAL_SELF = "approval_self"
     APPROVAL_AUTHORS_UNKNOWN = "approval_authors_unknown"
+    APPROVAL_HISTORY_TOO_LONG = "approval_history_too_long"
     APPROVAL_PLAN_CHANGED = "approval_plan_changed"
     APPROVAL_NOT_CONFIRMED = "approval_not_confirmed"
     APPROVAL_WRONG_TARGET = "approval_wrong_target"

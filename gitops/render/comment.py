@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from gitops.cluster.approvals.verify import UNKNOWN_AUTHORS
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.change import Reason
@@ -658,7 +659,7 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
     """Leave out warnings about refused approvals if a missing approval already shows their reason and remedy."""
     said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
-    said |= {(Code.APPROVAL_AUTHORS_UNKNOWN, s.resource, s.unknown) for s in missing if s.unknown}
+    said |= {(code, s.resource, s.unknown) for s in missing if s.unknown for code in UNKNOWN_AUTHORS}
     return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
 
 

@@ -21,9 +21,9 @@ from contextlib import suppress
 from dataclasses import field, replace
 
 from gitops.cluster.approvals.counting import merged_series
-from gitops.cluster.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed, names_of_accounts, person_of_account
+from gitops.cluster.approvals.origins import KnownOrigins, Pushed, names_of_accounts, person_of_account
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
-from gitops.cluster.approvals.verify import HOSTED
+from gitops.cluster.approvals.verify import HOSTED, MOST_COMMITS
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.ledger import How
 from gitops.cluster.model.trust import TrustRoot

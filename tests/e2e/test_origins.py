@@ -498,6 +498,28 @@ def test_an_unsigned_first_merge_is_proposed_again(tmp_path: Path, monkeypatch: 
     assert audited(loop).ok
 
 
+def test_a_history_too_long_before_the_first_apply_has_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the gated change the rest is applied, and from there on only later commits count."""
+    monkeypatch.setattr("gitops.cluster.approvals.origins.MOST_COMMITS", 2)
+    loop = _first_apply_gated(tmp_path, monkeypatch, "legacy")
+    head = loop.tip()
+    for number in range(3):
+        head = loop.commit("carol", {"elsewhere.md": b"%d\n" % number}, head)
+    lines = loop.move(MAIN, head)
+    assert {"approval_history_too_long", "approval_authors_unknown"} & set(codes(lines)) == {
+        "approval_history_too_long"
+    }
+    assert errors_of(loop.sign_approval("bob", "graph.legacy")) == {"approval_history_too_long"}
+    loop.move(MAIN, loop.commit("bob", {"cluster/cluster.yaml": WITHOUT_LEGACY}))
+    loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": FILES["cluster/cluster.yaml"]}))
+    assert approved(loop, "alice") == {"approval_self"}
+    assert approved(loop, "bob") == set()
+    assert loop.graph("legacy").exists()
+    assert audited(loop).ok
+
+
 def test_the_audit_accepts_a_first_entry_of_which_a_graph_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,8 @@ class CountedCommits:
         self._folders: dict[tuple[str, str], Touched] = {}
         self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
         self._configs: dict[bytes, frozenset[str] | None] = {}
+        self._trees: dict[str, str] = {}
+        self._marks: dict[str, tuple[object, ...] | None] = {}
         self._replayed: dict[tuple[str | None, tuple[str, ...]], tuple[str | None, frozenset[str]]] = {}
         self._known: dict[str, Touched | _MergeTouched] = {}
         self._merges = 0
@@ -154,7 +156,9 @@ class CountedCommits:
         """
         if self._later_decides:
             return False
-        trees = [self.reader.commit(parent).tree for parent in commit.parents]
+        trees = [self._tree_of(parent) for parent in commit.parents]
+        if any(self._are_alike(tree, commit.tree) for tree in trees):
+            return False
         changed = [set(self.reader.changed_paths(tree, commit.tree)) for tree in trees]
         paths = set.intersection(*changed) if changed else set[str]()
         # The folder may have moved since then.
@@ -228,7 +232,7 @@ class CountedCommits:
         return self._known[commit.id]
 
     def _compared(self, commit: Commit) -> Touched | _MergeTouched:
-        sides = [self._between(self.reader.commit(parent).tree, commit.tree) for parent in commit.parents]
+        sides = [self._between(self._tree_of(parent), commit.tree) for parent in commit.parents]
         if not sides:
             # A separate history has nothing to compare with.
             found = any(self.reader.subtree(commit.tree, path) is not None for path in self._paths)
@@ -256,12 +260,38 @@ class CountedCommits:
 
     def _between(self, old: str, new: str) -> Touched:
         """Return the differences between two root trees."""
-        if old == new:
+        if old == new or self._are_alike(old, new):
             return _NOTHING
         before, after = self._rules_at(old), self._rules_at(new)
         # If either cannot be read, assume that they differ.
         rules = Touched(rules=before is None or before != after)
         return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
+
+    def _tree_of(self, commit_id: str) -> str:
+        """Return a commit's root tree. Each commit is read as a parent, too."""
+        if commit_id not in self._trees:
+            self._trees[commit_id] = self.reader.commit(commit_id).tree
+        return self._trees[commit_id]
+
+    def _are_alike(self, old: str, new: str) -> bool:
+        """Return True if two root trees are known to have the same folders, keys and rules.
+
+        Most commits of a long history are elsewhere, and are found by the top level of their trees alone.
+        """
+        before = self._mark(old)
+        return before is not None and before == self._mark(new)
+
+    def _mark(self, tree: str) -> tuple[object, ...] | None:
+        """Return what the top level of a root tree has where folders, keys and rules are; None if that is not known."""
+        if tree not in self._marks:
+            top = {entry.name: entry for entry in self.reader.entries(tree)}
+            config = top.get(CONFIG_FILE)
+            source = None if config is None else self.reader.read(tree, CONFIG_FILE)
+            named = frozenset[str]() if source is None else self._paths_in(source)
+            places = {path.partition("/")[0] for path in (*self._paths, *self._rule_files, CONFIG_FILE, *(named or ()))}
+            known = named is not None and "." not in places
+            self._marks[tree] = tuple((name, top.get(name)) for name in sorted(places)) if known else None
+        return self._marks[tree]
 
     def _folder_between(self, old: str, new: str, path: str) -> Touched:
         """Return the differences in one folder of two root trees."""

@@ -35,7 +35,7 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from gitops.cluster.approvals.verify import has_account
+from gitops.cluster.approvals.verify import MOST_COMMITS, TOO_LONG, has_account
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.kinds import rules_of
@@ -47,9 +47,6 @@ from gitops.git.port import ZERO, Commit, CommitSignature
 
 if TYPE_CHECKING:
     from gitops.cluster.approvals.counting import CountedCommits
-
-MOST_COMMITS = 20_000
-"""Maximum number of unapplied commits. With more, their authors count as unknown."""
 
 MOST_UNKNOWN = 20
 """Maximum number of commits without an origin that are listed for one change."""
@@ -149,9 +146,7 @@ class Origins:
         earlier = tuple(each for each in self._carried if not each.resources or address in each.resources)
         # Rule 4.
         if len(self._commits) > MOST_COMMITS:
-            return authors(
-                [*earlier, Origin(ZERO, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
-            )
+            return authors([*earlier, Origin(ZERO, How.UNKNOWN, TOO_LONG)])
         found, missing = list[Origin](), 0
         judged = {each.commit for each in earlier}
         for commit in self._counting(address, judged):
@@ -308,7 +303,9 @@ def authors(origins: Sequence[Origin]) -> Authors:
     """Return the authors in these origins, with a line for each commit that has no author."""
     people = frozenset(name for origin in origins for name in origin.people)
     bad = [origin for origin in origins if origin.how is How.UNKNOWN]
-    unknown = [f"commit {each.commit[:12]}: {each.by}" for each in bad[:_MOST_SHOWN]]
+    unknown = [
+        each.by if each.by == TOO_LONG else f"commit {each.commit[:12]}: {each.by}" for each in bad[:_MOST_SHOWN]
+    ]
     if len(bad) > _MOST_SHOWN:
         unknown.append(f"{len(bad) - _MOST_SHOWN} more commits")
     return Authors(people, tuple(unknown), tuple(dict.fromkeys(origins)))

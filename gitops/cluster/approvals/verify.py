@@ -32,6 +32,15 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.git.port import CommitSignature
 
+MOST_COMMITS = 20_000
+"""Maximum number of unapplied commits. With more, their authors count as unknown."""
+
+TOO_LONG = f"more than {MOST_COMMITS} commits wait to be applied"
+"""The reason for unknown authors if there are more."""
+
+UNKNOWN_AUTHORS = frozenset({Code.APPROVAL_AUTHORS_UNKNOWN, Code.APPROVAL_HISTORY_TOO_LONG})
+"""The codes of refusals because the authors are unknown."""
+
 HOSTED = frozenset({"github", "gitlab", "gitea"})
 """Forges on which people have accounts that differ from the names in the rules."""
 
@@ -296,12 +305,17 @@ def person_refusal(
         return Code.APPROVAL_SELF, f"{principal} is an author of the change{alias}"
     if need.unknown or UNKNOWN_AUTHOR in need.authors:
         why = "; ".join(need.unknown) or "they were not recorded"
-        return Code.APPROVAL_AUTHORS_UNKNOWN, f"{principal} may be one of the authors, who are unknown: {why}"
+        return code_of_unknown(need.unknown), f"{principal} may be one of the authors, who are unknown: {why}"
     if not has_account(names, need.forge):
         line = f"approvals.accounts: {{'{need.forge}:NUMBER': {principal}}}"
         detail = f"the rules in force name no account of {principal} on {need.forge}; they need {line}"
         return Code.APPROVAL_ACCOUNT_UNKNOWN, detail
     return None
+
+
+def code_of_unknown(unknown: Sequence[str]) -> Code:
+    """Return the code of a refusal whose change has unknown authors, for these reasons."""
+    return Code.APPROVAL_HISTORY_TOO_LONG if TOO_LONG in unknown else Code.APPROVAL_AUTHORS_UNKNOWN
 
 
 def has_account(names: frozenset[str], forge: str) -> bool:
@@ -487,7 +501,7 @@ STEPS = (
                 Code.APPROVAL_VIA_REFUSED,
                 Code.APPROVAL_SIGNER_NOT_ALLOWED,
                 Code.APPROVAL_SELF,
-                Code.APPROVAL_AUTHORS_UNKNOWN,
+                *UNKNOWN_AUTHORS,
                 Code.APPROVAL_ACCOUNT_UNKNOWN,
             }
         ),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.approvals.counting import CountedCommits, Touched
-from gitops.cluster.approvals.origins import MOST_COMMITS, MOST_UNKNOWN, Pushed, person_of_account
+from gitops.cluster.approvals.origins import MOST_UNKNOWN, Pushed, person_of_account
+from gitops.cluster.approvals.verify import MOST_COMMITS, TOO_LONG
 from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.sources import trust_at
@@ -496,8 +497,8 @@ def test_a_history_too_long_to_read_leaves_the_author_unknown(
     for number in range(3):
         head = history.by("ada", {"README": b"%d" % number}, head)
     monkeypatch.setattr("gitops.cluster.approvals.origins.MOST_COMMITS", 2)
-    assert history.authors(root, head).unknown == (f"commit {'0' * 12}: more than 2 commits wait to be applied",)
-    assert MOST_COMMITS == 20_000
+    assert history.authors(root, head).unknown == (TOO_LONG,)
+    assert (MOST_COMMITS, TOO_LONG) == (20_000, "more than 20000 commits wait to be applied")
 
 
 def criss_cross(history: History, root: str, merges: int) -> str:
