@@ -155,7 +155,7 @@ def _plan_cluster(
     try:
         position = context.position(rule)
         workspace = context.workspace_of(rule, request)
-        planned = with_unknown_authors(workspace, plan(workspace, texts=True))
+        planned = with_unknown_authors(workspace, plan(workspace, texts=True), request)
         outcome = _with_reported_drift(context, rule, request, planned)
     except GitopsError as error:
         problems = diagnostics_of(error)

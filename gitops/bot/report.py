@@ -29,7 +29,15 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.documents.forms import is_line
 from gitops.core.errors import GitopsError
-from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
+from gitops.forge.port import (
+    Annotation,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    CommitCheck,
+    Deployment,
+    DeploymentState,
+)
 from gitops.forge.text import cut
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.changesets import changeset_outcome
@@ -333,8 +341,13 @@ def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = froz
     return replace(outcome, diagnostics=tuple(found))
 
 
-def with_unknown_authors(workspace: Workspace, outcome: PlanOutcome) -> PlanOutcome:
-    """Return a plan with a warning for each approval that no one can give, because authors are unknown.
+_SIGN = "sign the commits: git rebase --exec 'git commit --amend --no-edit -S'"
+
+
+def with_unknown_authors(
+    workspace: Workspace, outcome: PlanOutcome, request: ChangeRequest | None = None
+) -> PlanOutcome:
+    """Return a plan with a warning for each missing approval that no one can give, because authors are unknown.
 
     Its remedy is for the author; without it, people would be asked to approve in vain.
     """
@@ -349,6 +362,8 @@ def with_unknown_authors(workspace: Workspace, outcome: PlanOutcome) -> PlanOutc
         if authors.unknown and not authors.pending:
             code = code_of_unknown(authors.unknown)
             fix = remedy_of(code, governance.target)
+            if request is not None and code is Code.APPROVAL_AUTHORS_UNKNOWN:
+                fix = request.rebased(_SIGN)
             found.add(code, need.resource, "; ".join(authors.unknown), severity=Severity.WARNING, fix=fix)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *found))
 

@@ -68,6 +68,9 @@ def complete(options: argparse.Namespace, text: str) -> str:
     Commands for the same reader also get options that select the same repository.
     """
     given = {name: value for name in _SELECTING[:-1] if (value := getattr(options, name, None)) not in (None, ".")}
+    if "remote" in given:
+        # `origin` may be a fork, to which branches are still pushed.
+        text = re.sub(r"\b(git fetch )origin\b|\borigin(?=/[\w.-]+;)", rf"\g<1>{given['remote']}", text)
     if not given or "gitops " not in text:
         return text
 

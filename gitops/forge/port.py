@@ -7,6 +7,7 @@ but never permits a change.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -93,6 +94,9 @@ class Features:
     pushes: bool = False
 
 
+_PAGE = re.compile(r"(https?://\S+?)(?:/-)?/(?:pulls?|merge_requests)/[0-9]+")
+
+
 class RequestState(StrEnum):
     """State of a change request."""
 
@@ -137,12 +141,20 @@ class ChangeRequest:
 
     @property
     def rebase(self) -> str:
-        """Return a command for the author, in an ordinary clone, that puts the branch onto the newest target."""
+        """Tell its author, in an ordinary clone, to put the branch onto the newest target."""
+        return self.rebased("rebase the branch and resolve the conflicts: git rebase")
+
+    def rebased(self, how: str) -> str:
+        """Tell its author to put the branch onto the newest target with a command, which is the end of `how`.
+
+        The `main` in a clone may be old, and `origin` of a fork's clone is the fork.
+        """
         source, target = (shlex.quote(ref.removeprefix("refs/heads/")) for ref in (self.source, self.target))
-        return (
-            f"update the target: git fetch origin; rebase the branch and resolve the conflicts: git rebase origin/{target};"
-            f" then push it: git push --force-with-lease origin {source}"
+        page = _PAGE.fullmatch(self.url) if self.fork else None
+        fetch, newest = (
+            ("origin", f"origin/{target}") if page is None else (f"{shlex.quote(page[1])} {target}", "FETCH_HEAD")
         )
+        return f"update the target: git fetch {fetch}; {how} {newest}; then push it: git push --force-with-lease origin {source}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -594,3 +596,33 @@ def test_no_branch_of_the_clone_moves(world: World) -> None:
     world.merge(MergeMethod.MERGE)
     assert world.store.refs("refs") == {}
     assert ALICE.name == world.store.commit(world.tip).author.name
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "https://forge.example/octo/brain/pull/1",
+        "https://forge.example/octo/brain/pulls/1",
+        "https://forge.example/octo/brain/-/merge_requests/1",
+    ],
+)
+def test_the_commands_for_the_author_work_in_a_clone_of_a_fork(tmp_path: Path, page: str) -> None:
+    """There, `origin` is the fork, whose target branch is old."""
+    target, fork, clone, work = (tmp_path / name for name in ("target.git", "fork.git", "clone", "work"))
+
+    def git(at: Path, *lines: str) -> str:
+        found = [run("git", *shlex.split(line), home=tmp_path, cwd=at) for line in lines]
+        return found[-1]
+
+    (tmp_path / ".gitconfig").write_text("[user]\n\tname = a\n\temail = a@example.org\n")
+    git(tmp_path, f"init -q --bare -b main {target}", f"clone -q {target} work")
+    git(work, "switch -qc main", "commit -q --allow-empty -m first", "push -q origin main")
+    git(tmp_path, f"clone -q --bare {target} {fork}", f"clone -q {fork} clone")
+    git(clone, "switch -qc topic", "commit -q --allow-empty -m mine", "push -q origin topic")
+    git(work, "commit -q --allow-empty -m theirs", "push -q origin main")
+    git(clone, f"config url.{target}.insteadOf https://forge.example/octo/brain")
+    request = ChangeRequest(
+        1, "t", "refs/heads/topic", "refs/heads/main", "0" * 40, RequestState.OPEN, "", fork=True, url=page
+    )
+    git(clone, *re.findall(r": git ([^;]+)", request.rebase))
+    assert git(fork, "log --format=%s topic").split() == ["mine", "theirs", "first"]

@@ -84,6 +84,11 @@ GITEA = {**GITHUB, "GITEA_ACTIONS": "true", "GITHUB_API_URL": "https://tea.examp
             "ask another person to run: gitops approve --cluster a graph.x; then: gitops status --cluster a --repo /r",
         ),
         (["status", "--config", "here"], "on the server: gitops apply", None),
+        (
+            ["plan", "--remote", "upstream"],
+            "git fetch origin; git rebase --exec x origin/main; git push origin topic; gitops log",
+            "git fetch upstream; git rebase --exec x upstream/main; git push origin topic; gitops log --remote upstream",
+        ),
     ],
 )
 def test_a_printed_command_is_about_the_cluster_of_the_command_line(
