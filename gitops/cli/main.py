@@ -101,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(400_000, 20, 20)
     # Lance imports numpy, whose linear algebra library then starts a thread per core. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    options = parse_options(sys.argv[1:] if arguments is None else arguments)
+    line = sys.argv[1:] if arguments is None else arguments
+    options = parse_options(line)
+    options.line = tuple(line)
     command: Command | None = options.command
     if command is None:
         build_parser(()).print_help()
@@ -217,7 +219,7 @@ class _PartialParser(Parser):
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen; `words` are all words.
+    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen.
 
     Exits after a message for a command line that is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
     """
@@ -243,7 +245,6 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         problem = f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else extra
         sys.stderr.write(getattr(options, "usage", parser.format_usage()))
         parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
-    options.words = tuple(arguments)
     return options
 
 

@@ -60,7 +60,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
     Raises GitopsError if it cannot start. Raises UsageError `serve_unavailable` if the packages of the `serve` extra
     are not installed.
     """
-    with completing(partial(_with_typed, getattr(options, "words", ()))):
+    with completing(partial(_with_typed, getattr(options, "line", ()))):
         try:
             _require_usable(options)
         except GitopsError as error:
