@@ -269,6 +269,8 @@ class Code(StrEnum):
     GRAPH_MISSING = "graph_missing"
     GRAPH_UNREADABLE = "graph_unreadable"
     GRAPH_CONFLICT = "graph_conflict"
+    LOAD_NOT_STAGED = "load_not_staged"
+    LOAD_FILE_CHANGED = "load_file_changed"
     GRAPH_UNKNOWN = "graph_unknown"
     GRAPH_TYPE_UNKNOWN = "graph_type_unknown"
     GRAPH_VERSION_UNKNOWN = "graph_version_unknown"

@@ -71,7 +71,13 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
             into = (
                 f"{count(sum(result.rows.values()), 'record')} into {graph}, manifest version {result.manifest_version}"
             )
-            return [f"graph load: {into}", *(f"  {table}: {result.rows[table]}" for table in sorted(result.rows))]
+            tables = (f"  {table}: {result.rows[table]}" for table in sorted(result.rows))
+            built = {} if result.optimized is None else result.optimized.tables
+            return [
+                f"graph load: {into}",
+                *tables,
+                *_listed({f"indexes of {key}": steps for key, steps in built.items()}),
+            ]
         case results.ExportResult():
             return [f"graph export: {count(result.records, 'record')} of {graph} to {result.path}"]
         case results.MutationResult():

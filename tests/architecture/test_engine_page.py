@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from gitops.core.canonical import document
 from gitops.core.documents.json_bytes import parse
 from gitops.core.errors import IntegrityError
-from gitops.database.graph import layout, lines, manifest, staged
+from gitops.database.graph import checkpoints, layout, lines, manifest, staged
 from gitops.database.graph.history import verify
 from gitops.database.graph.lines import read_branches, read_floor
 from gitops.database.graph.manifest import OPERATIONS, read_identity, read_manifest
@@ -65,6 +65,8 @@ def _read(key: str, form: dict[str, Any]) -> object:
         return read_floor(store, name.removesuffix(".json"))
     if folder == layout.LEASES:
         return staged.read_leases(store)
+    if folder == layout.LOADS:
+        return list(checkpoints.read_loads(store))
     number = layout.manifest_number(name)
     assert number is not None
     return read_manifest(store, number, folder.split("/")[1])
@@ -86,7 +88,7 @@ def test_a_document_of_the_page_is_read_by_its_reader(key):
 def _kind(key: str) -> str:
     if key in (layout.IDENTITY, layout.BRANCH_INDEX):
         return key
-    return {"floors": "floor", "leases": "lease"}.get(key.partition("/")[0], "manifest")
+    return {"floors": "floor", "leases": "lease", "loads": "load"}.get(key.partition("/")[0], "manifest")
 
 
 def test_a_document_of_every_kind_is_on_the_page():
@@ -97,6 +99,7 @@ def test_a_document_of_every_kind_is_on_the_page():
         layout.BRANCH_INDEX: lines.BRANCHES,
         "floor": lines.FLOOR,
         "lease": staged.LEASE,
+        "load": checkpoints.STAGED_LOAD,
         "manifest": manifest.MANIFEST,
     }
     read = {name: list(map(str, document.versions)) for name, document in documents.items()}
@@ -119,8 +122,8 @@ def test_every_file_of_a_root_is_on_the_page():
     docstring = (
         ast.get_docstring(ast.parse((ROOT / "gitops/database/graph/layout.py").read_text(encoding="utf-8"))) or ""
     )
-    listed = re.findall(r"^ {4}(\S+/|\S+\.(?:json|pg))(?= )", docstring, re.MULTILINE)
-    assert len(listed) == 10
+    listed = re.findall(r"^ {4}(\S+/|\S+\.(?:json|pg|arrow))(?= )", docstring, re.MULTILINE)
+    assert len(listed) == 12
     on_page = re.findall(r"^ {4}(\S+)(?= )", PAGE, re.MULTILINE)
     assert [name for name in listed if not any(_alike(name, each) for each in on_page)] == []
 

@@ -13,8 +13,10 @@ import pytest
 
 from gitops.cli.graph.progress import pace
 from gitops.cli.main import main
-from gitops.database.graph import LanceEngine
+from gitops.database.graph import LanceEngine, checkpoints
+from gitops.database.graph.history import optimize
 from gitops.database.graph.results import Progress
+from gitops.database.graph.write import intake
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.loop import FILES, MAIN, Loop
@@ -637,3 +639,67 @@ def test_rows_on_another_machine_are_named_with_the_way_there(web: Loop) -> None
     assert refused.code == 1
     assert "the rows of cluster brain are on the machine of http://" in refused.text
     assert "add --root ROOT/brain/graphs/notes.omni" in refused.text
+
+
+def many_stations(tmp_path: Path, count: int = 1_200) -> Path:
+    """Enough records for indexes."""
+    lines = ({"type": "Station", "data": {"code": f"s{n}", "name": f"n{n}", "platforms": n % 9}} for n in range(count))
+    file = tmp_path / "many.ndjson"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    return file
+
+
+def test_a_load_builds_indexes_after_its_rows_are_published(run: Run, tmp_path: Path) -> None:
+    file = str(many_stations(tmp_path))
+    plain = run("load", file, "--no-index", "--json").json
+    assert "optimized" not in plain
+    answer = run("load", file, "--json", "--log-format", "json")
+    done = answer.json
+    assert (done["manifest_version"], done["optimized"]["manifest_version"]) == (
+        plain["manifest_version"] + 1,
+        plain["manifest_version"] + 2,
+    )
+    assert "built id_idx (BTREE)" in done["optimized"]["tables"]["node:Station"]
+    events = [json.loads(line) for line in answer.err.splitlines()]
+    steps = [event["data"].get("detail") for event in events if event["data"].get("step") == "indexing"]
+    assert steps[0].startswith("node:Station, 1,2")
+    assert "optimized" in events[-1]["data"]
+    assert run("load", file).out.splitlines()[0].startswith("graph load: 1,200 records into rail")
+
+
+def test_an_interrupt_of_the_indexes_keeps_the_rows(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run("log", "--json").json["commits"][0]["manifest_version"]
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimize, "_build_index", stop)
+    answer = run("load", str(many_stations(tmp_path)))
+    text = f"interrupted: version {before + 1} has the rows; to build their indexes: gitops graph optimize rail"
+    assert (answer.code, answer.err.splitlines()[0]) == (130, text)
+    assert run("log", "--json").json["commits"][0]["manifest_version"] == before + 1
+    monkeypatch.undo()
+    assert "id_idx" in run("optimize").out
+
+
+def test_an_interrupted_load_is_continued(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = many_stations(tmp_path)
+    monkeypatch.setattr(intake, "_PIECE_BYTES", 20_000)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 20_000)
+    none = run("load", str(file), "--resume")
+    assert none.code == 1
+    assert none.err.startswith(f"ERROR load_not_staged {file}: no interrupted load of {file} with --branch main")
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"\n{}")
+    failed = run("load", str(file))
+    records = int(failed.err.split()[0].replace(",", ""))
+    assert failed.err == f"{records:,} records are staged; to continue: gitops graph load rail {file} --resume\n"
+    assert 0 < records < 1_200
+    file.write_bytes(b" " + whole)
+    assert run("load", str(file), "--resume").err.startswith(f"ERROR load_file_changed {file}: ")
+    file.write_bytes(whole)
+    answer = run("load", str(file), "--resume", "--json", "--log-format", "json")
+    assert answer.json["rows"] == {"node:Station": 1_200}
+    first = next(json.loads(line)["data"] for line in answer.err.splitlines() if '"reading"' in line)
+    assert first["rows"] == records
+    assert run("load", "-", "--resume").code == 2

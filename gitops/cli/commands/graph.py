@@ -19,6 +19,13 @@ _DRY_RUN = flag("--dry-run", "print what would be removed, without removing it")
 _BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
 _FORMAT = Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)")
 _EMBEDDINGS = Argument("--embeddings", "MODEL", "embedding model: hash, or MODEL@https://HOST/v1")
+_VECTORS = flag("--vectors", "also build vector indexes, which takes a long time")
+_LOG_FORMAT = Argument(
+    "--log-format",
+    ("text", "json"),
+    "log on standard error: text, or json, which writes events with the step, rows, rate and time left",
+    default="text",
+)
 _QUERY_TEXTS = (
     Argument("query", "QUERY", "name of a stored query, or of a query in --file", nargs="?"),
     Group(
@@ -147,13 +154,11 @@ GRAPH = Command(
             ),
             _BRANCH,
             Argument("--from", "BRANCH", "create the branch from this one if it does not exist", dest="base"),
+            flag("--resume", "continue the interrupted load of this file, without reading again what is staged"),
             _EMBEDDINGS,
-            Argument(
-                "--log-format",
-                ("text", "json"),
-                "log on standard error: text, or json, which writes events with the step, rows, rate and time left",
-                default="text",
-            ),
+            flag("--no-index", "do not build indexes after the rows are published"),
+            _VECTORS,
+            _LOG_FORMAT,
         ),
         _on_graph(
             "export",
@@ -240,7 +245,8 @@ GRAPH = Command(
             "compact tables and build indexes",
             "data:optimize",
             _BRANCH,
-            flag("--vectors", "also build vector indexes, which takes a long time"),
+            _VECTORS,
+            _LOG_FORMAT,
         ),
         _on_graph(
             "gc",

@@ -9,13 +9,14 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from gitops.cli.finding import cluster_folder
 from gitops.cli.graph.progress import reporting
@@ -42,41 +43,93 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
     if bool(options.parquet) == (options.file is not None):
         fix = f"name the file: gitops graph load {options.graph} FILE; or standard input: gitops graph load {options.graph} -"
         raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE", fix=fix)
+    if options.resume and options.file in (None, "-"):
+        detail = "--resume continues the load of a file of records, not of standard input or Parquet files"
+        raise UsageError(Code.USAGE_ERROR, detail)
     try:
-        if options.parquet:
-            return _load_parquet(options)
-        return _load_records(options)
+        return _load_rows(options)
     except graph.LoadError as error:
+        _note(error, options)
         # Line numbers refer to the file that the user gave.
         name = "standard input" if options.file in (None, "-") else options.file
         places = {each: each.source and replace(each.source, file=name) for each in error.problems}
         return results.LoadRefusal(Diagnostics(replace(each, source=at) for each, at in places.items()))
+    except GitopsError as error:
+        _note(error, options)
+        raise
     except KeyboardInterrupt as interrupt:
-        notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
-        complain(": ".join(["interrupted", *notes]))
+        _note(interrupt, options, "interrupted")
         raise
 
 
-def _load_records(options: argparse.Namespace) -> results.LoadResult:
-    context, root = write_context(options), graph_root(options)
+def _note(error: BaseException, options: argparse.Namespace, *before: str) -> None:
+    """Print the notes of an error, which say what the graph has of the load and how to continue it."""
+    names = {"GRAPH": options.graph, "FILE": shlex.quote(str(options.file))}
+    notes = (re.sub(r"\b(GRAPH|FILE)\b", lambda at: names[at[0]], note) for note in getattr(error, "__notes__", ()))
+    if parts := [*before, *notes]:
+        complain(": ".join(parts))
+
+
+def _load_rows(options: argparse.Namespace) -> results.LoadResult:
+    """Publish the rows, then build the indexes of their tables."""
     with contextlib.ExitStack() as stack:
-        records = stack.enter_context(open_records(options.file))
-        size = Path(options.file).stat().st_size if Path(options.file).is_file() else None
+        records, source, size = None, None, None
+        if not options.parquet:
+            records = stack.enter_context(open_records(options.file))
+            if options.file != "-" and Path(options.file).is_file():
+                status = Path(options.file).stat()
+                name, size = str(Path(options.file).resolve()), status.st_size
+                source = graph.LoadSource(name, size, status.st_mtime_ns, options.embeddings)
         reporter = stack.enter_context(reporting(options, "load", mode=options.mode, branch=options.branch, bytes=size))
-        request = graph.LoadRequest(
-            root,
-            records,
-            graph.LoadMode(options.mode),
-            options.branch,
-            options.base,
-            reporter or results.unwatched,
-            open_embedder(options.embeddings, os.environ),
-            size,
-        )
-        done = graph.load_records(request, context)
+        watch = reporter or results.unwatched
+        done = _load_parquet(options) if records is None else _load_records(options, records, source, watch)
         if reporter is not None:
             reporter.outcome = done.to_json()
+        if not options.no_index:
+            done = replace(done, optimized=_build_indexes(options, done, watch))
+            if reporter is not None:
+                reporter.outcome = done.to_json()
         return done
+
+
+def _load_records(
+    options: argparse.Namespace, records: BinaryIO, source: graph.LoadSource | None, watch: results.Watcher
+) -> results.LoadResult:
+    request = graph.LoadRequest(
+        graph_root(options),
+        records,
+        graph.LoadMode(options.mode),
+        options.branch,
+        options.base,
+        watch,
+        open_embedder(options.embeddings, os.environ),
+        source,
+        options.resume,
+    )
+    return graph.load_records(request, write_context(options))
+
+
+def _build_indexes(
+    options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher
+) -> results.OptimizeResult | None:
+    """Compact and index the loaded tables; None if this is not needed, or fails. The load remains in any case."""
+    fix = f"version {done.manifest_version} has the rows; to build their indexes: gitops graph optimize GRAPH"
+    chosen = _optimizations(options)
+    tables = {} if done.published is None else done.published.tables
+    large = tuple(key for key in done.rows if tables[key].rows >= chosen.scalar_rows)
+    if not large:
+        return None
+    try:
+        chosen = replace(chosen, types=large)
+        built = graph.optimize_tables(graph_root(options), write_context(options), chosen, options.branch, watch)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(fix)
+        raise
+    except GitopsError as error:
+        error.add_note(fix)
+        _note(error, options, f"WARN  {error.code}: {error.detail}")
+        return None
+    return built if built.tables else None
 
 
 def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
@@ -377,8 +430,18 @@ def branch_merge(options: argparse.Namespace) -> results.GraphOutcome:
 
 def optimize(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph optimize GRAPH`."""
-    chosen = graph.OptimizeOptions() if options.vectors else graph.OptimizeOptions(vector_rows=_NEVER)
-    return graph.optimize_tables(graph_root(options), write_context(options), chosen, options.branch)
+    chosen, context = _optimizations(options), write_context(options)
+    with reporting(options, "optimize", branch=options.branch) as reporter:
+        done = graph.optimize_tables(
+            graph_root(options), context, chosen, options.branch, reporter or results.unwatched
+        )
+        if reporter is not None:
+            reporter.outcome = done.to_json()
+        return done
+
+
+def _optimizations(options: argparse.Namespace) -> graph.OptimizeOptions:
+    return graph.OptimizeOptions() if options.vectors else graph.OptimizeOptions(vector_rows=_NEVER)
 
 
 def gc(options: argparse.Namespace) -> results.GraphOutcome:

@@ -73,7 +73,8 @@ class Reporter:
     def __call__(self, progress: Progress) -> None:
         """Process the progress of the work."""
         now = self._clock.monotonic()
-        if self._began is None or self._began[0].step != progress.step:
+        before = None if self._began is None else self._began[0]
+        if self._began is None or before is None or before.step != progress.step or before.done > progress.done:
             self.settle()
             self._began, self._shown = (progress, now), 0.0
         self._left = pace(self._began[0], progress, now - self._began[1])

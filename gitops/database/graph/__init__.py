@@ -18,6 +18,7 @@ os.environ["LANCE_LOG"] = "lance=off"
 
 if TYPE_CHECKING:
     from gitops.database.graph.bulk import load_parquet as load_parquet
+    from gitops.database.graph.checkpoints import LoadSource as LoadSource
     from gitops.database.graph.embedding import Embedder as Embedder
     from gitops.database.graph.embedding import HashEmbedder as HashEmbedder
     from gitops.database.graph.embedding import ServiceEmbedder as ServiceEmbedder
@@ -96,6 +97,7 @@ def require_driver() -> Iterator[None]:
 
 _HOMES = {
     "bulk": ("load_parquet",),
+    "checkpoints": ("LoadSource",),
     "engine": ("LanceEngine",),
     "history.branches": (
         "create_branch",

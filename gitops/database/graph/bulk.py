@@ -41,7 +41,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import IdSource, parse_timestamp
@@ -54,10 +53,9 @@ from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageEr
 from gitops.database.graph import layout
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.lines import read_floor
-from gitops.database.graph.load import LoadError, LoadMode, LoadPublisher, LoadRequest
-from gitops.database.graph.manifest import NAME, TIME, TableEntry, find_manifest, number, read_json
+from gitops.database.graph.load import CommitId, LoadError, LoadMode, LoadPublisher, LoadRequest
+from gitops.database.graph.manifest import NAME, TIME, find_manifest, number, read_json
 from gitops.database.graph.results import LoadResult
-from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, kept_versions, open_snapshot
 from gitops.database.graph.staged import (
     WriteContext,
@@ -69,14 +67,15 @@ from gitops.database.graph.staged import (
     take_lease,
 )
 from gitops.database.graph.tables import (
-    DRIVER_ERRORS,
     arrow_field,
     arrow_schema,
     data_files,
     declared_type,
     open_table,
     raw_columns,
+    remove_files,
     stage_rows,
+    table_form,
 )
 from gitops.database.graph.values import DAYS, MOMENTS, CellError
 from gitops.database.graph.write.columns import fill_ids, key_ids, list_column, vector_column
@@ -220,14 +219,6 @@ def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> Bul
         tables={key: table_form(entry) for key, entry in manifest.tables.items()},
         expires_at=lease.expires_at,
     )
-
-
-def table_form(entry: TableEntry) -> dict[str, Any]:
-    """Return the table properties that must not change during a bulk load.
-
-    These are the table's folder and column ids.
-    """
-    return {"path": entry.path, "fields": dict(entry.fields)}
 
 
 _DAY_MS = 86_400_000
@@ -376,16 +367,6 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
     return BulkPart(task.bulk, task.key, task.path, maker.count, maker.fresh, fragments)
 
 
-def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:
-    """Remove data files that no version uses. Stops at the first failure; gc removes the rest."""
-    for file in (file for fragment in staged for file in fragment.files):
-        try:
-            folder.remove(f"{path}/data/{file.path}")
-            folder.remove(f"{path}/data/{file.path.removesuffix('.lance')}")
-        except (OSError, RemoteError):
-            return
-
-
 def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
     """Return the columns that batches of a table can have, and whether each is required."""
     ends = dict.fromkeys(_end_columns(declared), True) if isinstance(declared, EdgeType) else {}
@@ -517,9 +498,6 @@ class _RowMaker:
         return {"id": fill_ids(known, self._ids), **head}
 
 
-_PARQUET_ROWS = 1 << 16
-
-
 def publish_bulk(
     plan: BulkPlan, parts: Sequence[BulkPart], context: WriteContext, mode: LoadMode = LoadMode.MERGE
 ) -> LoadResult:
@@ -553,7 +531,7 @@ def publish_bulk(
             _end_lease(plan, snapshot)
             return LoadResult(manifest.n, {})
         request = LoadRequest(plan.uri, io.BytesIO(), mode, plan.branch)
-        publisher = LoadPublisher(replace(context, ids=_CommitId(plan.bulk)), request, snapshot, intake)
+        publisher = LoadPublisher(replace(context, ids=CommitId(plan.bulk)), request, snapshot, intake)
         publisher.check(snapshot)
         result = retry_until_published(publisher.attempt, sleep_jittered)
     _end_lease(plan, snapshot)
@@ -577,19 +555,6 @@ def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
                 free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
                 remove_files(snapshot.folder, path, free)
     _end_lease(plan, snapshot)
-
-
-@dataclass(frozen=True, slots=True)
-class _CommitId:
-    """An IdSource that returns one given id."""
-
-    id: str
-
-    def ulid(self) -> str:
-        return self.id
-
-    def ulids(self, count: int) -> list[str]:
-        return [self.id] * count
 
 
 class _PartProblems(RecordProblems):
@@ -618,29 +583,9 @@ class _PartIntake(LoadIntake):
 
         The ids of a fresh part cannot clash and are not recorded.
         """
-        table = self.tables.get(part.key) or self.open_table(part.key)
-        members = [name for group in table.groups for name in group]
-        columns = list(dict.fromkeys(("id", *table.ends, *members)))
-        for fragment in fragments:
-            keys = _read_columns(self.snapshot, part.path, fragment, columns)
-            if keys.num_rows != fragment.physical_rows:
-                detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
-                raise RemoteError(Code.STORAGE_FAILED, detail)
-            records = np.arange(self._record + 1, self._record + keys.num_rows + 1)
-            self._record += keys.num_rows
-            self.record_keys(table, keys, records, None if part.fresh else np.ones(keys.num_rows, np.bool_))
-        table.staged += fragments
-
-
-def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
-    """Read columns from the data file of an unpublished fragment. Workers write one file per fragment."""
-    place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
-    try:
-        reader = LanceFileReader(place.uri, storage_options=place.driver_options(), columns=columns)
-        return reader.read_all(batch_size=_PARQUET_ROWS).to_table()
-    except DRIVER_ERRORS as error:
-        reason = str(error).partition("<")[0].partition("\n")[0][:200]
-        raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
+        records = np.arange(self._record + 1, self._record + part.rows + 1)
+        self._record += part.rows
+        self.take_staged(part.key, fragments, records, None if part.fresh else np.ones(part.rows, np.bool_))
 
 
 def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:

@@ -6,6 +6,8 @@
     branches/<id>/manifests/   the versions of one line, in the same form
     floors/<line>.json         the number up to which manifests of a line may have been removed
     leases/<id>.json           versions that gc keeps for a reader or writer
+    loads/<id>.json            loads that can be continued, until they are published
+    loads/<id>-<part>.arrow    their data files and record numbers, by checkpoint
     schema/<sha256>.pg         accepted schema texts, byte for byte, by their digest
     schema/<sha256>.json       their canonical forms, by their digest
     nodes/<id>.lance/          one dataset per incarnation of a node type
@@ -26,6 +28,7 @@ BRANCHES = "branches"
 BRANCH_INDEX = "branches/index.json"
 FLOORS = "floors"
 LEASES = "leases"
+LOADS = "loads"
 MAIN = "main"
 ARTIFACTS = ("_schema.pg", "_schema.ir.json", "__schema_state.json", IDENTITY, MANIFESTS, SCHEMA)
 """Names that mark a folder as a graph root in this or an older format. No graph is created in a folder with one of them."""
@@ -56,6 +59,16 @@ def floor_key(line: str) -> str:
 def lease_key(lease_id: str) -> str:
     """Return the object key of a lease."""
     return f"{LEASES}/{lease_id}.json"
+
+
+def load_key(load_id: str) -> str:
+    """Return the object key of a load that can be continued."""
+    return f"{LOADS}/{load_id}.json"
+
+
+def checkpoint_key(load_id: str, part: int) -> str:
+    """Return the object key of a checkpoint of a load, counted from 0."""
+    return f"{LOADS}/{load_id}-{part}.arrow"
 
 
 def manifest_number(name: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph.checkpoints import Checkpoints, LoadSource
 from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.history.branches import ensure_branch
 from gitops.database.graph.layout import MAIN
@@ -322,6 +323,7 @@ __all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "load_record
 _PROGRESS_EVERY = 1000
 _MANY = 10_000
 _NOT_LOADED = "nothing was loaded"
+_STAGED = "records are staged; to continue: gitops graph load GRAPH FILE --resume"
 _UNCERTAIN = "the load was being published; to see whether the graph has it: gitops graph log GRAPH"
 
 
@@ -331,7 +333,10 @@ class LoadRequest:
 
     With `base`, a missing `branch` is created from the newest version of `base` once the records are valid. `progress`
     is called periodically while records are read, and before each further step. `embedder` computes vectors that
-    records omit (`@embed`); without it they are missing. `size` is the length of `records` in bytes, if it is known.
+    records omit (`@embed`); without it they are missing.
+
+    With `source`, `records` is a seekable file, and the load writes checkpoints (see `checkpoints`). With `resume`, the
+    interrupted load of this source is continued.
     """
 
     uri: str
@@ -341,7 +346,8 @@ class LoadRequest:
     base: str | None = None
     progress: Watcher = unwatched
     embedder: Embedder | None = None
-    size: int | None = None
+    source: LoadSource | None = None
+    resume: bool = False
 
 
 def load_records(
@@ -359,13 +365,22 @@ def load_records(
     on a KeyboardInterrupt says whether the rows may have been published.
     """
     publisher: LoadPublisher | None = None
+    checkpoints: Checkpoints | None = None
     try:
         snapshot = _open_branch(request)
         with hold_lease(snapshot, context) as renew, LoadIntake(snapshot, request.embedder) as intake:
-            publisher = LoadPublisher(context, request, snapshot, intake)
+            if request.source is not None:
+                checkpoints = Checkpoints(request.branch, request.mode.value, request.source, intake, context)
+                if request.resume and (published := checkpoints.take_over()) is not None:
+                    checkpoints.end()
+                    return published
+            publisher = LoadPublisher(context, request, snapshot, intake, checkpoints)
             return _load(publisher, request, context, renew, pause)
-    except KeyboardInterrupt as interrupt:
-        interrupt.add_note(_UNCERTAIN if publisher is not None and publisher.publishing else _NOT_LOADED)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            error.add_note(_UNCERTAIN if publisher is not None and publisher.publishing else _NOT_LOADED)
+        if checkpoints is not None and checkpoints.staged:
+            error.add_note(f"{checkpoints.staged:,} {_STAGED}")
         raise
 
 
@@ -376,31 +391,52 @@ def _load(
     renew: Callable[[], None],
     pause: Callable[[int], None],
 ) -> LoadResult:
-    intake = publisher.intake
+    intake, checkpoints = publisher.intake, publisher.checkpoints
     try:
-        _read(request, context, intake, renew)
+        _read(request, context, intake, renew, checkpoints)
         if not intake.tables:
             return LoadResult(publisher.read_at.manifest.n, {})
-        if request.base is not None or intake.rows > _MANY:
+        if request.base is not None or intake.rows > _MANY or checkpoints is not None:
             # Check before taking the turn: a long check blocks no writers, and a branch is created only for valid records.
             publisher.check(_open_branch(request))
         if request.base is not None:
             ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
-        return retry_until_published(publisher.attempt, pause)
+        if checkpoints is not None:
+            checkpoints.publishing(publisher.rows())
+        result = retry_until_published(publisher.attempt, pause)
     except BaseException:
         if not publisher.begun:
             intake.discard()
         raise
+    if checkpoints is not None:
+        checkpoints.end()
+    return result
 
 
-def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew: Callable[[], None]) -> None:
+def _read(
+    request: LoadRequest,
+    context: WriteContext,
+    intake: LoadIntake,
+    renew: Callable[[], None],
+    checkpoints: Checkpoints | None,
+) -> None:
     reader = RecordReader(intake.catalog, context.ids, intake.problems, embeds=request.embedder is not None)
     renewed, reported = context.now(), 0
 
     def report() -> None:
-        request.progress(Progress(READING, reader.records, reader.bytes_read, request.size, "bytes"))
+        size = None if request.source is None else request.source.size
+        request.progress(Progress(READING, reader.records, reader.bytes_read, size, "bytes"))
 
-    for incoming in reader.read(request.records):
+    def restored(progress: Progress) -> None:
+        renew()
+        request.progress(progress)
+
+    if checkpoints is not None and request.source is not None and checkpoints.load.reads:
+        checkpoints.require_same(request.source, request.records)
+        checkpoints.restore(reader, restored)
+        report()
+    before = (lambda _: None) if checkpoints is None else checkpoints.before(reader)
+    for incoming in reader.read(request.records, before):
         intake.add(incoming)
         if reader.records // _PROGRESS_EVERY > reported:
             reported = reader.records // _PROGRESS_EVERY
@@ -423,14 +459,35 @@ def _open_branch(request: LoadRequest) -> Snapshot:
         return open_snapshot(request.uri, ReadTarget(branch=request.base))
 
 
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """An IdSource that returns one given id."""
+
+    id: str
+
+    def ulid(self) -> str:
+        return self.id
+
+    def ulids(self, count: int) -> list[str]:
+        return [self.id] * count
+
+
 class LoadPublisher:
     """Last step of a load: publishes the rows of `intake`, whose data files were written for version `read_at`.
 
     If `begun` is true, tables may have versions with the rows; if `publishing` is true, a graph version may have them.
     """
 
-    def __init__(self, context: WriteContext, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
-        self._context = context
+    def __init__(
+        self,
+        context: WriteContext,
+        request: LoadRequest,
+        read_at: Snapshot,
+        intake: LoadIntake,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self._context = context if checkpoints is None else replace(context, ids=CommitId(checkpoints.load.id))
+        self.checkpoints = checkpoints
         self._request = request
         self.read_at = read_at
         self.intake = intake
@@ -461,6 +518,8 @@ class LoadPublisher:
             # Attempts are repeated only if nothing was published.
             self.publishing = False
             snapshot = open_snapshot(self._request.uri, ReadTarget(branch=self._request.branch))
+            if self.checkpoints is not None and (published := self.checkpoints.published(snapshot)) is not None:
+                return published
             outcomes = self.check(snapshot)
             tables = self.intake.tables
             self.begun = True
@@ -475,8 +534,12 @@ class LoadPublisher:
             staged = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=changed)
             self.publishing = True
             staged.publish()
-        rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
-        return LoadResult(staged.manifest.n, rows, staged.manifest)
+        return LoadResult(staged.manifest.n, self.rows(), staged.manifest)
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of rows that the load publishes in each table, according to the last check."""
+        outcomes = {} if self._checked is None else self._checked[1]
+        return {key: self.intake.tables[key].rows - len(each.superseded_rows) for key, each in sorted(outcomes.items())}
 
     def _write(self, snapshot: Snapshot, key: str, outcome: TableCheck) -> TableEntry:
         """Create a table version that contains the loaded rows."""

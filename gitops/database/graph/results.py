@@ -64,17 +64,20 @@ def _commit_of(published: Manifest | None) -> str | None:
 class LoadResult(GraphReport):
     """Version with the loaded rows, and the number of loaded rows by table key (`node:T`, `edge:E`).
 
-    `published` is the version that the load published, None if there were no records.
+    `published` is the version that the load published, None if there were no records. `optimized` has the indexes that
+    were built afterwards, None if there are none.
     """
 
     manifest_version: int
     rows: Mapping[str, int]
     published: Manifest | None = None
+    optimized: OptimizeResult | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain JSON."""
         taken = {"manifest_version": self.manifest_version, "rows": dict(sorted(self.rows.items()))}
-        return {**taken, "commit": _commit_of(self.published)}
+        built = {} if self.optimized is None else {"optimized": self.optimized.to_json()}
+        return {**taken, "commit": _commit_of(self.published), **built}
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +500,7 @@ class VerifyReport(GraphReport):
         return not any(finding.is_problem for finding in self.findings)
 
 
-READING, CHECKING, PUBLISHING, INDEXING = "reading", "checking", "publishing", "indexing"
+RESTORING, READING, CHECKING, PUBLISHING, INDEXING = "restoring", "reading", "checking", "publishing", "indexing"
 
 
 @dataclass(frozen=True, slots=True)

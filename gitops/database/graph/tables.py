@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import lance
 import numpy as np
 import pyarrow as pa
+from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from gitops.core.codes import Code
@@ -213,6 +214,41 @@ def stage_rows(
 ) -> list[FragmentMetadata]:
     """Write rows to data files that belong to no table version yet. Raises RemoteError; the errors of `open_table`."""
     return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
+
+
+def table_form(entry: TableEntry) -> dict[str, Any]:
+    """Return the properties of a table that must not change between staging and publishing rows.
+
+    These are the table's folder and column ids.
+    """
+    return {"path": entry.path, "fields": dict(entry.fields)}
+
+
+_STAGED_ROWS = 1 << 16
+
+
+def read_staged(folder: GraphFolder, path: str, fragment: FragmentMetadata, columns: Sequence[str]) -> pa.Table:
+    """Read columns from the data file of a fragment that belongs to no version. `stage_rows` writes one file each.
+
+    The driver can read only the columns before the first Blob column. Raises RemoteError `storage_failed`.
+    """
+    place = folder.dataset(f"{path}/data/{fragment.files[0].path}")
+    try:
+        reader = LanceFileReader(place.uri, storage_options=place.driver_options(), columns=list(columns))
+        return reader.read_all(batch_size=_STAGED_ROWS).to_table()
+    except DRIVER_ERRORS as error:
+        reason = str(error).partition("<")[0].partition("\n")[0][:200]
+        raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
+
+
+def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:
+    """Remove data files that no version uses. Stops at the first failure; gc removes the rest."""
+    for file in (file for fragment in staged for file in fragment.files):
+        try:
+            folder.remove(f"{path}/data/{file.path}")
+            folder.remove(f"{path}/data/{file.path.removesuffix('.lance')}")
+        except (OSError, RemoteError):
+            return
 
 
 def driver_message(error: Exception) -> str:

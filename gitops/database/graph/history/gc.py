@@ -8,7 +8,9 @@
 5. Dataset versions without references that were superseded before the grace period are removed by explicit lists. The
    newest version of a dataset is always kept. Files of a dataset that belong to no version are removed after seven days
    unless the dataset has a lease, because then they may belong to a load.
-6. Unreferenced folders of datasets and lines, schemas, expired leases and unfinished files are removed after the grace
+6. Loads that were interrupted and not continued in time are removed: their documents first, then their data files that
+   no version uses. A load that has expired is never published.
+7. Unreferenced folders of datasets and lines, schemas, expired leases and unfinished files are removed after the grace
    period.
 
 After a crash at any point, the graph still reads the same, and the next run continues. Bytes are counted as they are
@@ -28,20 +30,30 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
 
+from lance.fragment import FragmentMetadata
+
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, system_reason
 from gitops.core.faults import around
 from gitops.database.graph import layout
 from gitops.database.graph.ancestry import merge_base_refs
+from gitops.database.graph.checkpoints import read_checkpoint, read_loads
 from gitops.database.graph.history.branches import remove_branch
 from gitops.database.graph.lines import INTERNAL, BranchIndex, read_branches, read_floor, write_floor
 from gitops.database.graph.manifest import Manifest, find_manifest, line_numbers
 from gitops.database.graph.results import GcResult
-from gitops.database.graph.root import GraphFolder, tables_at_once
+from gitops.database.graph.root import GraphFolder, StoredFile, tables_at_once
 from gitops.database.graph.snapshot import Snapshot, open_snapshot, version_time
 from gitops.database.graph.staged import Lease, WriteContext, read_leases
-from gitops.database.graph.tables import dataset_versions, drop_left_files, drop_versions, kept_bytes
+from gitops.database.graph.tables import (
+    data_files,
+    dataset_versions,
+    drop_left_files,
+    drop_versions,
+    kept_bytes,
+    remove_files,
+)
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import TEMP_PREFIX, ObjectStore
 
@@ -211,6 +223,7 @@ class _GarbageCollection:
             self._remove_manifests(gone)
             needs = collect_references(read_manifests(self._folder, gone if self._dry else {}), self._leases())
             self._sweep_datasets(needs)
+            self._sweep_loads()
             self._sweep_small(needs, gone)
             if self._schemas and not self._dry:
                 # A removed schema is restored if a version that was published meanwhile refers to it.
@@ -249,7 +262,7 @@ class _GarbageCollection:
         self._context.faults.reach("engine.gc.after_manifest")
 
     def _sweep_datasets(self, needs: References) -> None:
-        """Carry out step 5, and step 6 for dataset folders."""
+        """Carry out step 5, and step 7 for dataset folders."""
         paths = [f"{kind}/{name}" for kind in _TABLES for name in self._folder.children(kind)]
         known = [path for path in paths if needs.knows(path)]
         freed = in_parallel(lambda path: self._sweep_versions(path, needs), known, tables_at_once(self._folder))
@@ -282,8 +295,42 @@ class _GarbageCollection:
         self._remove(path, sum(file.bytes for file in files))
         return True
 
+    def _sweep_loads(self) -> None:
+        """Carry out step 6."""
+        parts: dict[str, list[StoredFile]] = {}
+        for file in self._folder.files(layout.LOADS):
+            if not file.path.endswith(".json"):
+                parts.setdefault(file.path.rpartition("/")[2].partition("-")[0], []).append(file)
+        for load, data in list(read_loads(self._store)):
+            mine = parts.pop(load.id, [])
+            # As for leases, clocks of other machines may be behind.
+            if not load.expired(self._now - timedelta(minutes=5)):
+                continue
+            staged: dict[str, list[FragmentMetadata]] = {}
+            for part in (part for at in range(len(load.reads)) for part in read_checkpoint(self._store, load.id, at)):
+                if part.key:
+                    staged.setdefault(str(load.tables[part.key]["path"]), []).extend(part.fragments)
+            self._remove(layout.load_key(load.id), len(data))
+            for path, fragments in staged.items():
+                self._remove_staged(path, fragments)
+            for file in mine:
+                self._remove(file.path, file.bytes)
+        for file in (file for files in parts.values() for file in files if self._old(file.written)):
+            self._remove(file.path, file.bytes)
+
+    def _remove_staged(self, path: str, fragments: list[FragmentMetadata]) -> None:
+        """Remove the data files that no version uses. A dataset without versions is removed as a whole."""
+        if path.partition("/")[2] not in self._folder.children(path.partition("/")[0]):
+            return
+        kept = data_files(self._folder, path)
+        free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
+        self._freed_paths += [f"{path}/data/{file.path}" for each in free for file in each.files]
+        self._freed_bytes += sum(file.file_size_bytes or 0 for each in free for file in each.files)
+        if not self._dry:
+            remove_files(self._folder, path, free)
+
     def _sweep_small(self, needs: References, gone: Mapping[str, tuple[int, ...]]) -> None:
-        """Carry out step 6, except for dataset folders."""
+        """Carry out step 7, except for dataset folders."""
         alive = {line.id for line in read_branches(self._store).lines()}
         for line in all_lines(self._folder):
             left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
-from gitops.database.graph.results import OptimizeResult
+from gitops.database.graph.results import INDEXING, OptimizeResult, Progress, Watcher, unwatched
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.search import METRIC, TEXT_INDEX, index_recall, usable
 from gitops.database.graph.snapshot import ReadTarget, find_root, open_snapshot
@@ -66,9 +66,13 @@ class _WantedIndex:
 
 
 def optimize_tables(
-    uri: str, context: WriteContext, options: OptimizeOptions | None = None, branch: str = MAIN
+    uri: str,
+    context: WriteContext,
+    options: OptimizeOptions | None = None,
+    branch: str = MAIN,
+    progress: Watcher = unwatched,
 ) -> OptimizeResult:
-    """Compact and index a branch's tables where needed.
+    """Compact and index a branch's tables where needed. `progress` is called before each step.
 
     Raises the errors of `open_snapshot`; ConflictError `graph_conflict` if other writers won every attempt; RemoteError
     `storage_failed`.
@@ -81,7 +85,7 @@ def optimize_tables(
             continue
         for attempt in range(_ATTEMPTS):
             try:
-                published, steps = _optimize_table(uri, branch, key, context, chosen)
+                published, steps = _optimize_table(uri, branch, key, context, chosen, progress)
                 break
             except ConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -92,7 +96,7 @@ def optimize_tables(
 
 
 def _optimize_table(
-    uri: str, branch: str, key: str, context: WriteContext, options: OptimizeOptions
+    uri: str, branch: str, key: str, context: WriteContext, options: OptimizeOptions, progress: Watcher
 ) -> tuple[int, tuple[str, ...]]:
     with find_root(uri).lease():
         snapshot = open_snapshot(uri, ReadTarget(branch))
@@ -106,7 +110,12 @@ def _optimize_table(
         with hold_lease(snapshot, context) as renew:
             writer = _Optimizer(snapshot.folder, entry)
             done = []
-            for step in writer.carry_out(*steps, options):
+
+            def begin(name: str, at: int) -> None:
+                total = steps[0] + len(steps[1]) + steps[2]
+                progress(Progress(INDEXING, 0, at, total, "steps", f"{key}, {entry.rows:,} rows: {name}"))
+
+            for step in writer.carry_out(*steps, options, begin):
                 done.append(step)
                 renew()
             table = writer.finish(recount=False, changed=())
@@ -188,9 +197,19 @@ class _Optimizer(TableWriter):
     """A table writer that leaves every row unchanged."""
 
     def carry_out(
-        self, compact: bool, build: Sequence[_WantedIndex], refresh: bool, options: OptimizeOptions
+        self,
+        compact: bool,
+        build: Sequence[_WantedIndex],
+        refresh: bool,
+        options: OptimizeOptions,
+        begin: Callable[[str, int], None],
     ) -> Iterator[str]:
-        """Carry out the steps; yield a description after each one."""
+        """Carry out the steps; yield a description after each one.
+
+        `begin` is called before each step, with its name and the number of steps before it.
+        """
+        if compact:
+            begin("compact", 0)
         if compact and self.rewrite(
             lambda dataset: dataset.optimize.compact_files(
                 target_rows_per_fragment=options.rows_per_fragment,
@@ -198,13 +217,16 @@ class _Optimizer(TableWriter):
             )
         ):
             yield "compacted"
-        for index in build:
+        for at, index in enumerate(build, compact):
+            begin(f"build {index.name}", at)
             self.change(partial(_build_index, index=index, rows=self._rows))
             built = index
             if index.kind == "IVF_SQ" and self._loses_vectors(index.column):
                 built = replace(index, kind="IVF_FLAT")
                 self.change(partial(_build_index, index=built, rows=self._rows))
             yield f"built {built.name} ({built.kind})"
+        if refresh:
+            begin("refresh indexes", compact + len(build))
         if refresh and self.rewrite(lambda dataset: dataset.optimize.optimize_indices()):
             yield "refreshed indexes"
 

@@ -22,7 +22,7 @@ import json
 import re
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from io import BytesIO
 from itertools import groupby
@@ -43,7 +43,15 @@ from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import Snapshot
-from gitops.database.graph.tables import arrow_schema, arrow_table, declared_type, open_table, stage_rows
+from gitops.database.graph.tables import (
+    arrow_schema,
+    arrow_table,
+    declared_type,
+    open_table,
+    read_staged,
+    remove_files,
+    stage_rows,
+)
 from gitops.database.graph.values import CellError, is_unicode, json_to_cell
 from gitops.database.graph.write.columns import (
     ColumnRows,
@@ -101,12 +109,12 @@ class RecordProblems:
 
     def __init__(self) -> None:
         self._found: list[tuple[int, str, Code, str, str | None, tuple[str, str] | None]] = []
-        self._blanks = array("Q")
+        self.blanks = array("Q")
         self.total = 0
 
     def blank_line(self, records: int) -> None:
         """Record a blank line after this many records, so that records can be located by line."""
-        self._blanks.append(records)
+        self.blanks.append(records)
 
     def add(
         self,
@@ -130,7 +138,7 @@ class RecordProblems:
 
     def place(self, record: int) -> tuple[str, str, SourceRef | None]:
         """Return a record's location: for programs, for people, and in the stream."""
-        line = record + bisect_right(self._blanks, record - 1)
+        line = record + bisect_right(self.blanks, record - 1)
         return f"records[{record}]", f"record {record}", SourceRef("records", line)
 
     def settle(self) -> None:
@@ -178,8 +186,12 @@ class RecordReader:
     records: int = 0
     bytes_read: int = 0
 
-    def read(self, stream: BinaryIO) -> Iterator[IncomingRow | ColumnRows]:
+    def read(
+        self, stream: BinaryIO, before: Callable[[bytes], None] = lambda _: None
+    ) -> Iterator[IncomingRow | ColumnRows]:
         """Yield the rows of the stream; the rows of one table are in stream order.
+
+        `before` is called with each block of complete lines, once the rows of all earlier blocks are processed.
 
         If a part cannot be read by columns, a smaller part is tried. If that also fails, some lines are read one by
         one, and more each time until a part can be read by columns. Raises LoadError if a line is so long that reading
@@ -187,6 +199,7 @@ class RecordReader:
         """
         size, span = _PIECE_BYTES, _LEAST_BYTES
         for block in _blocks(stream):
+            before(block)
             at = 0
             while at < len(block):
                 end = _lines_end(block, at, size)
@@ -415,7 +428,8 @@ class TableIntake:
     """One table's rows, and the keys to check across records.
 
     `ids` has the record and ordinal of each row whose id can clash; `ends` has edge ends by column, with record and 1;
-    `groups` has unique groups by columns, with record.
+    `groups` has unique groups by columns, with record. The first `kept` of the staged fragments are not discarded if
+    the load fails.
     """
 
     key: str
@@ -427,6 +441,7 @@ class TableIntake:
     pending: list[IncomingRow | ColumnRows] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
     staged: list[FragmentMetadata] = field(default_factory=list)
+    kept: int = 0
 
     @property
     def waiting_bytes(self) -> int:
@@ -436,6 +451,12 @@ class TableIntake:
     def all_keys(self) -> list[Keys]:
         """Return all key collections of the table."""
         return [self.ids, *self.ends.values(), *self.groups.values()]
+
+
+def key_columns_of(declared: NodeType | EdgeType) -> list[str]:
+    """Return the columns that the rules between records need."""
+    ends = ["src", "dst"] if isinstance(declared, EdgeType) else []
+    return list(dict.fromkeys(["id", *ends, *(name for group in declared.unique for name in group)]))
 
 
 class LoadIntake:
@@ -450,6 +471,8 @@ class LoadIntake:
         self._opened: dict[str, tuple[TableEntry, lance.LanceDataset]] = {}
         self._pending_bytes = 0
         self.tables: dict[str, TableIntake] = {}
+        self.recorded: list[tuple[str, Numbers, Numbers | None]] | None = None
+        """If it is not None, the table, records and given ids of the accepted rows are added here."""
 
     def __enter__(self) -> Self:
         return self
@@ -478,14 +501,33 @@ class LoadIntake:
         in_parallel(self._stage, self.tables.values(), tables_at_once(self.snapshot.folder))
 
     def discard(self) -> None:
-        """Remove the unreferenced data files; stops at the first failure."""
+        """Remove the unreferenced data files that are not kept."""
         for table in self.tables.values():
             path = self.snapshot.manifest.tables[table.key].path
-            for file in (file for fragment in table.staged for file in fragment.files):
-                try:
-                    self.snapshot.store.delete(f"{path}/data/{file.path}")
-                except RemoteError:
-                    return
+            remove_files(self.snapshot.folder, path, table.staged[table.kept :])
+
+    def take_staged(
+        self, key: str, fragments: Sequence[FragmentMetadata], records: Numbers, given: Numbers | None
+    ) -> None:
+        """Accept rows that are already in data files, which are kept. Only their keys are read.
+
+        For `given` see `record_keys`.
+
+        Raises RemoteError `storage_failed`.
+        """
+        table, start = self.tables.get(key) or self.open_table(key), 0
+        path = self.snapshot.manifest.tables[key].path
+        for fragment in fragments:
+            rows = read_staged(self.snapshot.folder, path, fragment, key_columns_of(table.declared))
+            end = start + rows.num_rows
+            if rows.num_rows != fragment.physical_rows:
+                detail = f"a part of {key} has {rows.num_rows} rows, and {fragment.physical_rows} were written"
+                raise RemoteError(Code.STORAGE_FAILED, detail)
+            known = None if given is None or not given[start:end].any() else given[start:end]
+            self.record_keys(table, rows, records[start:end], known)
+            start = end
+        table.staged += fragments
+        table.kept = len(table.staged)
 
     def open_table(self, key: str) -> TableIntake:
         """Start loading a table."""
@@ -537,6 +579,8 @@ class LoadIntake:
 
     def record_keys(self, table: TableIntake, rows: pa.Table, records: Numbers, given: Numbers | None) -> None:
         """Record the keys of the next rows of a table. `given` is a mask of the ids that can clash, None if there are none."""
+        if self.recorded is not None:
+            self.recorded.append((table.key, records, given))
         ordinals = np.arange(table.rows, table.rows + rows.num_rows)
         table.rows += rows.num_rows
         if given is not None:

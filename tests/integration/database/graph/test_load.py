@@ -16,6 +16,7 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.database.graph import read
+from gitops.database.graph.checkpoints import LoadSource
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import list_branches
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
@@ -609,7 +610,7 @@ def test_progress_covers_each_step_and_all_records(graph: WrittenGraph, monkeypa
     told: list[Progress] = []
     rows = [node_of_load_modes(str(n)) for n in range(2500)]
     size = len("\n".join(map(json.dumps, rows)))
-    graph.load(rows, progress=told.append, size=size)
+    graph.load(rows, progress=told.append, source=LoadSource("records", size, 0))
     assert [(each.step, each.rows // 1000) for each in told] == [
         ("reading", 1),
         ("reading", 2),
