@@ -237,8 +237,9 @@ def _in_sql(social: Social, run: Callable[..., Sequence[Sequence[Any]]]) -> dict
     """The questions that are the same text in every SQL database; `run` takes a text and a value for each `?` of it."""
     probe, ages = social.probe, count(1)
     two = (
-        "SELECT p.name FROM (SELECT DISTINCT dst AS middle FROM knows WHERE src = ?) m"
-        " JOIN (SELECT DISTINCT src, dst FROM knows) b ON b.src = m.middle JOIN person p ON p.name = b.dst"
+        "SELECT p.name FROM (SELECT DISTINCT m.middle, k.dst FROM"
+        " (SELECT DISTINCT dst AS middle FROM knows WHERE src = ?) m JOIN knows k ON k.src = m.middle) b"
+        " JOIN person p ON p.name = b.dst"
     )
     three = (
         "WITH RECURSIVE reach(node, depth) AS (SELECT CAST(? AS VARCHAR), 0 UNION"
