@@ -32,6 +32,7 @@ GROUPS = (
     "limits",
     "graphs",
     "growth",
+    "snb",
     "parallel",
     "scale",
     "requests",

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -27,7 +28,7 @@ from tests.bench.social import APPROXIMATE, EXACT, Social
 from tests.support.materialize.postgres import PostgresServer, installed
 
 OURS = "gitops"
-_RIVALS = ("ladybug", "DuckDB", SERVER := "PostgreSQL")
+RIVALS = ("ladybug", "DuckDB", SERVER := "PostgreSQL")
 # Its manual advises a quarter of the memory; what is synced, and when, is as it comes.
 _SETTINGS = {"shared_buffers": "1GB", "maintenance_work_mem": "256MB", "listen_addresses": ""}
 _MANY, _PEOPLE, _FEW = 1_000_000, 100_000, 2_000
@@ -71,9 +72,14 @@ def figures(effort: Effort) -> Iterator[Figure]:
     exact, approximate = (set(questions[name]["head"]) for name in (EXACT, APPROXIMATE))
     yield Figure(f"{APPROXIMATE}, of the exact answer", "%", (100 * len(exact & approximate) / len(exact),))
     yield Figure(_PUBLISH, "ms", tuple(found[OURS].ask["publish_ms"]), _PUBLISH_GOAL)
-    absent = {name: why for name in _RIVALS if (why := _absent(name))}
-    if absent:
-        raise LeftOutError("; ".join(f"{name} is not installed: {why}" for name, why in absent.items()))
+    left_out(RIVALS)
+
+
+def left_out(names: Iterable[str]) -> None:
+    """Raises LeftOutError if any of these systems is not there."""
+    reasons = [f"{name} is not installed: {why}" for name in names if (why := absent(name))]
+    if reasons:
+        raise LeftOutError("; ".join(reasons))
 
 
 @cache
@@ -84,18 +90,30 @@ def compared(effort: Effort, people: int) -> Mapping[str, Found]:
     """
     social = Social(people, people * DEGREE)
     folder = _prepared(effort, social)
-    names = OURS, *(name for name in _RIVALS if not _absent(name))
+    names = OURS, *(name for name in RIVALS if not absent(name))
     found = {name: _measured(effort, folder, social, name) for name in names}
     require_equal(found)
     rmtree(folder)
     return found
 
 
-def _absent(name: str) -> str | None:
-    """How to install a rival that is not there."""
+def absent(name: str) -> str | None:
+    """How to install a system that is not there."""
     if name == SERVER:
         return None if installed() else "apt-get install postgresql"
     return None if find_spec(name.casefold()) else "pip install --require-hashes -r requirements-bench.lock"
+
+
+@contextmanager
+def running(name: str, folder: Path) -> Iterator[None]:
+    """If the system is a server, it runs meanwhile, and its folder below `folder` has a link to that of its socket."""
+    if name != SERVER:
+        yield
+        return
+    with PostgresServer(_SETTINGS) as server:
+        (folder / name).mkdir()
+        (folder / name / "server").symlink_to(server.folder)
+        yield
 
 
 def _prepared(effort: Effort, social: Social) -> Path:
@@ -123,22 +141,14 @@ def _syncs(path: Path, samples: int) -> tuple[float, ...]:
 
 
 def _measured(effort: Effort, folder: Path, social: Social, name: str) -> Found:
-    if name == SERVER:
-        with PostgresServer(_SETTINGS) as server:
-            (folder / name).mkdir()
-            (folder / name / "server").symlink_to(server.folder)
-            return _asked(effort, folder, social, name)
-    return _asked(effort, folder, social, name)
-
-
-def _asked(effort: Effort, folder: Path, social: Social, name: str) -> Found:
     def run(step: str) -> tuple[Mapping[str, Any], Usage]:
         sizes = (str(social.nodes), str(social.edges), str(effort.samples))
         argv = (sys.executable, "-m", "tests.bench.contender", name, step, str(folder), *sizes)
         usage = Program(argv, folder, effort.environment(), timeout_s=_TIMEOUT_S).run()
         return json.loads((folder / f"{name}-{step}.json").read_text(encoding="utf-8")), usage
 
-    return Found(*run("load"), *run("ask"))
+    with running(name, folder):
+        return Found(*run("load"), *run("ask"))
 
 
 def require_equal(found: Mapping[str, Found]) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.bench import csv_files
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -136,10 +138,8 @@ class Social:
         return paths
 
     def comma_separated(self, folder: Path) -> tuple[Path, Path]:
-        """Files of the people and of the acquaintances for PostgreSQL, without headings; written once."""
+        """Files of the people and of the acquaintances for PostgreSQL; written once."""
         import pyarrow as pa
-        import pyarrow.compute as pc
-        from pyarrow import csv
 
         paths = folder / "people.csv", folder / "knows.csv"
         for path, batches in zip(paths, (self.people, self.knows), strict=True):
@@ -147,14 +147,7 @@ class Social:
                 continue
             with path.open("wb") as file:
                 for batch in batches():
-                    table = pa.Table.from_batches([batch])
-                    if "vec" in table.column_names:
-                        numbers = pc.cast(batch.column("vec").flatten(), pa.string())
-                        ends = range(0, len(numbers) + 1, self.dimension)
-                        lists = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), numbers), ",")
-                        texts = pc.binary_join_element_wise("{", lists, "}", "")
-                        table = table.set_column(table.column_names.index("vec"), "vec", texts)
-                    csv.write_csv(table, file, csv.WriteOptions(include_header=False))
+                    csv_files.write(pa.Table.from_batches([batch]), file)
         return paths
 
     def records(self, folder: Path) -> Path:
