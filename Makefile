@@ -10,7 +10,7 @@
 # make mutants  plant changes in every room of the program, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make figures  count lines, functions, callers and the files that a run enters, and print them
-# make bench  measure, print a table, write bench.json
+# make bench  measure, print a table, write bench.json; a cost that grows with a graph and must not fails
 # make docs   write the generated pages again
 # make docs-site  build the documentation site into build/site; a broken link fails. make docs-serve shows it while you write
 # make docs-publish VERSION=0.9.0 ALIAS=latest  commit that version of the site to the branch gh-pages

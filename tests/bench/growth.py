@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import linear_regression
 
@@ -51,7 +52,7 @@ def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
 def figures(effort: Effort) -> Iterator[Figure]:
     """Times by size with their exponents, then changes of large tables and of long histories. Raises BeyondBoundError."""
     beyond: list[str] = []
-    for figure in (*_questions(effort), *_tables(effort), *_histories(effort)):
+    for figure in chain(_questions(effort), _tables(effort), _histories(effort)):
         yield figure
         # Of a short run the sizes are too small: what is always there hides the rest.
         if figure.unit == "exponent" and figure.goal is not None and figure.median > figure.goal and not effort.quick:

@@ -33,7 +33,7 @@ MACHINE = {"cores", "memory_gib", "load_1min", "system", "python", "git", "ssh",
 
 def bench(*arguments: str) -> str:
     argv = [sys.executable, "-m", "tests.bench", *arguments]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
