@@ -23,6 +23,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gitops.cli.serve_replica import WATCH_S, copy_of, copying, prepare, require_replica
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show, show_error
 from gitops.cluster.model.identity import Identity, TokenRefusedError
 from gitops.core.codes import Code
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gitops.cluster.model.outcome import ReadyOutcome
     from gitops.core.redact import Secret
     from gitops.identity.verify import TokenVerifier
+    from gitops.repository.wiring.replica import ReplicaCopy
     from gitops.serving.generation import Compiled, PolicyCover
     from gitops.serving.http.admin import Asked
     from gitops.serving.listen import BoundSocket
@@ -63,6 +65,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
     with completing(partial(_with_typed, getattr(options, "line", ()))):
         try:
             _require_usable(options)
+            require_replica(options)
         except GitopsError as error:
             show_error(error, options, as_json=options.json)
             return USAGE
@@ -108,38 +111,47 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
 
-    inputs = _inputs(options, environ)
-    if options.check:
-        token = None if options.token_file is None else read_token(options.token_file)
-        return show(_checked(boot_process(inputs, compiled=Compiled(_processes())), token), options)
     log = _log(options)
+    inputs, copy = _inputs(options, environ), copy_of(options, log)
+    if copy is not None:
+        inputs = replace(inputs, open_stores=copy.stores)
+    if options.check:
+        prepare(copy)
+        token = None if options.token_file is None else read_token(options.token_file)
+        return show(_checked(boot_process(inputs, compiled=Compiled(_processes(options))), token), options)
     # A signal to reload tokens must not end the process, so it waits until the tokens have been read once.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     if options.workers is not None or options.admin_bind is not None:
-        return _supervise(options, inputs, log)
-    compiled = Compiled(_processes())
+        return _supervise(options, inputs, log, copy)
+    prepare(copy)
+    compiled = Compiled(_processes(options))
     booted = boot_process(inputs, compiled=compiled, rows=_rows)
     if booted.state is None:
         return _refuse(_refusal(inputs.place, booted.outcome))
     bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome, environ)
-    keeper = _Keeper(inputs, compiled, _watched(options), board_of(options))
+    keeper = _Keeper(inputs, compiled, _watched(options), board_of(options), copy=copy)
     return _work(options, keeper, booted, bound, log, lambda: _announce(bound, warnings, log))
 
 
-def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
+def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger, copy: ReplicaCopy | None) -> int:
     """Serve in child processes until a signal."""
     from gitops.serving.processes import Lifeline
 
     lifeline = Lifeline()
     try:
         with admin_address(options.admin_bind, options.workers or 1, lifeline, log) as admin:
-            return _supervise_beside(options, inputs, log, lifeline, admin)
+            return _supervise_beside(options, inputs, log, lifeline, admin, copy)
     finally:
         lifeline.close()
 
 
 def _supervise_beside(
-    options: argparse.Namespace, inputs: BootInputs, log: logging.Logger, lifeline: Lifeline, admin: Admin | None
+    options: argparse.Namespace,
+    inputs: BootInputs,
+    log: logging.Logger,
+    lifeline: Lifeline,
+    admin: Admin | None,
+    copy: ReplicaCopy | None,
 ) -> int:
     """Serve in workers.
 
@@ -152,7 +164,8 @@ def _supervise_beside(
     from gitops.serving.processes import in_children, supervise
 
     def look() -> Mapping[str, Any]:
-        compiled = Compiled(_processes())
+        prepare(copy)
+        compiled = Compiled(_processes(options))
         booted = boot_process(inputs, compiled=compiled)
         if booted.state is None or booted.revision is None:
             return {"refusal": _refusal(inputs.place, booted.outcome)}
@@ -171,14 +184,14 @@ def _supervise_beside(
     def work(start: WorkerStart) -> int:
         seat = None if admin is None else admin.seat(start)
         compiled, booted = Compiled(sound=seen["sound"]), None
-        if options.watch is not None or start.hung_up:
+        if options.watch is not None or start.hung_up or copy is not None:
             # The other workers may already serve something newer.
             booted = boot_process(inputs, compiled=compiled, rows=_rows)
         if booted is None or booted.state is None:
             booted = boot_process(inputs, revision=revision, compiled=compiled, rows=_rows)
         if booted.state is None:
             return _refuse(_refusal(inputs.place, booted.outcome))
-        keeper = _Keeper(inputs, compiled, _watched(options), board, start.number, supervisor)
+        keeper = _Keeper(inputs, compiled, _watched(options), board, start.number, supervisor, copy)
         return _work(options, keeper, booted, bound, log, lambda: None, seat)
 
     supervisor, board = os.getpid(), board_of(options)
@@ -236,13 +249,14 @@ def _work(
     count = None if metrics is None else metrics.reloaded
     with (
         in_background(log),
+        copying(options, keeper.copy, log) as replica,
         reporting(options, keeper.inputs, keeper.board, keeper.number, log),
         _keeping_keys(lambda: (*tokens.current().issuers, *source.current().issuers)),
         keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending),
     ):
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
-        context = replace(context, verifier=_verifier, public_url=options.public_url)
+        context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica)
         if keeper.supervisor is not None:
             context = replace(context, replace=partial(os.kill, os.getpid(), signal.SIGTERM))
         app = HttpApp(context, ROUTES)
@@ -326,6 +340,8 @@ def _watched(options: argparse.Namespace) -> float | None:
     """Return the interval for polling newer revisions in seconds; None for never, 0 if a past revision is served."""
     if options.revision is not None:
         return 0.0
+    if options.watch is None and options.read_replica is not None:
+        return WATCH_S
     return None if options.watch is None else float(options.watch.total_seconds())
 
 
@@ -333,7 +349,7 @@ def _watched(options: argparse.Namespace) -> float | None:
 class _Keeper:
     """Keeps the tokens and the revision of one process up to date, and its slot `number` on the shared board.
 
-    `supervisor` is the process that forwards its signals.
+    `supervisor` is the process that forwards its signals. `copy` is what a read replica serves.
     """
 
     inputs: BootInputs
@@ -342,6 +358,7 @@ class _Keeper:
     board: StatusBoard
     number: int = 0
     supervisor: int | None = None
+    copy: ReplicaCopy | None = None
 
     @contextmanager
     def keeping(
@@ -423,8 +440,9 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
     )
 
 
-def _processes() -> int:
-    return len(os.sched_getaffinity(0))
+def _processes(options: argparse.Namespace) -> int:
+    # The client of a bucket has threads, which a fork of this process would lack.
+    return 1 if options.read_replica is not None else len(os.sched_getaffinity(0))
 
 
 @cache
@@ -495,7 +513,7 @@ def reporting(
     from gitops.cluster.model.served import Follows
     from gitops.serving.report import ReplicaFacts, Reporter
 
-    if options.no_report or number:
+    if options.no_report or options.read_replica is not None or number:
         return nullcontext()
     follows = Follows.ASKED if options.watch is None else Follows.WATCH
 

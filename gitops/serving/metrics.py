@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest, values
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from gitops.cluster.policy.bundle import PolicyAction
@@ -32,6 +32,11 @@ EXPORTS = ("export", "captureChangeBaseline", "readFeedBaseline")
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _MOST_SERIES = 5000
+_REPLICA_COUNTS = {
+    "copied_files": "Files copied from the bucket.",
+    "copied_bytes": "Bytes copied from the bucket.",
+    "damaged_files": "Copied files that were found damaged.",
+}
 _NONE, _OTHER = "none", "other"
 
 _M = TypeVar("_M", Counter, Histogram)
@@ -166,6 +171,8 @@ class _Scrape:
             yield _gauge("issuer_available", "Whether the keys of an identity provider could be read.", up, "issuer")
         if statuses:
             yield from _of_revision(statuses, self._now)
+            if statuses[0].replica is not None:
+                yield from _of_replica(statuses[0].replica)
             load = [each.load for each in statuses]
             yield _gauge("changes_under_way", "Changes that were admitted.", {(): sum(each.changes for each in load)})
             text = "Changes that wait for their turn on a branch."
@@ -189,6 +196,20 @@ def _of_revision(statuses: tuple[ProcessStatus, ...], now: float) -> Iterable[Me
         for name, code in (status.graphs or {}).items():
             ready[(name,)] = min(ready.get((name,), 1.0), float(code is None))
     yield _gauge("graph_ready", "Whether a graph of the applied revision is served.", ready, "graph")
+
+
+def _of_replica(form: Mapping[str, Any]) -> Iterable[Metric]:
+    graphs = form["graphs"].items()
+    versions: dict[tuple[str, ...], float] = {(name,): each["version"] for name, each in graphs}
+    yield _gauge("replica_version", "The newest copied version of a graph.", versions, "graph")
+    lags: dict[tuple[str, ...], float] = {(name,): each["lag_s"] for name, each in graphs}
+    yield _gauge("replica_lag_seconds", "Time since nothing newer was in the bucket.", lags, "graph")
+    yield _gauge("replica_held_bytes", "Bytes of copied files.", {(): form["held_bytes"]})
+    yield _gauge("replica_most_bytes", "Bytes that copied files may have.", {(): form["most_bytes"]})
+    for name, text in _REPLICA_COUNTS.items():
+        family = CounterMetricFamily(f"omnigraph_replica_{name}", text)
+        family.add_metric((), float(form[name]))
+        yield family
 
 
 def _gauge(name: str, text: str, samples: Mapping[tuple[str, ...], Any], *labels: str) -> Metric:

@@ -188,6 +188,14 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
+def byte_size(text: str) -> int:
+    """Parse a number of bytes such as 500MiB, 20GiB or 1TiB."""
+    match = re.match(r"([1-9][0-9]{0,5})([MGT])iB\Z", text, re.ASCII)
+    if match is None:
+        raise ArgumentTypeError("use a whole number with MiB, GiB or TiB, such as 20GiB")
+    return int(match[1]) * {"M": 2**20, "G": 2**30, "T": 2**40}[match[2]]
+
+
 def host_and_port(text: str) -> tuple[str, int]:
     """Parse a host name or an IP address with a port. An IPv6 address is in brackets."""
     match = re.match(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+)):([0-9]{1,5})\Z", text, re.ASCII)

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from gitops.database.graph.manifest import MANIFEST_FORMAT as MANIFEST_FORMAT
     from gitops.database.graph.manifest import Manifest as Manifest
     from gitops.database.graph.migrate import purge_dropped as purge_dropped
+    from gitops.database.graph.mirror import GraphMirror as GraphMirror
+    from gitops.database.graph.mirror import MirrorLimits as MirrorLimits
     from gitops.database.graph.query.by_key import read_by_key as read_by_key
     from gitops.database.graph.query.cache import ReadCache as ReadCache
     from gitops.database.graph.query.compiled import bind_read as bind_read
@@ -131,6 +133,7 @@ _HOMES = {
     "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
     "manifest": ("MANIFEST_FORMAT", "Manifest"),
     "migrate": ("purge_dropped",),
+    "mirror": ("GraphMirror", "MirrorLimits"),
     "query.by_key": ("read_by_key",),
     "query.cache": ("ReadCache",),
     "query.compiled": ("bind_read", "bound_read"),

@@ -65,7 +65,7 @@ class GraphMirror:
         # Whether all files of the newest versions are here, so that only other versions must be compared with the bucket.
         self._sure = False
         self._incoming: Mapping[str, TableEntry] = {}
-        self.copied_files = self.copied_bytes = 0
+        self._copied = 0, 0
 
     def follow(self) -> int:
         """Copy the newest versions of all branches that are not here, and return the number of the newest of `main`.
@@ -93,6 +93,11 @@ class GraphMirror:
             self._sure = False
             self._prune(LocalFolder(self._place), keep=1, superseded=self._limits.now())
         return len(damaged)
+
+    def take_copied(self) -> tuple[int, int]:
+        """Return the number of copied files and of their bytes since the last call."""
+        copied, self._copied = self._copied, (0, 0)
+        return copied
 
     def places(self) -> Iterator[Path]:
         """Yield the copied files of tables."""
@@ -200,8 +205,8 @@ class GraphMirror:
             self._copies.add(here.place(path), listed[path], fill)
 
         in_parallel(copy, absent, _AT_ONCE)
-        self.copied_files += len(absent)
-        self.copied_bytes += sum(listed[path] for path in absent)
+        files, size = self._copied
+        self._copied = files + len(absent), size + sum(listed[path] for path in absent)
 
     def _make_room(self, wanted: int) -> None:
         """Remove older versions until this many bytes fit. Raises GitopsError `replica_cache_full`."""
@@ -282,7 +287,7 @@ class _Known(dict[Hashable, Any]):
 
 
 class _GoneError(Exception):
-    """A file of the version that is being copied is not in the bucket any more."""
+    """A file of the version that is being copied is no longer in the bucket."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)

@@ -89,7 +89,7 @@ class FileCopies:
             part.unlink(missing_ok=True)
 
     def damaged(self, places: Iterable[Path]) -> list[Path]:
-        """Read files, and return those whose content is not the one that was received; it is not shared any more."""
+        """Read files, and return those whose content is not the one that was received; it is no longer shared."""
         names = {entry.inode(): entry.name for entry in os.scandir(self._files)}
         found = []
         for place in places:

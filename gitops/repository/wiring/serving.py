@@ -51,6 +51,23 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
     """
     if source.repo is not None:
         return _of_repository(source, source.repo)
+    root = served_root(source, found)
+    if root is None:
+        return None
+    stores = Stores(
+        ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=NoFaults()),
+        engine=graph_engine(NoFaults()),
+        graph_uri=lambda graph: graph_uri(root, graph),
+        workers=workers_at(root),
+        reports=ServingReports(lambda: open_store(root)),
+    )
+    if source.revision is None:
+        return stores
+    return replace(stores, ledger=past_ledger(stores.ledger, source.revision))
+
+
+def served_root(source: ServedSource, found: Diagnostics) -> str | None:
+    """Return the storage root of a cluster that is not in a repository. Raises the errors of `open_served`."""
     root = source.cluster
     if "://" not in root:
         if not Path(root).is_dir():
@@ -73,22 +90,11 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
             if header is None:
                 return None
             storage = header.storage
-        root = storage_root(storage, root)
-    else:
-        try:
-            root = storage_root(parse_storage(root).text, "/")
-        except StorageRootError as error:
-            raise GitopsError(Code.STORAGE_ROOT_INVALID, f"{root[:200]}: {error}", path="--cluster") from None
-    stores = Stores(
-        ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=NoFaults()),
-        engine=graph_engine(NoFaults()),
-        graph_uri=lambda graph: graph_uri(root, graph),
-        workers=workers_at(root),
-        reports=ServingReports(lambda: open_store(root)),
-    )
-    if source.revision is None:
-        return stores
-    return replace(stores, ledger=past_ledger(stores.ledger, source.revision))
+        return storage_root(storage, root)
+    try:
+        return storage_root(parse_storage(root).text, "/")
+    except StorageRootError as error:
+        raise GitopsError(Code.STORAGE_ROOT_INVALID, f"{root[:200]}: {error}", path="--cluster") from None
 
 
 def _of_repository(source: ServedSource, repo: str) -> Stores:

@@ -4,8 +4,8 @@
 |---|---|---|
 | `/startupz` | all workers have responded once | |
 | `/livez` | no worker hangs; a worker that is starting or being replaced doesn't count as hanging | |
-| `/readyz` | all workers respond, each from a generation that it accepted, and no thread is stuck | |
-| `/readyz?strict=1` | additionally, no graph is quarantined and no newer revision was refused | |
+| `/readyz` | all workers respond, each from a generation that it accepted, no thread is stuck, and no copy is too old | |
+| `/readyz?strict=1` | additionally, no graph is quarantined, no newer revision was refused, and no copy is stale | |
 | `/metrics` | always | |
 """
 
@@ -48,6 +48,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _STRICT = Parameter("strict", "1 for no quarantined graph and no refused revision.")
 _READS = ("GET", "HEAD")
 _LONGEST_TOKEN = 8192
+_OF_REPLICA = ("lag_s", "stale", "code", "held_bytes", "most_bytes")
 
 
 class AdminApp:
@@ -152,6 +153,11 @@ class AdminApp:
                 reasons.append(f"quarantined graphs: {oldest.quarantined}")
             if strict == "1" and form["pending_revision"] is not None:
                 reasons.append("a newer revision cannot be served")
+        if oldest is not None and oldest.replica is not None:
+            listed = {} if oldest.graphs is None else {"graphs": oldest.replica["graphs"]}
+            form["replica"] = {**{name: oldest.replica[name] for name in _OF_REPLICA}, **listed}
+            if oldest.replica["too_stale"] or (strict == "1" and oldest.replica["stale"]):
+                reasons.append(f"the copy of the bucket is {oldest.replica['lag_s']} s old")
         if issuers := asked.issuers:
             # Requests with static tokens, or with tokens from other issuers, are still answered.
             form["issuers"] = [{"issuer": name, "available": why is None} for name, why in issuers.items()]
@@ -194,7 +200,7 @@ class ProcessStatus:
     `ready` and `quarantined` are numbers of graphs. `graphs` maps their ids to the code of the problem, or to None if
     the graph is served; the field is None for callers who must not list graphs. `pending` is a failed attempt to serve
     a newer revision, and `behind` is how many states newer that revision is. `issuers` maps identity providers to the
-    reason why their keys could not be read the last time, or to None.
+    reason why their keys could not be read the last time, or to None. `replica` is the form of a read replica's copy.
     """
 
     revision: RevisionIdentity
@@ -206,6 +212,7 @@ class ProcessStatus:
     behind: int
     load: Load
     issuers: Mapping[str, str | None] = field(default_factory=dict)
+    replica: Mapping[str, Any] | None = None
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -221,6 +228,7 @@ class ProcessStatus:
             "behind": self.behind,
             "load": [load.changes, load.waiting, load.exports, load.stuck],
             "issuers": dict(self.issuers),
+            "replica": self.replica,
         }
 
     @classmethod
@@ -275,6 +283,7 @@ class StatusDoor:
             0 if pending is None else pending.behind,
             self._load(),
             self._failures(generation),
+            None if self._context.replica is None else self._context.replica.form,
         )
 
     def _failures(self, generation: Generation) -> Mapping[str, str | None]:

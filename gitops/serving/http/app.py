@@ -158,6 +158,8 @@ class HttpApp:
                 answers.ApiProblem(405, answers.ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed})
             )
         call.resolve(route, match.read_values(), graph)
+        if self._context.replica is not None:
+            call.replica_headers = self._context.replica.admit(call.graph_id)
         expected, actual = call.header(EXPECTED_REVISION), f"sha256:{call.generation.revision.digest}"
         if expected is not None and expected != actual:
             more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
@@ -233,6 +235,7 @@ class HttpApp:
             "X-Content-Type-Options": "nosniff",
             "X-Request-Id": call.request_id,
             REVISION: f"sha256:{call.generation.revision.digest}",
+            **call.replica_headers,
             **answer.headers,
         }
         if isinstance(answer, answers.StreamAnswer):

@@ -70,8 +70,8 @@ class Call:
 
     Processing sets the following: `actor` (None if no token is required) and its `groups`; `route` and `graph`, which
     raise LookupError if the request has none; the `values` in the path; `body`, the parsed document for a route with a
-    body, and `body_bytes`, the number of received bytes; and `stored_query`, the name of the stored query that the
-    actor may invoke.
+    body, and `body_bytes`, the number of received bytes; `stored_query`, the name of the stored query that the actor may
+    invoke; and `replica_headers`, which a read replica sends with every answer.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
@@ -85,6 +85,7 @@ class Call:
         self.body: Any = None
         self.body_bytes = 0
         self.stored_query: str | None = None
+        self.replica_headers: Mapping[str, str] = {}
         self._receive = receive
         self._query: Mapping[str, str] | None = None
         self._route: Route | None = None
@@ -351,20 +352,25 @@ class Call:
         if context.replace is not None and self.shared.workers.stuck == 1:
             context.replace()
 
+    def _begin_change(self, branch: str) -> None:
+        if self.context.replica is not None:
+            raise self.context.replica.refuse_change()
+        self._changing = branch
+
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
         """Run an exclusive change of a branch, which counts as `nbytes` of the actor's limit, and return its result.
 
         It is finished even if the client disconnects. Raises ProblemError 429, and 409 for problems that depend on the
         branch's rows, without a reason if the actor must not see them.
         """
-        self._changing = branch
+        self._begin_change(branch)
         admitted = self.shared.admission.run(self.actor, nbytes, lambda: self._alone(branch, work))
         with withhold(branch, unless=lambda: self.knows(branch)):
             return await self.shared.workers.finish(admitted)
 
     async def change_after(self, branch: str, nbytes: int, first: Callable[[], B], work: Callable[[B], T]) -> T:
         """Run like `change`, with the result of what is done once the change is admitted, and before its turn."""
-        self._changing = branch
+        self._begin_change(branch)
 
         async def prepare() -> T:
             prepared = await self.shared.workers.run(first, patient=True)
@@ -380,7 +386,7 @@ class Call:
 
         The body is received after the change is admitted, and before its turn on the branch.
         """
-        self._changing = branch
+        self._begin_change(branch)
 
         async def receive() -> T:
             async with body as received:

@@ -31,6 +31,7 @@ from gitops.serving.generation import Generation, PolicyCover
 
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
+    from gitops.serving.replica import Replica
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -323,7 +324,8 @@ class HttpContext:
     returns the current tokens. `log` receives a record for each request and each defect, and is called from the event
     loop's thread. `observer` is None without metrics. `replace` replaces this process, if it has a stuck thread, with a
     new one; None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
-    `public_url` is the address at which clients reach the server, `https://HOST`.
+    `public_url` is the address at which clients reach the server, `https://HOST`. `replica` is None unless the server
+    is a read replica.
     """
 
     generations: GenerationSource
@@ -338,3 +340,4 @@ class HttpContext:
     replace: Callable[[], None] | None = None
     verifier: Callable[[], TokenVerifier] | None = None
     public_url: str | None = None
+    replica: Replica | None = None

@@ -150,7 +150,7 @@ def test_a_version_that_does_not_fit_is_refused_until_older_ones_can_be_removed(
     full = Replica(writer, tmp_path, most_bytes=used + 100)
     with pytest.raises(GitopsError) as refused:
         full.mirror.follow()
-    assert refused.value.code is Code.REPLICA_CACHE_FULL
+    assert refused.value.code == "replica_cache_full"
     assert full.local.image() == before
     full.close()
     # There is room for each of the next versions, but not for all.
