@@ -67,6 +67,15 @@ def test_write_creates_and_overwrites(store: ObjectStore) -> None:
     assert store.read("x") == b""
 
 
+def test_some_bytes_are_read(store: ObjectStore) -> None:
+    store.write("d/x", b"0123456789")
+    assert store.read_range("d/x", 0, 3) + store.read_range("d/x", 3, 10) == b"0123456789"
+    assert store.read_range("d/x", 4, 4) == b""
+    for key, end in (("d/x", 11), ("d/y", 1), ("e/x", 1)):
+        with pytest.raises(RemoteError):
+            store.read_range(key, 0, end)
+
+
 def test_replace_needs_the_expected_content(store: ObjectStore) -> None:
     store.write("s.json", b"old")
     assert store.replace("s.json", b"bad", expected=b"other") is False

@@ -46,8 +46,8 @@ _SAMPLE = [
     ("gc", "engine.gc.before_versions"),
 ]
 # A graph is made and removed, and its rows are restored, by verbs of the control plane: `test_matrix.py`, `test_engine_kill.py`
-# and `test_atomic_matrix.py` die there.
-_CONTROLLED = ("engine.create.", "engine.delete.", "engine.fence.", "engine.restore.")
+# and `test_atomic_matrix.py` die there. Drivers and workers of a load over an executor die in `test_bulk_kill.py`.
+_CONTROLLED = ("engine.bulk.", "engine.create.", "engine.delete.", "engine.fence.", "engine.restore.")
 _ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(_CONTROLLED)}
 
 

@@ -55,6 +55,13 @@ class MemoryStore:
             self._require_place(parts)
             return self._objects.get(parts)
 
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        """Some of the content."""
+        data = self.read(key)
+        if data is None or len(data) < end:
+            raise RemoteError(Code.STORAGE_FAILED, f"{key} has no bytes up to {end}")
+        return data[start:end]
+
     def create(self, key: str, data: bytes) -> bool:
         """Write only if absent."""
         parts = split_key(key)

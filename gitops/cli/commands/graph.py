@@ -15,6 +15,15 @@ _GRAPH = (
 _BRANCH = Argument("--branch", "BRANCH", "branch (default: main)", default="main")
 _AT = Argument("--at", "WHEN", f"read the data as of {_WHEN}")
 _TYPES = Argument("--type", "NAME", "only this type; repeatable", action="append", default=[])
+_ENGINE = (
+    Argument(
+        "--engine",
+        ("local", "files", "ray"),
+        "run on processes of this machine, on workers that serve a folder (graph work), or on a Ray cluster",
+    ),
+    Argument("--workers", "N", "number of workers (default: one for each processor)", type=count),
+    Argument("--address", "PLACE", "folder or bucket of the tasks (files), or address of the cluster (ray)"),
+)
 _DRY_RUN = flag("--dry-run", "print what would be removed, without removing it")
 _BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
 _FORMAT = Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)")
@@ -137,7 +146,7 @@ GRAPH = Command(
         _on_graph(
             "load",
             "load NDJSON records as one new version",
-            "data:load",
+            "load:load",
             Argument("file", "FILE", "file with the records, or - for standard input", nargs="?"),
             Argument(
                 "--parquet",
@@ -155,6 +164,7 @@ GRAPH = Command(
             _BRANCH,
             Argument("--from", "BRANCH", "create the branch from this one if it does not exist", dest="base"),
             flag("--resume", "continue the interrupted load of this file, without reading again what is staged"),
+            *_ENGINE,
             _EMBEDDINGS,
             flag("--no-index", "do not build indexes after the rows are published"),
             _VECTORS,
@@ -247,6 +257,15 @@ GRAPH = Command(
             _BRANCH,
             _VECTORS,
             _LOG_FORMAT,
+        ),
+        Command(
+            "work",
+            "carry out the tasks of a command with --engine files, until it ends",
+            "gitops.cli.graph.load:work",
+            Argument("folder", "PLACE", "folder or bucket of the tasks"),
+            Argument(
+                "--idle", "SECONDS", "end after this time without a task (default 600)", type=seconds, default=600
+            ),
         ),
         _on_graph(
             "gc",

@@ -86,7 +86,7 @@ def _load_rows(options: argparse.Namespace) -> results.LoadResult:
         if reporter is not None:
             reporter.outcome = done.to_json()
         if not options.no_index:
-            done = replace(done, optimized=_build_indexes(options, done, watch))
+            done = replace(done, optimized=build_indexes(options, done, watch))
             if reporter is not None:
                 reporter.outcome = done.to_json()
         return done
@@ -109,7 +109,7 @@ def _load_records(
     return graph.load_records(request, write_context(options))
 
 
-def _build_indexes(
+def build_indexes(
     options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher
 ) -> results.OptimizeResult | None:
     """Compact and index the loaded tables; None if this is not needed, or fails. The load remains in any case."""
@@ -136,17 +136,23 @@ def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
     root = graph_root(options)
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--parquet loads vectors unchanged, so omit --embeddings")
+    files = [(name, Path(file)) for name, file in parquet_files(options)]
+    context = write_context(options)
+    if options.base is not None:
+        graph.ensure_branch(root, options.branch, context, graph.ReadTarget(options.base))
+    return graph.load_parquet(root, files, context, graph.LoadMode(options.mode), options.branch)
+
+
+def parquet_files(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Return the types and files of `--parquet`. Raises UsageError `usage_error`."""
     files = []
     for text in options.parquet:
         name, equals, file = text.partition("=")
         if not (name and equals and file):
             fix = "write the type before the file, such as --parquet Person=people.parquet"
             raise UsageError(Code.USAGE_ERROR, f"--parquet {text[:80]!r}: use TYPE=FILE", fix=fix)
-        files.append((name, Path(file)))
-    context = write_context(options)
-    if options.base is not None:
-        graph.ensure_branch(root, options.branch, context, graph.ReadTarget(options.base))
-    return graph.load_parquet(root, files, context, graph.LoadMode(options.mode), options.branch)
+        files.append((name, file))
+    return files
 
 
 def export(options: argparse.Namespace) -> results.GraphOutcome | int:

@@ -13,17 +13,28 @@ from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.json_bytes import MalformedError, parse
-from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
+from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.executor.version import code_version
 
 KINDS: Mapping[str, str] = {
     "probe": "gitops.database.executor.port:probe",
+    "bulk.write": "gitops.database.graph.distributed.tasks:write_piece",
+    "bulk.scan": "gitops.database.graph.distributed.tasks:scan_keys",
+    "bulk.check": "gitops.database.graph.distributed.tasks:check_bucket",
 }
 """The function of each kind, as `module:function`. It gets the task's JSON value and the `Tools`, and returns JSON.
 
 Every function may run twice or late for the same task, so it writes only files with fresh names.
 """
+
+_ERRORS: Mapping[str, type[GitopsError]] = {
+    "usage": UsageError,
+    "conflict": ConflictError,
+    "remote": RemoteError,
+    "integrity": IntegrityError,
+    "other": GitopsError,
+}
 
 ATTEMPTS = 3
 """How often a task is started whose worker ends without an answer."""
@@ -93,7 +104,8 @@ def run_task(document: str, tools: Tools) -> str:
 
 def failed_document(error: GitopsError) -> str:
     """Return the text of an answer with an error."""
-    form = {"code": error.code.value, "detail": error.detail, "path": error.path, "fix": error.fix}
+    kind = next(name for name, each in _ERRORS.items() if isinstance(error, each))
+    form = {"kind": kind, "code": error.code.value, "detail": error.detail, "path": error.path, "fix": error.fix}
     return canonical({"v": 1, "error": form}).decode()
 
 
@@ -104,7 +116,9 @@ def read_answer(document: str) -> Any:
     if error is None:
         return form.get("answer")
     code = Code(error["code"]) if error.get("code") in set(Code) else Code.EXECUTOR_FAILED
-    raise GitopsError(code, str(error.get("detail")), path=str(error.get("path") or ""), fix=error.get("fix"))
+    raise _ERRORS.get(str(error.get("kind")), GitopsError)(
+        code, str(error.get("detail")), path=str(error.get("path") or ""), fix=error.get("fix")
+    )
 
 
 def lost(key: str, reason: str) -> RemoteError:

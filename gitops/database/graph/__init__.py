@@ -19,6 +19,11 @@ os.environ["LANCE_LOG"] = "lance=off"
 if TYPE_CHECKING:
     from gitops.database.graph.bulk import load_parquet as load_parquet
     from gitops.database.graph.checkpoints import LoadSource as LoadSource
+    from gitops.database.graph.distributed.documents import Piece as Piece
+    from gitops.database.graph.distributed.driver import begin_load as begin_load
+    from gitops.database.graph.distributed.driver import find_load as find_load
+    from gitops.database.graph.distributed.driver import run_load as run_load
+    from gitops.database.graph.distributed.sources import input_pieces as input_pieces
     from gitops.database.graph.embedding import Embedder as Embedder
     from gitops.database.graph.embedding import HashEmbedder as HashEmbedder
     from gitops.database.graph.embedding import ServiceEmbedder as ServiceEmbedder
@@ -100,6 +105,9 @@ def require_driver() -> Iterator[None]:
 _HOMES = {
     "bulk": ("load_parquet",),
     "checkpoints": ("LoadSource",),
+    "distributed.documents": ("Piece",),
+    "distributed.driver": ("begin_load", "find_load", "run_load"),
+    "distributed.sources": ("input_pieces",),
     "engine": ("LanceEngine",),
     "history.branches": (
         "create_branch",

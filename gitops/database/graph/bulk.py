@@ -340,7 +340,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
         if blob is not None and blob < name:
             detail = f"{declared.name}.{name} is unique and its column follows the Blob {blob}: use gitops graph load"
             raise UsageError(Code.USAGE_ERROR, detail)
-    maker = _RowMaker(declared, ids, problems)
+    maker = RowMaker(declared, ids, problems)
     staged: list[FragmentMetadata] = []
     waiting: list[pa.Table] = []
     try:
@@ -378,7 +378,7 @@ def _end_columns(declared: EdgeType) -> tuple[str, str]:
     return ("src", "dst") if {"from", "to"} & declared.properties.keys() else ("from", "to")
 
 
-class _RowMaker:
+class RowMaker:
     """Converts batches to rows of one table, and records problems with row numbers counted across batches."""
 
     def __init__(self, declared: NodeType | EdgeType, ids: IdSource, problems: RecordProblems) -> None:
@@ -514,28 +514,33 @@ def publish_bulk(
     given = [part for part in parts if part.rows]
     staged = _read_fragments(plan, given)
     snapshot = open_snapshot(plan.uri, ReadTarget(plan.branch))
+    require_same_schema(plan, snapshot)
+    published = find_published(plan, snapshot, given)
+    if published is not None:
+        end_lease(plan, snapshot)
+        return published
+    mark_begun(plan, snapshot, context)
+    with hold_lease(snapshot, context), _PartIntake(snapshot, given) as intake:
+        for part, fragments in zip(given, staged, strict=True):
+            intake.take(part, fragments)
+        if not intake.tables:
+            end_lease(plan, snapshot)
+            return LoadResult(snapshot.manifest.n, {})
+        request = LoadRequest(plan.uri, io.BytesIO(), mode, plan.branch)
+        publisher = LoadPublisher(replace(context, ids=CommitId(plan.bulk)), request, snapshot, intake)
+        publisher.check(snapshot)
+        result = retry_until_published(publisher.attempt, sleep_jittered)
+    end_lease(plan, snapshot)
+    return result
+
+
+def require_same_schema(plan: BulkPlan, snapshot: Snapshot) -> None:
+    """Raise GitopsError `graph_conflict` if the schema or the graph has changed since the load was planned."""
     manifest = snapshot.manifest
     tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
     if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
         detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
         raise GitopsError(Code.GRAPH_CONFLICT, detail, path=plan.uri)
-    published = _find_published(plan, snapshot, given)
-    if published is not None:
-        _end_lease(plan, snapshot)
-        return published
-    _mark_begun(plan, snapshot, context)
-    with hold_lease(snapshot, context), _PartIntake(snapshot, given) as intake:
-        for part, fragments in zip(given, staged, strict=True):
-            intake.take(part, fragments)
-        if not intake.tables:
-            _end_lease(plan, snapshot)
-            return LoadResult(manifest.n, {})
-        request = LoadRequest(plan.uri, io.BytesIO(), mode, plan.branch)
-        publisher = LoadPublisher(replace(context, ids=CommitId(plan.bulk)), request, snapshot, intake)
-        publisher.check(snapshot)
-        result = retry_until_published(publisher.attempt, sleep_jittered)
-    _end_lease(plan, snapshot)
-    return result
 
 
 def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
@@ -554,7 +559,7 @@ def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
             if part.path == path:
                 free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
                 remove_files(snapshot.folder, path, free)
-    _end_lease(plan, snapshot)
+    end_lease(plan, snapshot)
 
 
 class _PartProblems(RecordProblems):
@@ -603,7 +608,7 @@ def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[Frag
     return staged
 
 
-def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
+def find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
     """Return the earlier result of this bulk load, found by its commit id (the plan's id); None if it was not published.
 
     Raises UsageError for a part that is not in the published version.
@@ -627,7 +632,7 @@ def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart
     return None
 
 
-def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> None:
+def mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> None:
     """Mark the plan as being published, or return the earlier mark.
 
     The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` if the plan has expired, or
@@ -648,7 +653,7 @@ def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> No
         raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
 
 
-def _end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
+def end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
     """End the lease of a plan. After a failure, the lease expires later."""
     with contextlib.suppress(RemoteError):
         snapshot.store.delete(layout.lease_key(plan.bulk))

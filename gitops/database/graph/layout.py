@@ -8,6 +8,7 @@
     leases/<id>.json           versions that gc keeps for a reader or writer
     loads/<id>.json            loads that can be continued, until they are published
     loads/<id>-<part>.arrow    their data files and record numbers, by checkpoint
+    bulk/<id>/                 a bulk load in progress over an executor, which its lease of the same id protects
     schema/<sha256>.pg         accepted schema texts, byte for byte, by their digest
     schema/<sha256>.json       their canonical forms, by their digest
     nodes/<id>.lance/          one dataset per incarnation of a node type
@@ -29,6 +30,7 @@ BRANCH_INDEX = "branches/index.json"
 FLOORS = "floors"
 LEASES = "leases"
 LOADS = "loads"
+BULK = "bulk"
 MAIN = "main"
 ARTIFACTS = ("_schema.pg", "_schema.ir.json", "__schema_state.json", IDENTITY, MANIFESTS, SCHEMA)
 """Names that mark a folder as a graph root in this or an older format. No graph is created in a folder with one of them."""

@@ -509,8 +509,12 @@ class LoadPublisher:
             if moved or snapshot.manifest.schema_ir != then.schema_ir or snapshot.identity != self.read_at.identity:
                 detail = f"the schema of {snapshot.root.location} changed while the records were read"
                 raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
-            self._checked = tables, JointChecks(snapshot, self.intake, self._request.mode).run()
+            self._checked = tables, self.joint_checks(snapshot)
         return self._checked[1]
+
+    def joint_checks(self, snapshot: Snapshot) -> dict[str, TableCheck]:
+        """Check the load against a version. Raises the errors of `JointChecks.run`."""
+        return JointChecks(snapshot, self.intake, self._request.mode).run()
 
     def attempt(self) -> LoadResult:
         """Take the turn, check against the newest version, and publish."""

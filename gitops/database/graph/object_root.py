@@ -324,6 +324,9 @@ class _SubfolderStore:
     def read(self, key: str) -> bytes | None:
         return self._store.read(self._at(key))
 
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        return self._store.read_range(self._at(key), start, end)
+
     def create(self, key: str, data: bytes) -> bool:
         return self._store.create(self._at(key), data)
 

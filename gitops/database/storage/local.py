@@ -56,6 +56,20 @@ class LocalStore:
         with self._guard(key), self._folder(folders) as folder:
             return None if folder is None else _read(folder, name)
 
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        """Read some bytes of a file."""
+        *folders, name = split_key(key)
+        with self._guard(key), self._folder(folders) as folder:
+            if folder is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            with os.fdopen(descriptor, "rb") as file:
+                file.seek(start)
+                found = file.read(end - start)
+            if len(found) != end - start:
+                raise OSError(errno.EINVAL, f"shorter than {end} bytes")
+            return found
+
     def create(self, key: str, data: bytes) -> bool:
         """Write a file only if it is absent; exactly one of several racing callers gets True."""
         *folders, name = split_key(key)

@@ -72,6 +72,10 @@ class ObjectStore(Protocol):
         """Read an object; None only if it definitely does not exist."""
         ...
 
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        """Read the bytes from `start` to before `end`, which exist. Raises RemoteError also if the object is absent."""
+        ...
+
     def create(self, key: str, data: bytes) -> bool:
         """Write only if absent; return False if the object exists. Exactly one of several racing callers gets True."""
         ...

@@ -89,6 +89,10 @@ class S3Store:
         self._remember(path, found.data, found.tag)
         return found.data
 
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        """Read some bytes of an object."""
+        return self._bucket.get_range(self._path(key), start, end)
+
     def create(self, key: str, data: bytes) -> bool:
         """Write only if absent. Return False if the object exists and no attempt of this call created it.
 

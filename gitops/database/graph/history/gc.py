@@ -339,7 +339,13 @@ class _GarbageCollection:
                 self._folder.remove(layout.floor_key(line))
         # Only leases that have certainly expired, because clocks of other machines may be behind.
         sure = self._now - timedelta(minutes=5)
-        over = {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
+        leases = read_leases(self._store)
+        over = {lease.id for lease in leases if lease.expired(sure)}
+        # A load takes its lease first, and only then writes into its folder.
+        loads = {lease.id for lease in leases} - over
+        for name in self._folder.children(layout.BULK):
+            if name not in loads:
+                self._sweep_folder(f"{layout.BULK}/{name}")
         listings = in_parallel(lambda prefix: list(self._folder.files(prefix)), _SMALL, self._store.parallel)
         for prefix, files in zip(_SMALL, listings, strict=True):
             for file in files:

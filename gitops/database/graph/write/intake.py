@@ -61,7 +61,7 @@ from gitops.database.graph.write.columns import (
     lines_by_type,
     read_rows,
 )
-from gitops.database.graph.write.keys import Keys, Numbers, group_keys, key_batch
+from gitops.database.graph.write.keys import KeyBatch, Keys, Numbers, Salt, group_keys, key_batch
 from gitops.database.graph.write.rules import cell_faults, embed_rows, find_mismatches, node_id, pattern_fault
 from gitops.database.language.schema import Catalog, EdgeType, NodeType
 from gitops.database.language.suggest import did_you_mean
@@ -135,6 +135,10 @@ class RecordProblems:
         del self._found[MAX_REPORTED:]
         if self.total >= MAX_PROBLEMS:
             self.settle()
+
+    def listed(self) -> list[tuple[int, str, str, str | None, tuple[str, str] | None]]:
+        """Return the first problems in record order: record, code, message, fix and clash."""
+        return [(record, code, message, fix, clash) for record, _, code, message, fix, clash in self._found]
 
     def place(self, record: int) -> tuple[str, str, SourceRef | None]:
         """Return a record's location: for programs, for people, and in the stream."""
@@ -462,14 +466,18 @@ def key_columns_of(declared: NodeType | EdgeType) -> list[str]:
 class LoadIntake:
     """Accepts the rows of a load. A context manager that closes the key files."""
 
-    def __init__(self, snapshot: Snapshot, embedder: Embedder | None) -> None:
-        """Create the intake. Data files are written to the snapshot's tables, and rows must match the snapshot's schema."""
+    def __init__(self, snapshot: Snapshot, embedder: Embedder | None, salt: Salt | None = None) -> None:
+        """Create the intake. Data files are written to the snapshot's tables, and rows must match the snapshot's schema.
+
+        `salt` is for keys that other processes read.
+        """
         self.snapshot = snapshot
         self.catalog = snapshot.schema().catalog
         self.problems = RecordProblems()
         self._embedder = embedder
         self._opened: dict[str, tuple[TableEntry, lance.LanceDataset]] = {}
         self._pending_bytes = 0
+        self._salt = salt
         self.tables: dict[str, TableIntake] = {}
         self.recorded: list[tuple[str, Numbers, Numbers | None]] | None = None
         """If it is not None, the table, records and given ids of the accepted rows are added here."""
@@ -585,15 +593,18 @@ class LoadIntake:
         table.rows += rows.num_rows
         if given is not None:
             ids = rows.column("id") if given.all() else rows.column("id").filter(pa.array(given))
-            table.ids.add(key_batch(ids, records[given], ordinals[given]))
+            table.ids.add(self._keys(ids, records[given], ordinals[given]))
         for column, ends in table.ends.items():
-            ends.add(key_batch(rows.column(column), records, 1))
+            ends.add(self._keys(rows.column(column), records, 1))
         for group, keys in table.groups.items():
-            keys.add(key_batch(group_keys([rows.column(name) for name in group]), records))
+            keys.add(self._keys(group_keys([rows.column(name) for name in group]), records))
         held = [keys for each in self.tables.values() for keys in each.all_keys()]
         if sum(keys.nbytes for keys in held) >= KEY_BYTES:
             for keys in held:
                 keys.spill()
+
+    def _keys(self, texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | int = 0) -> KeyBatch:
+        return key_batch(texts, records, others, *(() if self._salt is None else (self._salt,)))
 
     def _stage(self, table: TableIntake) -> None:
         tables, table.tables = table.tables, []

@@ -2,7 +2,7 @@
 
 Ids, ends of edges and unique groups are texts. Millions of texts are compared column by column: their hashes are sorted
 and looked up as numbers, and texts with equal hashes are then compared directly. So hash collisions cost time but never
-change a result. Each process uses a random hash seed.
+change a result. Hashes depend on a random salt.
 
 `Keys` collects the keys of one column. Keys beyond a memory limit are written to an unnamed file, so nothing is left
 behind if the process is killed. The file has 64 parts by hash, and clashes are checked part by part. This is the
@@ -11,6 +11,7 @@ partitioning phase of a grace hash join: equal keys of two collections are in pa
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,6 @@ from gitops.database.graph.values import compact_json
 PARTS = 64
 _LONG = 256
 _AT_ONCE = 1 << 14
-_MIX, _SEED = (int.from_bytes(os.urandom(8)) | 1 for _ in range(2))
 _LAST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(8)], np.uint64)
 _SCHEMA = pa.schema([("hash", pa.uint64()), ("text", pa.large_string()), ("record", pa.int64()), ("other", pa.int64())])
 _ESCAPED = r'["\\\x00-\x1f]'
@@ -34,11 +34,27 @@ _ESCAPED = r'["\\\x00-\x1f]'
 Numbers = np.ndarray[Any, Any]
 
 
-def hash_texts(texts: pa.Array) -> Numbers:
+class Salt(NamedTuple):
+    """What hashes depend on besides the texts. With a secret salt, colliding texts cannot be prepared."""
+
+    mix: int
+    seed: int
+
+
+_SALT = Salt(*(int.from_bytes(os.urandom(8)) | 1 for _ in range(2)))
+
+
+def shared_salt(secret: str) -> Salt:
+    """Return a salt for processes that exchange hashes, from a random text."""
+    data = hashlib.sha256(secret.encode()).digest()
+    return Salt(int.from_bytes(data[:8]) | 1, int.from_bytes(data[8:16]) | 1)
+
+
+def hash_texts(texts: pa.Array, salt: Salt = _SALT) -> Numbers:
     """Return the hash of each text in a `large_string` column without nulls."""
     if len(texts) > _AT_ONCE:
         # Small enough that the working data stays in the processor's cache.
-        return np.concatenate([hash_texts(texts.slice(at, _AT_ONCE)) for at in range(0, len(texts), _AT_ONCE)])
+        return np.concatenate([hash_texts(texts.slice(at, _AT_ONCE), salt) for at in range(0, len(texts), _AT_ONCE)])
     _, at, data = texts.buffers()
     offsets = np.frombuffer(at, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -48,7 +64,7 @@ def hash_texts(texts: pa.Array) -> Numbers:
         padded[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
     words = np.ndarray((last - first + 1,), "<u8", padded, strides=(1,))
     starts, lengths = offsets[:-1] - first, np.diff(offsets)
-    found = lengths.astype(np.uint64) ^ np.uint64(_SEED)
+    found = lengths.astype(np.uint64) ^ np.uint64(salt.seed)
     rows = np.flatnonzero(lengths <= _LONG)
     starts, left = starts[rows], lengths[rows]
     state = found[rows]
@@ -58,19 +74,21 @@ def hash_texts(texts: pa.Array) -> Numbers:
         if not whole.all():
             ends = ~whole
             tail = words[starts[ends]] & _LAST_BYTES[left[ends]]
-            done.append((rows[ends], _mixed(state[ends], tail)))
+            done.append((rows[ends], _mixed(state[ends], tail, salt)))
             rows, starts, left, state = rows[whole], starts[whole], left[whole], state[whole]
-        state = _mixed(state, words[starts])
+        state = _mixed(state, words[starts], salt)
         starts, left = starts + 8, left - 8
     for which, hashes in done:
         found[which] = hashes
+    own = salt.mix.to_bytes(8)
     for row in np.flatnonzero(lengths > _LONG):
-        found[row] ^= np.uint64(hash(padded[offsets[row] - first : offsets[row + 1] - first].tobytes()) % 2**64)
+        text = padded[offsets[row] - first : offsets[row + 1] - first].tobytes()
+        found[row] ^= np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8, key=own).digest()))
     return found
 
 
-def _mixed(before: Numbers, words: Numbers) -> Numbers:
-    state: Numbers = (before ^ words) * np.uint64(_MIX)
+def _mixed(before: Numbers, words: Numbers, salt: Salt) -> Numbers:
+    state: Numbers = (before ^ words) * np.uint64(salt.mix)
     state ^= state >> np.uint64(32)
     state *= np.uint64(0x9E3779B97F4A7C15)
     state ^= state >> np.uint64(29)
@@ -108,7 +126,9 @@ class KeyBatch(NamedTuple):
         return order, np.concatenate([np.ones(min(1, order.size), np.bool_), ~same])
 
 
-def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | int = 0) -> KeyBatch:
+def key_batch(
+    texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | int = 0, salt: Salt = _SALT
+) -> KeyBatch:
     """Create a batch without null keys. A single number as `others` applies to all keys."""
     numbers = np.broadcast_to(others, records.shape).astype(np.int64, copy=False)
     if isinstance(texts, pa.ChunkedArray):
@@ -117,7 +137,7 @@ def key_batch(texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbe
         valid = texts.is_valid().to_numpy(zero_copy_only=False)
         texts, records, numbers = texts.drop_null(), records[valid], numbers[valid]
     texts = texts.cast(pa.large_string())
-    return KeyBatch(hash_texts(texts), texts, records.astype(np.int64, copy=False), numbers)
+    return KeyBatch(hash_texts(texts, salt), texts, records.astype(np.int64, copy=False), numbers)
 
 
 def joined(batches: Iterable[KeyBatch]) -> KeyBatch:

@@ -1,0 +1,93 @@
+"""`gitops graph load` and `gitops graph work`: a load in this process, or on several processes or machines."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gitops.cli.graph.data import build_indexes, graph_root, parquet_files, write_context
+from gitops.cli.graph.data import load as load_here
+from gitops.cli.graph.progress import reporting
+from gitops.cli.shared import OK, complain
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import UsageError
+from gitops.database import graph
+from gitops.database.graph import results
+
+
+def load(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph load GRAPH FILE`: in this process, or over an executor."""
+    if options.engine is not None:
+        return _load_over(options)
+    if options.workers is not None or options.address is not None:
+        fix = f"gitops graph load {options.graph} FILE --engine local"
+        raise UsageError(Code.USAGE_ERROR, "--workers and --address need --engine", fix=fix)
+    return load_here(options)
+
+
+def _load_over(options: argparse.Namespace) -> results.GraphOutcome:
+    if options.embeddings:
+        raise UsageError(Code.USAGE_ERROR, "--engine loads vectors unchanged, so omit --embeddings")
+    if options.file == "-" or (options.file is None and not options.parquet):
+        fix = f"gitops graph load {options.graph} FILE --engine {options.engine}"
+        raise UsageError(Code.USAGE_ERROR, "--engine reads files, which all workers must reach", fix=fix)
+    root, context = graph_root(options), write_context(options)
+    root = root if ":" in root else str(Path(root).absolute())
+    from gitops.repository.wiring.executors import open_executor
+
+    executor = open_executor(options.engine, options.workers, options.address)
+    bulk = None
+    try:
+        if options.base is not None:
+            graph.ensure_branch(root, options.branch, context, graph.ReadTarget(options.base))
+        catalog = graph.open_snapshot(root, graph.ReadTarget(options.branch)).schema().catalog
+        pieces = graph.input_pieces(options.file, parquet_files(options), catalog, executor.slots)
+        facts = {"mode": options.mode, "branch": options.branch, "engine": options.engine, "pieces": len(pieces)}
+        with reporting(options, "load", **facts) as reporter:
+            bulk = _begun(options, root, pieces, executor.slots)
+            watch = reporter or results.unwatched
+            done = graph.run_load(root, bulk, executor, context, watch)
+            bulk = None
+            if not options.no_index:
+                done = replace(done, optimized=build_indexes(options, done, watch))
+            if reporter is not None:
+                reporter.outcome = done.to_json()
+            return done
+    except graph.LoadError as error:
+        return results.LoadRefusal(Diagnostics(map(_shortened, error.problems)))
+    except BaseException:
+        if bulk is not None:
+            complain(f"load {bulk} is not finished; to continue it, run the same command with --resume")
+        raise
+    finally:
+        executor.close()
+
+
+def _begun(options: argparse.Namespace, root: str, pieces: Sequence[graph.Piece], slots: int) -> str:
+    """Return the id of the load to continue, or of a new one."""
+    mode = graph.LoadMode(options.mode)
+    if not options.resume:
+        return graph.begin_load(root, pieces, write_context(options), mode, options.branch, slots=slots)
+    found = graph.find_load(root, pieces, mode, options.branch)
+    if found is None:
+        detail = "no load of these files, mode and branch is in progress"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="start it again without --resume")
+    return found
+
+
+def _shortened(problem: Diagnostic) -> Diagnostic:
+    """Return a problem with its file relative to the working directory, if it is inside."""
+    here = f"{Path.cwd()}/"
+    source = problem.source and replace(problem.source, file=(problem.source.file or "").removeprefix(here))
+    return replace(problem, message=problem.message.removeprefix(here), source=source)
+
+
+def work(options: argparse.Namespace) -> int:
+    """`gitops graph work PLACE`: carry out tasks until their driver ends."""
+    from gitops.repository.wiring.executors import serve_tasks
+
+    complain(f"graph work: {serve_tasks(options.folder, options.idle):,} tasks carried out")
+    return OK
