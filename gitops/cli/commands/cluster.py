@@ -499,7 +499,7 @@ STRATEGIES = Command(
                 Argument(
                     "--from-audit",
                     "COMPUTE_CLUSTER",
-                    "compare the declared with the applied strategies on the recorded history of this compute cluster "
+                    "compare the declared and the applied strategies on the recorded history of this compute cluster "
                     "(default: all with strategies)",
                     nargs="?",
                     const="",

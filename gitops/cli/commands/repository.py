@@ -480,7 +480,7 @@ _CONVERGED = flag("--require-converged", "count it as failed if some changes wer
 
 CHANGESET = Command(
     "changeset",
-    "follow the apply of merged changes",
+    "follow merged changes while they are applied",
     commands=(
         Command(
             "list",

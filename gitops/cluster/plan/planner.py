@@ -99,7 +99,7 @@ def _report_access(access: AccessDiff, problems: Diagnostics) -> None:
     for scope, rows in by_scope.items():
         problems.add(Code.ACCESS_WIDENED, scope, widening_words(rows))
     if access.unguarded:
-        problems.add(Code.ACCESS_UNGUARDED, "policies", "no policy is bound to anything that is served")
+        problems.add(Code.ACCESS_UNGUARDED, "policies", "no policy is bound to a served graph or to the server")
     for scope in access.unread:
         problems.add(Code.ACCESS_BEFORE_UNKNOWN, scope, "what its recorded policy permits cannot be read")
 

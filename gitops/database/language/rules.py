@@ -101,7 +101,7 @@ T10 | type | a write to an unknown type
 T11 | type | a write to an unknown property, or a selection by a blob
 T12 | type | an insert that omits an endpoint or a property that is not nullable
 T13 | type | a property that is written twice
-T14 | type | a written or tested variable that is not a parameter
+T14 | type | an assigned or compared variable that is not a parameter
 T15 | type | hop bounds that are empty or open; a vector search whose target or query does not fit
 T16 | type | an update of an edge
 T17 | type | an order by nearest without a limit
