@@ -119,19 +119,6 @@ class Bucket:
 
         return self._repeated(path, ask)
 
-    def get_range(self, path: str, start: int, end: int) -> bytes:
-        """Read the bytes from `start` to before `end` of an object that exists."""
-
-        def ask() -> bytes:
-            import obstore
-
-            found = bytes(obstore.get_range(self._client, path, start=start, end=end)) if end > start else b""
-            if len(found) != end - start:
-                raise self._failed(path, f"shorter than {end} bytes", retryable=False)
-            return found
-
-        return self._repeated(path, ask)
-
     def owner(self, path: str) -> str | None:
         """Return the token of the object's writer (empty if it has none). None if the object does not exist."""
 

@@ -91,7 +91,11 @@ class S3Store:
 
     def read_range(self, key: str, start: int, end: int) -> bytes:
         """Read some bytes of an object."""
-        return self._bucket.get_range(self._path(key), start, end)
+        found = self._bucket.get_range(self._path(key), start, end) if end > start else b""
+        if found is None or len(found) != end - start:
+            detail = f"{self._path(key)} in {self.location} is shorter than {end} bytes"
+            raise RemoteError(Code.STORAGE_FAILED, detail, path=key)
+        return found
 
     def create(self, key: str, data: bytes) -> bool:
         """Write only if absent. Return False if the object exists and no attempt of this call created it.
