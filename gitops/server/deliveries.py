@@ -2,7 +2,7 @@
 
 1. The signature is checked on the raw bytes, with every valid secret, before they are parsed.
 2. If the signature covers a timestamp, a delivery that is too old or too far in the future is refused.
-3. Only then is the delivery parsed. Ignored events and unknown repositories end here.
+3. Only then is the delivery parsed. Ignored events, pushes of ledger entries and unknown repositories end here.
 4. The event is in the queue, on disk, before the response. A repeated delivery gets a success response and is handled
    once.
 
@@ -18,11 +18,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from gitops.cluster.ledger.chain import LEDGERS
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
-from gitops.forge.events import CheckSignature, Decode, IgnoredEvent
+from gitops.forge.events import CheckSignature, Decode, Event, IgnoredEvent, PushEvent
 from gitops.server.queue import EnqueueResult, EventQueue
 from gitops.server.shared import RefusalLog, ServerContext
 
@@ -119,7 +120,7 @@ class DeliveryReceiver:
             return HttpAnswer(_REFUSED, "too old")
         try:
             delivery = webhook.decode(headers, body)
-            if isinstance(delivery.event, IgnoredEvent):
+            if isinstance(delivery.event, IgnoredEvent) or _is_of_ledger(delivery.event):
                 return HttpAnswer(200, "nothing to do")
             repository = repository_key(kind, delivery.repository)
             if repository not in self._repositories:
@@ -141,3 +142,8 @@ class DeliveryReceiver:
         if not (sent.isascii() and sent.isdigit() and len(sent) <= _MAX_DIGITS):
             return False
         return abs(self._context.clock.now().timestamp() - int(sent)) <= _TOLERANCE.total_seconds()
+
+
+def _is_of_ledger(event: Event) -> bool:
+    """Return whether an event is a push of ledger entries. Each apply pushes some, and nothing follows from it."""
+    return isinstance(event, PushEvent) and event.ref.startswith(LEDGERS)

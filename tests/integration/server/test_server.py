@@ -541,6 +541,8 @@ def test_other_repositories_are_not_served(desk) -> None:
 def test_what_concerns_nobody_is_good_and_forgotten(desk) -> None:
     ping = {"zen": "Keep it logically awesome.", "hook_id": 7, "repository": {"full_name": "octo/other"}}
     assert desk.github("ping", ping) == HttpAnswer(200, "nothing to do")
+    own = pushed(ref="refs/heads/gitops/ledger/brain")
+    assert desk.github("push", own) == HttpAnswer(200, "nothing to do")
     assert desk.waiting() == []
 
 
