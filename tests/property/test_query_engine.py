@@ -150,13 +150,14 @@ class Twin:
             assert tuple(result.columns) == expected.columns
             assert result.touched == frozenset(run.query.reads)
 
-    def mutate(self, query: Query) -> None:
-        """Run a mutation: the same rows are affected, and the same rows are there afterwards."""
+    def mutate(self, query: Query, *, beside: bool = False) -> None:
+        """Run a mutation, perhaps in the process of the readers: the same rows are affected, and there afterwards."""
         checked = self._checked(query)
         before = open_snapshot(self.uri).manifest
         given = Options(now=NOW)
         expected = outcome(lambda: mutate(self.schema, self.graph, checked, query.params, given))
-        result = outcome(lambda: query_engine.write(self.uri, checked, query.params, given, self._next()))
+        cache = self._cache if beside else None
+        result = outcome(lambda: query_engine.write(self.uri, checked, query.params, given, self._next(), cache))
         if isinstance(expected, Refused):
             assert refused_alike(expected.why, result), f"{result}, expected {expected}"
             assert open_snapshot(self.uri).manifest == before
@@ -241,7 +242,8 @@ def every_bound_read(data: st.DataObject, steps: int) -> None:
     with twin(data) as both:
         for step in range(steps):
             if step:
-                both.mutate(data.draw(random_queries.mutations(both.shape, both.graph)))
+                query = data.draw(random_queries.mutations(both.shape, both.graph))
+                both.mutate(query, beside=data.draw(st.booleans()))
             if data.draw(st.integers(0, 9)) == 0:
                 both.optimize()
             for _ in range(3):

@@ -20,6 +20,7 @@ from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.tables import open_table, raw_columns
+from gitops.database.graph.write.memory import WriterMemory
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from gitops.database.language.query import CheckedQuery
 from gitops.database.language.schema import PropType, Scalar, Schema
@@ -111,9 +112,17 @@ class Run:
         return run_query(self.snapshot, self.query, self.params, options, self.cache)
 
 
-def write(uri: str, query: CheckedQuery, params: Any, options: Options, start: int = 20_000) -> MutationResult:
-    """Run a mutation on the main branch."""
-    return Mutator(CLOCK, SequentialIds(start)).run(uri, query, params, MutationOptions(now=options.now))
+def write(
+    uri: str,
+    query: CheckedQuery,
+    params: Any,
+    options: Options,
+    start: int = 20_000,
+    cache: ReadCache | None = None,
+) -> MutationResult:
+    """Run a mutation on the main branch, as a process whose readers have this cache."""
+    memory = None if cache is None else WriterMemory(cache)
+    return Mutator(CLOCK, SequentialIds(start), memory=memory).run(uri, query, params, MutationOptions(now=options.now))
 
 
 def contents_of(uri: str, schema: Schema, version: int | None = None) -> Graph:

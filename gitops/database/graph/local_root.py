@@ -43,6 +43,7 @@ class LocalFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._text = str(path)
         self.store = LocalStore(path)
 
     def dataset(self, path: str) -> DatasetLocation:
@@ -86,7 +87,7 @@ class LocalFolder:
         found: list[FileMark | None] = []
         for key in keys:
             try:
-                seen = os.lstat(f"{self._path}/{key}")
+                seen = os.lstat(f"{self._text}/{key}")
             except FileNotFoundError:
                 found.append(None)
             except OSError:

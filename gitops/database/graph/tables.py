@@ -151,7 +151,7 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
     """
     opened = [open_table(folder, entry) for entry in (old, new)]
     with _driver(folder.dataset(old.path)):
-        parts = [{_rows_of(each): each for each in dataset.get_fragments()} for dataset in opened]
+        parts = [{(files_of(each), deletions_of(each)): each for each in at.get_fragments()} for at in opened]
         (ids, written), (other_ids, other_written) = (
             _row_ids(dataset, [each for rows, each in mine.items() if rows not in others])
             for dataset, mine, others in zip(opened, parts, reversed(parts), strict=True)
@@ -161,10 +161,15 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
     return ids.size - shared, other_ids.size - shared
 
 
-def _rows_of(fragment: Any) -> tuple[object, ...]:
-    """Return a key that is equal for fragments with the same rows."""
-    files = fragment.metadata.files
-    return fragment.fragment_id, tuple(file.path for file in files), str(fragment.metadata.deletion_file)
+def files_of(fragment: Any) -> tuple[object, ...]:
+    """Return a key of a fragment's files. Fragments with equal keys have the same rows, except for deletions."""
+    return fragment.fragment_id, *((file.path, tuple(file.fields)) for file in fragment.metadata.files)
+
+
+def deletions_of(fragment: Any) -> str | None:
+    """Return the path of a fragment's deletion file, which never changes. Equal paths mean the same deletions."""
+    file = fragment.metadata.deletion_file
+    return None if file is None else str(file.path(fragment.fragment_id))
 
 
 def _row_ids(

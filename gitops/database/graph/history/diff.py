@@ -42,7 +42,15 @@ from gitops.database.graph.manifest import TableEntry, read_manifest
 from gitops.database.graph.results import ChangeKind, DiffSummary, FeedPage, FeedPosition, RowChange
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.snapshot import Memory, ReadTarget, Snapshot, kept_versions, open_snapshot, unknown_type
-from gitops.database.graph.tables import call_driver, declared_type, key_columns, open_table, raw_columns
+from gitops.database.graph.tables import (
+    call_driver,
+    declared_type,
+    deletions_of,
+    files_of,
+    key_columns,
+    open_table,
+    raw_columns,
+)
 from gitops.database.graph.values import cell_to_json, compact_json
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, Scalar
 
@@ -236,10 +244,10 @@ def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa
     shared: set[int] = set()
     was, now = before.entry, after.entry
     if was is not None and now is not None and (was.path, was.fields) == (now.path, now.fields):
-        shared = {at for at in old.keys() & new.keys() if _files(old[at]) == _files(new[at])}
+        shared = {at for at in old.keys() & new.keys() if files_of(old[at]) == files_of(new[at])}
     only_old, only_new = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for at in sorted(shared):
-        if old[at].metadata.deletion_file != new[at].metadata.deletion_file:
+        if deletions_of(old[at]) != deletions_of(new[at]):
             # The driver's row ids at addresses that the other fragment lacks.
             one, other = before.addresses(old[at]), after.addresses(new[at])
             at_one, at_other = one.column("_rowaddr").to_numpy(), other.column("_rowaddr").to_numpy()
@@ -305,10 +313,6 @@ def _equal_values(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal_values, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - only NaN differs from itself
-
-
-def _files(fragment: Any) -> list[tuple[str, tuple[int, ...]]]:
-    return [(file.path, tuple(file.fields)) for file in fragment.metadata.files]
 
 
 _FORM = 1

@@ -97,6 +97,16 @@ class Adjacency:
         budget.need(places.nbytes * 4, "the neighbours of a step")
         return origins, far.row_ids(half.nodes[places]), half.edges[places]
 
+    def ends(self, node: int, *, out: bool, most: int) -> list[int] | None:
+        """Return the row ids of the far ends of a node's outgoing or incoming edges; None if there are more than `most`."""
+        half, near, far = self._half(out=out)
+        place = node if near.rows is None else int(near.rows.searchsorted(node))
+        start, stop = half.offsets[place : place + 2].tolist()
+        found: list[int] = half.nodes[start : min(stop, start + most + 1)].tolist()
+        if len(found) > most:
+            return None
+        return found if far.rows is None else far.rows[found].tolist()
+
     def has_any(self, nodes: np.ndarray, *, out: bool, gone: np.ndarray | None = None) -> np.ndarray:
         """Return a mask of the nodes with an outgoing or incoming edge that is not in `gone`."""
         half, near, _ = self._half(out=out)

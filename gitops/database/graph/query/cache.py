@@ -8,12 +8,15 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
+from lance.dataset import LanceDataset
+
 from gitops.core.canonical import canonical_digest
 from gitops.core.dataclass import dataclass
+from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, build_adjacency
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency, bring
-from gitops.database.graph.query.tables import ReadTable, ResidentColumns
+from gitops.database.graph.query.tables import ReadTable, ResidentColumns, TableRows
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import open_table
 
@@ -37,13 +40,34 @@ class ReadCache:
         self._column = max_column_bytes
         self._lock = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
+        self._attached: dict[Hashable, Any] = {}
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
 
     def table(self, snapshot: Snapshot, key: str) -> ReadTable:
         """Return the table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
         entry = snapshot.manifest.tables[key]
+        return self._table(snapshot, key, entry, lambda: open_table(snapshot.folder, entry))
+
+    def offer(
+        self, snapshot: Snapshot, key: str, entry: TableEntry, dataset: LanceDataset, rewritten: TableRows | None
+    ) -> None:
+        """Cache a table version that this process made from the snapshot's, if that one is cached.
+
+        `rewritten` are its new rows, if each of them replaces the row with its row id; otherwise it is None. The
+        version does not have to be published.
+        """
+        own = snapshot.manifest.tables[key]
+        before = self._find(("table", key, *snapshot.table_identity(own, own.version)))
+        if before is not None:
+            table = self._table(snapshot, key, entry, lambda: dataset)
+            if rewritten is not None:
+                table.follow(before[0], rewritten)
+
+    def _table(self, snapshot: Snapshot, key: str, entry: TableEntry, opened: Callable[[], LanceDataset]) -> ReadTable:
+        """Return the table of an entry, opened with `opened` if it is not cached."""
         identity = snapshot.table_identity(entry, entry.version)
+        newest_key = ("newest table", key, *identity[:-1])
 
         def place(name: str) -> Hashable:
             # A column, its row ids, or a value computed from a column can be the same in later table versions.
@@ -57,21 +81,21 @@ class ReadCache:
             self._add(place(name), column, column.nbytes)
 
         def count(nbytes: int) -> None:
-            for name in (("table", key, *identity), ("newest table", key, *identity[:-1])):
+            for name in (("table", key, *identity), newest_key):
                 held = self._find(name)
-                if held is not None and held[0] is table:
-                    self._add(name, table, _TABLE_BYTES + nbytes)
+                if held is not None and held[0].dataset.version == entry.version:
+                    self._add(name, held[0], _TABLE_BYTES + nbytes)
 
-        def opened() -> tuple[ReadTable, int]:
+        def make() -> tuple[ReadTable, int]:
             kept = ResidentColumns(get, put, entry.rows, self._column, self._max // 2, count)
             residents = kept if self._column else None
-            newest = self._find(("newest table", key, *identity[:-1]))
+            newest = self._find(newest_key)
             previous = None if newest is None else newest[0].hand_on()
-            table = ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents, previous)
-            self._add(("newest table", key, *identity[:-1]), table, _TABLE_BYTES)
+            table = ReadTable(key, opened(), entry.rows, residents, previous)
+            self._add(newest_key, table, _TABLE_BYTES)
             return table, _TABLE_BYTES
 
-        table: ReadTable = self._keep(("table", key, *identity), opened)
+        table: ReadTable = self._keep(("table", key, *identity), make)
         return table
 
     def adjacency(self, wanted: WantedAdjacency, budget: Budget, folder: Path | None) -> Adjacency | OverlaidAdjacency:
@@ -125,6 +149,12 @@ class ReadCache:
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return a small value of an immutable version, created with `make` if missing (see `Memo` in `search`)."""
         return self._keep(("value", key), lambda: (make(), 1024))
+
+    def attached(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return an object that lives as long as the cache, created with `make` if missing; it bounds its own memory."""
+        with self._lock:
+            found = self._attached[key] = self._attached[key] if key in self._attached else make()
+        return found
 
     def recall(self, key: Hashable) -> Any:
         """Return the last value remembered for this key; None if it was dropped."""

@@ -22,9 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import GitopsError
 from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.query.adjacency import Adjacency
 from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
@@ -53,9 +51,8 @@ from gitops.database.language.schema import PropType, Scalar, TypeKind
 MOST_ROWS = 64
 """A bound read returns at most so many rows, which takes less than a millisecond."""
 
-_MOST_EDGES, _EDGE_BYTES = 1024, 32
+_MOST_EDGES = 1024
 _ENTRY_BYTES = 128
-_NONE = np.empty(0, np.int64)
 _PLAIN = frozenset(Scalar) - {Scalar.VECTOR, Scalar.BLOB}
 Convert = Callable[[Any], Any]
 
@@ -273,9 +270,13 @@ class BoundRead:
 
         Raises GitopsError `query_params_invalid`.
         """
-        compiled = self.compiled
-        cell = Constants(compiled.query, params, now).cell(compiled.parameter)
-        found = [] if cell is None or cell.value is None else self.index.find(cell.value)
+        compiled, name = self.compiled, self.compiled.parameter.name
+        value = params.get(name) if isinstance(params, dict) and len(compiled.query.params) == 1 else None
+        if type(value) is not str or not value.isascii():
+            # The general way reads any value, and knows what is wrong with it.
+            cell = Constants(compiled.query, params, now).cell(compiled.parameter)
+            value = None if cell is None else cell.value
+        found = [] if value is None else self.index.find(value)
         if len(found) > MOST_ROWS:
             return None
         pairs = [(near, near) for near in found]
@@ -296,17 +297,13 @@ class BoundRead:
 
     def _neighbours(self, adjacency: Adjacency | OverlaidAdjacency, near: int) -> list[int] | None:
         """Return the distinct neighbours by row id, ascending; None if there are too many."""
-        found, nodes = _NONE, np.array([near])
+        found: set[int] = set()
         for out in self.outs:
-            try:
-                ends = adjacency.steps(nodes, out=out, budget=Budget(None, _MOST_EDGES * _EDGE_BYTES))[1]
-            except GitopsError as error:
-                if error.code is not Code.QUERY_MEMORY_EXCEEDED:
-                    raise
+            ends = adjacency.ends(near, out=out, most=_MOST_EDGES)
+            if ends is None:
                 return None
-            found = ends if not len(found) else np.concatenate([found, ends])
-        distinct: list[int] = np.unique(found).tolist()
-        return distinct
+            found.update(ends)
+        return sorted(found)
 
     def _row(self, near: int, far: int) -> dict[str, Any]:
         found = {}

@@ -133,6 +133,15 @@ class OverlaidAdjacency:
             np.concatenate([edges[kept].astype(np.int64), self.others[places, 2]]),
         )
 
+    def ends(self, node: int, *, out: bool, most: int) -> list[int] | None:
+        """See `Adjacency`."""
+        first = int((self.sources if out else self.targets).to_first(np.array([node]))[0])
+        # Some of the edges of the first version may be gone.
+        if first >= 0 and self.first.ends(first, out=out, most=most + len(self.gone)) is None:
+            return None
+        found: list[int] = self.steps(np.array([node]), out=out, budget=Budget(None, None))[1].tolist()
+        return found if len(found) <= most else None
+
     def has_any(self, nodes: np.ndarray, *, out: bool) -> np.ndarray:
         """See `Adjacency`."""
         first = (self.sources if out else self.targets).to_first(nodes)

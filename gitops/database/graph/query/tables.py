@@ -33,7 +33,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.query.bindings import Groups, look_up
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.search import VectorMatrix
-from gitops.database.graph.tables import DRIVER_ERRORS, driver_message, service_failure
+from gitops.database.graph.tables import DRIVER_ERRORS, deletions_of, driver_message, files_of, service_failure
 
 # Cost of a request, in cells of a full column scan: one call, each requested row, and one index search.
 _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
@@ -71,7 +71,7 @@ class SortedTexts:
         end = start
         while end < len(places) and content[offsets[end] : offsets[end + 1]] == wanted:
             end += 1
-        return np.sort(self.row_ids[start:end])
+        return self.row_ids[start:end] if end - start < 2 else np.sort(self.row_ids[start:end])  # noqa: PLR2004 - one row
 
     @cached_property
     def _buffers(self) -> tuple[memoryview, memoryview]:
@@ -245,6 +245,14 @@ class TableRows:
 
     ids: np.ndarray
     columns: Mapping[str, pa.Array]
+
+    @classmethod
+    def of(cls, row_ids: Sequence[int], cells: pa.Table) -> TableRows:
+        """Return rows by row id, with the columns of a table that can be kept in memory."""
+        order = np.argsort(np.array(row_ids, np.int64))
+        kept = [name for name in cells.column_names if _plain(cells.schema.field(name).type)]
+        columns = {name: _joined(cells.column(name).chunks).take(pa.array(order)) for name in kept}
+        return cls(np.array(row_ids, np.int64)[order], columns)
 
     @property
     def nbytes(self) -> int:
@@ -484,6 +492,14 @@ class ReadTable:
         self._previous = None
         return self
 
+    def follow(self, before: ReadTable, rewritten: TableRows) -> None:
+        """Take over the columns in memory of the version before, in which each of these rows had its row id."""
+        if self._previous is before and before.fields == self.fields and len(rewritten.ids) <= self.most_changes:
+            names = [name for name in rewritten.columns if before.recalls(name) or name == "id"]
+            came = TableRows(rewritten.ids, {name: rewritten.columns[name] for name in names})
+            self._differences[before.dataset.version] = TableRows(came.ids, {"id": came.columns["id"]}), came
+            self.other_version(Budget(None, None))
+
     def other_version(self, budget: Budget) -> OtherVersion | None:
         """Return the other version whose cached columns can be used, if only a few rows differ."""
         previous, self._previous = self._previous, None
@@ -643,15 +659,11 @@ class ReadTable:
         names = [name for name in self.types if name in heads or before.recalls(name)]
         with self._reading():
             old, new = (
-                {
-                    (part.fragment_id, *(file.path for file in part.data_files())): part
-                    for part in dataset.get_fragments()
-                }
-                for dataset in (before.dataset, self.dataset)
+                {files_of(part): part for part in dataset.get_fragments()} for dataset in (before.dataset, self.dataset)
             )
             gone, come = [old[key] for key in old if key not in new], [new[key] for key in new if key not in old]
             pairs = [(part, new[key]) for key, part in old.items() if key in new]
-            pairs = [pair for pair in pairs if len({_deletion_path(part) for part in pair}) > 1]
+            pairs = [pair for pair in pairs if len({deletions_of(part) for part in pair}) > 1]
             changed = sum(part.metadata.num_rows for part in (*gone, *come))
             if changed + sum(abs(one.num_deletions - other.num_deletions) for one, other in pairs) > self.most_changes:
                 return None
@@ -710,15 +722,9 @@ class ReadTable:
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error
 
 
-def _deletion_path(fragment: LanceFragment) -> str | None:
-    """Return the path of a fragment's deletion file, which never changes."""
-    file = fragment.metadata.deletion_file
-    return None if file is None else str(file.path(fragment.fragment_id))
-
-
 def _deletions(dataset: LanceDataset, fragment: LanceFragment) -> np.ndarray:
     """Return the offsets of the deleted rows of a fragment."""
-    file, path = fragment.metadata.deletion_file, _deletion_path(fragment)
+    file, path = fragment.metadata.deletion_file, deletions_of(fragment)
     if file is None or path is None:
         return _NO_ROWS
     if file.file_type == _LIST and file.base_id is None and "://" not in dataset.uri:

@@ -24,7 +24,6 @@ import lance
 import numpy as np
 
 from gitops.database.graph.query.cache import ReadCache
-from gitops.database.graph.snapshot import Memory
 from gitops.database.graph.tables import raw_columns
 from gitops.database.graph.write.queue import MutationQueue
 
@@ -43,12 +42,12 @@ Files = Mapping[str, Any]
 class WriterMemory:
     """Thread-safe memory of all tables that a process writes, bounded in bytes.
 
-    The table that was written least recently is dropped first. `heads` caches the newest versions and schemas. The
-    mutation queues of the process are also here.
+    The table that was written least recently is dropped first. `heads` caches the newest versions and schemas,
+    and gets the tables that were written if it has them for readers. The mutation queues of the process are also here.
     """
 
-    def __init__(self, heads: Memory | None = None, max_bytes: int = _MAX_BYTES) -> None:
-        self.heads: Memory = ReadCache(max_bytes=2**20) if heads is None else heads
+    def __init__(self, heads: ReadCache | None = None, max_bytes: int = _MAX_BYTES) -> None:
+        self.heads = ReadCache(max_bytes=2**20) if heads is None else heads
         self._max = max_bytes
         self._lock = threading.Lock()
         self._tables: OrderedDict[tuple[str, str], TableMemory] = OrderedDict()

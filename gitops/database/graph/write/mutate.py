@@ -26,6 +26,7 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import Manifest
+from gitops.database.graph.query.tables import TableRows
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
@@ -229,17 +230,19 @@ class Mutator:
             kept = [replaced[row["id"]][1] for row in rows[: len(replaced)]]
             gone = [*table.gone.values(), *(address for address, _ in replaced.values())]
             writer = TableWriter(snapshot.folder, base.tables[key], table.committed.opened)
+            names = [*key_columns(table.declared), *table.declared.properties]
+            cells = arrow_table(table.declared, {name: [row[name] for row in rows] for name in names})
             staged = []
             if rows:
-                names = [*key_columns(table.declared), *table.declared.properties]
-                staged = writer.stage(
-                    arrow_table(table.declared, {name: [row[name] for row in rows] for name in names})
-                )
+                staged = writer.stage(cells)
                 table.committed.wrote(staged, rows)
             writer.exchange(staged, gone, kept)
             writer.tidy()
             same = len(gone) == len(kept) == len(rows)
             tables[key] = writer.finish(recount=True, changed=table.changed if same else None)
+            # Readers of this process find the new version in their cache as soon as they see the manifest.
+            rewritten = TableRows.of(kept, cells) if same else None
+            self._memory.heads.offer(snapshot, key, tables[key], writer.dataset, rewritten)
         self._faults.reach("engine.mutate.staged")
         context = WriteContext(self._clock, self._ids, actor, faults=self._faults)
         version = StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables})
