@@ -1,25 +1,28 @@
-"""Log of a server: lines for people or for programs, written by a separate thread.
+"""Log of a server: lines for people or for programs, written in batches by a separate thread.
 
-A stalled log reader must not block requests, so a limited number of records wait for it. Further records are dropped
-and counted.
+A line is formatted where its record arises. The thread writes all lines of at most 10 milliseconds with one call, so
+requests and the log do not take turns for each line. A stalled log reader must not block requests, so a limited number
+of bytes wait for it; further records are dropped and counted.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
+from itertools import chain
 from typing import Any, TextIO
 
 from gitops.render.characters import visible
 
-_LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
 _TIME = "%Y-%m-%dT%H:%M:%S"
-_MOST = 10_000
+_MOST_BYTES = 8 * 2**20
+_BATCH_BYTES, _BATCH_S = 64 * 1024, 0.01
 _AT_END_S = 2.0
 
 
@@ -28,10 +31,8 @@ def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
 
     A record can have a `form`, which is a mapping of its members; `event` is its text.
     """
-    form = _JsonLines() if as_json else _TextLines(_LINE, _TIME)
-    form.converter = time.gmtime
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(form)
+    handler.setFormatter(_JsonLines() if as_json else _TextLines())
     log = logging.getLogger("gitops.serve")
     log.handlers, log.propagate = [handler], False
     log.setLevel(level)
@@ -39,10 +40,10 @@ def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
 
 
 @contextmanager
-def in_background(log: logging.Logger, most: int = _MOST) -> Iterator[None]:
-    """Write a log's records in a thread until the end of the block. At most `most` records wait."""
+def in_background(log: logging.Logger, now: Callable[[], datetime], most_bytes: int = _MOST_BYTES) -> Iterator[None]:
+    """Write a log's lines in a thread until the end of the block. At most `most_bytes` of lines wait."""
     before = log.handlers
-    backlogs = [_Backlog(handler, most) for handler in before]
+    backlogs = [_Backlog(handler, now, most_bytes) for handler in before if isinstance(handler, logging.StreamHandler)]
     log.handlers = [*backlogs]
     try:
         yield
@@ -52,37 +53,118 @@ def in_background(log: logging.Logger, most: int = _MOST) -> Iterator[None]:
             each.finish()
 
 
-class _Backlog(logging.Handler):
-    """Passes records to another handler in a thread without ever blocking."""
+class FixedMembers(dict[str, Any]):
+    """Members of log records that never change, so that their text is made once. It is kept by the formatter."""
 
-    def __init__(self, to: logging.Handler, most: int) -> None:
+    __slots__ = ("texts",)
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        super().__init__(members)
+        self.texts: dict[type[logging.Formatter], str] = {}
+
+
+class JoinedForm(Mapping[str, Any]):
+    """A form in parts, some of which are `FixedMembers`. The first part has the `event`; names are distinct."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: Mapping[str, Any]) -> None:
+        self.parts = parts
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a member. Raises KeyError."""
+        for part in self.parts:
+            if name in part:
+                return part[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names in order."""
+        return chain.from_iterable(self.parts)
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return sum(map(len, self.parts))
+
+
+def log_form(log: logging.Logger, level: int, form: Mapping[str, Any]) -> None:
+    """Log a form, whose `event` is its text. If the log writes in the background, its line is made directly."""
+    if not log.isEnabledFor(level):
+        return
+    at = log
+    while not at.handlers and at.propagate and at.parent is not None:
+        at = at.parent
+    if len(at.handlers) == 1 and isinstance(at.handlers[0], _Backlog) and not at.propagate:
+        at.handlers[0].put(level, form)
+    else:
+        log.log(level, "%s", form["event"], extra={"form": dict(form)})
+
+
+class _Backlog(logging.Handler):
+    """Passes lines to the stream of another handler in a thread without ever blocking."""
+
+    def __init__(self, to: logging.StreamHandler[TextIO], now: Callable[[], datetime], most_bytes: int) -> None:
         super().__init__()
-        self._to = to
-        self._most = most
-        # The limit is not a lock that the thread and the requests would hand to each other.
-        self._waiting: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
-        self._left_out = 0
-        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._to, self._now_of = to, now
+        self._most = most_bytes
+        self._lines: list[str] = []
+        self._bytes = self._left_out = 0
+        self._some, self._now = threading.Event(), threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
+    def put(self, level: int, form: Mapping[str, Any]) -> None:
+        """Add the line of a form."""
+        formatter = self._to.formatter
+        if level >= self.level and isinstance(formatter, _FormLines):
+            line = formatter.line(self._now_of().timestamp(), logging.getLevelName(level), form)
+            with self.lock or nullcontext():
+                self._add(level, line + self._to.terminator)
+
     def emit(self, record: logging.LogRecord) -> None:
-        if self._waiting.qsize() < self._most:
-            self._waiting.put(record)
-        else:
+        self._add(record.levelno, self._to.format(record) + self._to.terminator)
+
+    def _add(self, level: int, line: str) -> None:
+        if self._bytes + len(line) > self._most:
             self._left_out += 1
+            return
+        self._lines.append(line)
+        self._bytes += len(line)
+        if len(self._lines) == 1:
+            self._some.set()
+        if self._bytes >= _BATCH_BYTES or level >= logging.WARNING:
+            self._now.set()
 
     def finish(self) -> None:
-        """Write all waiting records, unless the reader is stalled."""
-        self._waiting.put(None)
+        """Write all waiting lines, unless the reader is stalled."""
+        self._ended = True
+        self._some.set()
+        self._now.set()
         self._thread.join(_AT_END_S)
 
+    def _run(self) -> None:
+        while not self._ended:
+            self._some.wait()
+            self._now.wait(_BATCH_S)
+            self._write()
+        self._write()
+
     def _write(self) -> None:
-        while (record := self._waiting.get()) is not None:
-            self._to.handle(record)
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
             left_out, self._left_out = self._left_out, 0
-            if left_out:
-                text = f"records missing here, because the log was not read in time: {left_out}"
-                self._to.handle(logging.makeLogRecord({"levelno": 30, "levelname": "WARNING", "msg": text}))
+            self._bytes = 0
+            self._some.clear()
+            self._now.clear()
+        if left_out:
+            text = f"records missing here, because the log was not read in time: {left_out}"
+            record = logging.makeLogRecord({"levelno": 30, "levelname": "WARNING", "msg": text})
+            lines.append(self._to.format(record) + self._to.terminator)
+        # A log that cannot be written must not end the server.
+        with suppress(OSError, ValueError):
+            self._to.stream.write("".join(lines))
+            self._to.flush()
 
 
 def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
@@ -91,19 +173,68 @@ def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
     return found
 
 
-class _TextLines(logging.Formatter):
+class _FormLines(logging.Formatter, ABC):
+    """Makes a line from a record, or from a form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = (0, "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        return self._line(self._time(record.created), record.levelname, record.getMessage(), _form_of(record))
+
+    def line(self, created: float, level: str, form: Mapping[str, Any]) -> str:
+        """Return the line of a form."""
+        return self._line(self._time(created), level, form["event"], form)
+
+    def _time(self, created: float) -> str:
+        second = int(created)
+        if self._second[0] != second:
+            self._second = second, time.strftime(_TIME, time.gmtime(second))
+        return f"{self._second[1]}.{int((created - second) * 1000):03}Z"
+
+    def _texts(self, form: Mapping[str, Any]) -> str:
+        """Return the text of a form's members."""
+        found = ""
+        for part in form.parts if isinstance(form, JoinedForm) else (form,):
+            text = part.texts.get(type(self)) if isinstance(part, FixedMembers) else None
+            if text is None:
+                text = self._members(part)
+                if isinstance(part, FixedMembers):
+                    part.texts[type(self)] = text
+            found += text
+        return found
+
+    @abstractmethod
+    def _line(self, at: str, level: str, text: str, form: Mapping[str, Any]) -> str:
+        """Return the line of a form with this text."""
+
+    @abstractmethod
+    def _members(self, form: Mapping[str, Any]) -> str:
+        """Return the text of members that follow others."""
+
+
+class _TextLines(_FormLines):
     """Formats time, level and text, followed by the members of the form."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        form = {name: value for name, value in _form_of(record).items() if name != "event" and value is not None}
-        return visible(super().format(record) + "".join(f" {name}={value}" for name, value in form.items()))
+    def _line(self, at: str, level: str, text: str, form: Mapping[str, Any]) -> str:
+        return f"{at} {level:<7} {visible(text)}{self._texts(form)}"
+
+    def _members(self, form: Mapping[str, Any]) -> str:
+        shown = [f" {name}={value}" for name, value in form.items() if name != "event" and value is not None]
+        return visible("".join(shown))
 
 
-class _JsonLines(logging.Formatter):
+class _JsonLines(_FormLines):
     """Formats `{"at": TIME, "level": LEVEL, "text": TEXT}` with the members of the form."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"
-        form = _form_of(record)
-        text = {} if form else {"text": record.getMessage()}
-        return json.dumps({"at": at, "level": record.levelname.lower(), **text, **form}, default=str)
+    def _line(self, at: str, level: str, text: str, form: Mapping[str, Any]) -> str:
+        head = {"at": at, "level": level.lower(), **({} if form else {"text": text})}
+        return f"{_encode(head)[:-1]}{self._texts(form)}}}"
+
+    def _members(self, form: Mapping[str, Any]) -> str:
+        return f", {_encode(form)[1:-1]}" if form else ""
+
+
+_encode = json.JSONEncoder(default=str).encode
