@@ -109,10 +109,12 @@ class StreamAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> BodyAnswer:
     """Return an answer with a JSON document."""
-    data = json.dumps(form, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    return BodyAnswer(status, data, JSON, headers or {})
+    return BodyAnswer(status, _ENCODER.encode(form).encode(), JSON, headers or {})
 
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -323,11 +323,23 @@ class ServedGraph:
         Also raises IntegrityError `graph_unreadable` if the graph was replaced since the generation was created, and
         `graph_rewound` if it was replaced by an older copy.
         """
-        found, seen = graph.open_snapshot(self.uri, target, self.cache), self.seen
+        newest = (target.version, target.commit, target.time) == (None, None, None)
+        return self._accept(graph.open_snapshot(self.uri, target, self.cache), newest=newest)
+
+    def newest_in_memory(self, branch: str) -> Snapshot | None:
+        """Return the newest version of a branch if that is known without reading a file; otherwise None.
+
+        Raises the IntegrityErrors of `open`.
+        """
+        found = graph.newest_in_memory(self.uri, branch, self.cache)
+        return None if found is None else self._accept(found, newest=True)
+
+    def _accept(self, found: Snapshot, *, newest: bool) -> Snapshot:
+        """Return a version, unless the graph was replaced."""
+        seen = self.seen
         if seen is not None and found.identity.graph_id != seen.incarnation:
             detail = f"graph {found.identity.graph_id} is at the root, but {seen.incarnation} is served"
             raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self.uri)
-        newest = (target.version, target.commit, target.time) == (None, None, None)
         if seen is not None and newest and found.line.fork is None and found.manifest.n < seen.version:
             detail = f"the newest version is {found.manifest.n}, but version {seen.version} was served"
             raise IntegrityError(Code.GRAPH_REWOUND, detail, path=self.uri)

@@ -109,6 +109,22 @@ def run_read(
     return _result(query, list(found.columns), found.rows())
 
 
+def run_bound(
+    served: ServedGraph, branch: str, query: CheckedQuery, params: Mapping[str, Any] | None, now: datetime
+) -> tuple[Snapshot, dict[str, Any]] | None:
+    """Return the newest version of a branch with the rows of a read, like `run_read`, without reading a file.
+
+    None if the version or rows must be read, or if there are many. Raises the errors of `run_read`.
+    """
+    snapshot = served.newest_in_memory(branch)
+    bound = None if snapshot is None else graph.bound_read(snapshot, query, served.cache)
+    if snapshot is None or bound is None:
+        return None
+    _require_declared(query, params)
+    rows = bound.rows(params, now)
+    return None if rows is None else (snapshot, _result(query, bound.columns, rows))
+
+
 def _result(query: CheckedQuery, names: list[str], rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"query_name": query.name, "row_count": len(rows), **({"columns": names} if names else {}), "rows": rows}
 
@@ -142,7 +158,7 @@ def queue_change(served: ServedGraph, change: MutationRequest, context: WriteCon
         expected_commit=change.expected,
         begun=change.begun if change.expected is None else None,
     )
-    memory = served.cache.value("writer", lambda: graph.WriterMemory(served.cache))
+    memory = served.cache.attached("writer", lambda: graph.WriterMemory(served.cache))
     mutator = graph.Mutator(context.clock, context.ids, context.faults, memory=memory)
     return mutator.enqueue(served.uri, change.query, change.params, options)
 

@@ -158,8 +158,10 @@ def running(
     routes: Sequence[Route] = ROUTES,
     reload: Callable[[], Mapping[str, Any]] | None = None,
     observer: Observer | None = None,
+    *,
+    direct: bool = True,
 ) -> Iterator[Running]:
-    """Serve a generation on a free port of loopback; without tokens to everybody."""
+    """Serve a generation on a free port of loopback; without tokens to everybody. Reads can be answered `direct`ly."""
     # A test of the command in this process may have left a log on a stream that is closed by now.
     logging.getLogger("gitops.serve").handlers.clear()
     source, log = Source(made), Records()
@@ -169,7 +171,7 @@ def running(
         state = PolicyCover.POLICY_ENABLED if made.guarded else PolicyCover.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
     context = replace(context, limits=limits or context.limits, observer=observer, public_url=PUBLIC_URL)
-    app = HttpApp(context, routes)
+    app = HttpApp(context, routes, direct=direct)
     with (
         serving(app) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_LONGEST_S) as client,

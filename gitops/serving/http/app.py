@@ -40,10 +40,11 @@ from gitops.serving.http import change_routes, feed_routes, graph_routes, querie
 from gitops.serving.http.admin import Load
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ProtectedResourceAnswer, ReloadAnswer
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
+from gitops.serving.http.direct import DirectReads
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Match, Route, RouteTable
 from gitops.serving.http.who import Authenticator, issuers_of
-from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
+from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers, request_names, request_record
 from gitops.serving.queries import QueryTexts
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ _OK, _UNCHANGED, _TOO_LARGE, _FAILED = 200, 304, 413, 500
 class HttpApp:
     """Answers requests. Close it after the last one."""
 
-    def __init__(self, context: HttpContext, routes: Sequence[Route]) -> None:
+    def __init__(self, context: HttpContext, routes: Sequence[Route], *, direct: bool = True) -> None:
+        """Create the application. With `direct`, it answers reads of rows in memory as in `direct`."""
         self._context = context
+        self._direct = DirectReads(context) if direct else None
         self._table = RouteTable(routes)
         rejected = None if context.observer is None else context.observer.rejected
         self._shared = Shared(
@@ -89,7 +92,9 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
         if scope["type"] == "http":
-            await self._exchange(scope, receive, send)
+            left = receive if self._direct is None else await self._direct.answer(scope, receive, send)
+            if left is not None:
+                await self._exchange(scope, left, send)
         elif scope["type"] == "lifespan":
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})
@@ -259,19 +264,10 @@ class HttpApp:
     def _record(
         self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer | None, sent: int, seconds: float
     ) -> None:
-        record = {
-            "event": "request",
-            "request_id": call.request_id,
-            "method": call.method,
-            "route": call.operation,
-            "graph": call.graph_id,
-            "query": call.stored_query,
-            "actor": call.actor,
-            "status": None if answer is None else answer.status,
-            "bytes": sent,
-            "ms": round(seconds * 1000, 3),
-            "revision": call.generation.revision.digest,
-        }
+        names = request_names(call.method, call.operation, call.graph_id, call.stored_query, call.actor)
+        status = None if answer is None else answer.status
+        revision = {"revision": call.generation.revision.digest}
+        record = request_record(call.request_id, names, status, sent, seconds, revision)
         self._context.log(record)
         if self._context.observer is not None:
             self._context.observer.answered(record)

@@ -44,8 +44,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _DROPPED_BYTES, _DROPPED_S = 64 * 2**20, 10.0
-# Larger bodies are parsed in a thread, so that other requests don't wait.
-_SMALL_BODY = 64 * 1024
+SMALL_BODY = 64 * 1024
+"""Larger bodies are parsed in a thread, so that other requests don't wait."""
 
 
 class ClientGoneError(Exception):
@@ -216,7 +216,7 @@ class Call:
         Raises ProblemError 400, and the errors of `pieces`.
         """
         data = await self.read_body()
-        if len(data) <= _SMALL_BODY:
+        if len(data) <= SMALL_BODY:
             return read_json(model, data)
         return await self.work(lambda: read_json(model, data))
 
@@ -368,12 +368,18 @@ class Call:
         with withhold(branch, unless=lambda: self.knows(branch)):
             return await self.shared.workers.finish(admitted)
 
-    async def change_after(self, branch: str, nbytes: int, first: Callable[[], B], work: Callable[[B], T]) -> T:
-        """Run like `change`, with the result of what is done once the change is admitted, and before its turn."""
+    async def change_after(
+        self, branch: str, nbytes: int, first: Callable[[], B], work: Callable[[B], T], *, reads: bool
+    ) -> T:
+        """Run like `change`, with the result of what is done once the change is admitted, and before its turn.
+
+        That needs a thread only if it `reads`. Otherwise it would wait for other changes to end, instead of joining
+        them.
+        """
         self._begin_change(branch)
 
         async def prepare() -> T:
-            prepared = await self.shared.workers.run(first, patient=True)
+            prepared = await self.shared.workers.run(first, patient=True) if reads else first()
             return await self._alone(branch, lambda: work(prepared))
 
         with withhold(branch, unless=lambda: self.knows(branch)):

@@ -28,6 +28,7 @@ from gitops.core.errors import GitopsError
 from gitops.serving.access import BearerTokens
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover
+from gitops.serving.logs import JoinedForm
 
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
@@ -240,6 +241,26 @@ _VARIABLES = {
     "OMNIGRAPH_WORK_SECONDS_MAX": "work_s",
 }
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
+
+
+def request_names(
+    method: str, route: str | None, graph: str | None, query: str | None, actor: str | None
+) -> Mapping[str, str | None]:
+    """Return what a request is about, for its log record."""
+    return {"method": method, "route": route, "graph": graph, "query": query, "actor": actor}
+
+
+def request_record(
+    request_id: str,
+    names: Mapping[str, Any],
+    status: int | None,
+    sent: int,
+    seconds: float,
+    revision: Mapping[str, str],
+) -> LogRecord:
+    """Return the log record of a request, with its names and the served `revision`."""
+    outcome = {"status": status, "bytes": sent, "ms": round(seconds * 1000, 3)}
+    return JoinedForm({"event": "request", "request_id": request_id}, names, outcome, revision)
 
 
 class GenerationSource(Protocol):
