@@ -62,7 +62,8 @@ class HttpApp:
     def __init__(self, context: HttpContext, routes: Sequence[Route], *, direct: bool = True) -> None:
         """Create the application. With `direct`, it answers reads of rows in memory as in `direct`."""
         self._context = context
-        self._direct = DirectReads(context) if direct else None
+        # A read replica adds the age of its copy to every answer.
+        self._direct = DirectReads(context) if direct and context.replica is None else None
         self._table = RouteTable(routes)
         rejected = None if context.observer is None else context.observer.rejected
         self._shared = Shared(
