@@ -1,23 +1,25 @@
 """Compiles the texts of one load, each of them once, and reports each problem at its place.
 
-The languages take long to import. A load in which everything is recorded or known to be valid does not import this module.
+The languages take long to import. A load in which everything is recorded or known to be valid does not import this module,
+and one without queries does not import the query language.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gitops.cluster.config.declaration import DeclaredGraph, QueryRegistry
 from gitops.cluster.config.reader import SourceFile, SourceReader
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree, normalize, query_files
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
-from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
-from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import Schema, compile_schema
 from gitops.database.language.text import LanguageError, Stage
+
+if TYPE_CHECKING:
+    from gitops.database.language.query import CheckedQuery, Query
 
 T = TypeVar("T")
 
@@ -50,11 +52,15 @@ class LanguageCompiler:
         return None
 
     def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
-        """Return the queries of a file in order, or its parse error, which is not reported."""
+        """Return the queries of a file in order, or its parse error (not reported)."""
+        from gitops.database.language.query import parse_queries
+
         return _once(self._queries, file, parse_queries)
 
     def check(self, query: Query, file: SourceFile, schema: Schema, at: str) -> CheckedQuery | None:
-        """Return a checked query of a file. Reports its problems for the config path `at` and then returns None."""
+        """Return the checked query of a file, or None after reporting its problems for the config path `at`."""
+        from gitops.database.language.query import check_query
+
         try:
             return check_query(query, schema.catalog)
         except LanguageError as error:
@@ -62,7 +68,9 @@ class LanguageCompiler:
             return None
 
     def are_sound(self, queries: Iterable[Query], schema: Schema) -> bool:
-        """Return True if queries are valid against a schema. Reports nothing."""
+        """Return True if queries are valid against a schema, without reporting anything."""
+        from gitops.database.language.query import check_query
+
         try:
             for query in queries:
                 check_query(query, schema.catalog)
@@ -72,6 +80,8 @@ class LanguageCompiler:
 
     def report_query(self, error: LanguageError, file: SourceFile, at: str) -> None:
         """Report the problems of a query file."""
+        from gitops.database.language.query.codes import QUERY_CODES
+
         self._report(error, file, at, QUERY_CODES)
 
     def drop_trees(self) -> None:
@@ -114,6 +124,8 @@ def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) ->
 
     Nothing is reported or checked. A file is parsed only if the name is in its text.
     """
+    from gitops.database.language.query import parse_queries
+
     for path in _paths(reader.tree, declared, name):
         file = reader.read(path)
         if not isinstance(file, SourceFile) or file.broken is not None:

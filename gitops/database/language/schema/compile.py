@@ -1,7 +1,7 @@
 """Compiles schema text, or a stored canonical form, to a checked schema.
 
 Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the complete schema (S-38 to S-42, S-49, K3,
-K5); 4 canonical form; 5 catalog. All problems from steps 1 to 3 are reported in one run; after a grammar failure, only
+K5); on demand, 4 canonical form; 5 catalog. All problems from steps 1 to 3 are reported in one run; after a grammar failure, only
 problems that cannot be caused by missing parts.
 
 This module also checks the rules for single declarations (S-03 to S-48, except rules of the parser and the catalog).
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.database.language.lexer import MAX_SOURCE_BYTES
-from gitops.database.language.record import Record
 from gitops.database.language.schema import ast
 from gitops.database.language.schema.ast import ArgumentValue, ValueKind
 from gitops.database.language.schema.ir import (
@@ -72,23 +71,45 @@ _DUPLICATE = {
 }
 
 
-class Schema(Record):
+class Schema:
     """A compiled schema.
 
-    `source` is the exact text that was compiled. `warnings` are annotations without meaning.
+    `source` is the exact text that was compiled. `warnings` are annotations without meaning. The canonical form and the
+    catalog are built on demand, because a load without changes and queries needs neither.
     """
 
-    source: bytes
-    catalog: Catalog
-    ir: SchemaIR
-    warnings: tuple[LanguageProblem, ...] = ()
+    __slots__ = ("_catalog", "_document", "_ir", "source", "warnings")
+
+    def __init__(self, source: bytes, document: ast.SchemaDocument, warnings: tuple[LanguageProblem, ...] = ()) -> None:
+        """Create a schema from a checked document, with the interface properties added to the nodes."""
+        self.source = source
+        self.warnings = warnings
+        self._document: ast.SchemaDocument | None = document
+        self._ir: SchemaIR
+        self._catalog: Catalog | None = None
+
+    @property
+    def ir(self) -> SchemaIR:
+        """The canonical form."""
+        document = self._document
+        if document is not None:
+            # Other threads do the same, or find the form that is set before the document is dropped.
+            self._ir = canonical_form(document)
+            self._document = None
+        return self._ir
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog."""
+        if self._catalog is None:
+            self._catalog = _build_catalog(self.ir)
+        return self._catalog
 
     @property
     def ir_digest(self) -> str:
         """SHA-256 of the canonical form's bytes, as 64 hex digits.
 
-        This is not the digest of the source, which changes with every edit. It is computed on demand, because loading
-        many schemas does not need it.
+        This is not the digest of the source, which changes with every edit.
         """
         return digest(self.ir.to_bytes())
 
@@ -134,8 +155,7 @@ def _compile(source: bytes, limit: int) -> Schema:
     problems = found.problems()
     if problems:
         raise LanguageError(*problems)
-    ir = canonical_form(document)
-    return Schema(source, _build_catalog(ir), ir, found.warnings())
+    return Schema(source, document, found.warnings())
 
 
 def _refused(reason: str) -> LanguageError:

@@ -9,6 +9,7 @@ including hints and shorthands. Types and properties have an id, the FNV-1a-32 h
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -137,15 +138,24 @@ def type_id(kind: TypeKind, name: str) -> int:
 
 def property_id(kind: TypeKind, owner: str, name: str) -> int:
     """Return the stable id of a property, from 1 to 2^32-1."""
-    return fnv1a_32(f"{kind}:{owner}:{name}")
+    return _hashed(_owner_hash(f"{kind}:{owner}:"), name) or 1
 
 
 def fnv1a_32(text: str) -> int:
     """Return the 32-bit FNV-1a hash of the UTF-8 bytes; 0 becomes 1. Source: http://www.isthe.com/chongo/tech/comp/fnv/."""
-    state = _FNV_OFFSET
+    return _hashed(_FNV_OFFSET, text) or 1
+
+
+@lru_cache(256)
+def _owner_hash(text: str) -> int:
+    """Return the hash of the part of a full name that all properties of a type share."""
+    return _hashed(_FNV_OFFSET, text)
+
+
+def _hashed(state: int, text: str) -> int:
     for byte in text.encode("utf-8"):
         state = ((state ^ byte) * _FNV_PRIME) & _MASK
-    return state or 1
+    return state
 
 
 def canonical_form(document: ast.SchemaDocument) -> SchemaIR:

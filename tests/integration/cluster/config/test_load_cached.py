@@ -26,6 +26,7 @@ from gitops.cluster.config.source import MemoryTree, SourceLimits, SourceMovedEr
 from gitops.cluster.ledger.documents import read_sound, write_sound
 from gitops.cluster.model.address import Address, graph_address, query_address
 from gitops.core.codes import Code
+from gitops.database.language import query
 from tests.support.warm import cold, difference, shown, warm
 
 PG = b"node Person {\n  name: String @key\n  age: I32?\n}\n"
@@ -97,13 +98,13 @@ def cache() -> MemoryCache:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The query files that are parsed from here on."""
     seen: list[bytes] = []
-    original = compiler.parse_queries
+    original = query.parse_queries
 
-    def noting(query: bytes) -> object:
-        seen.append(query)
-        return original(query)
+    def noting(text: bytes) -> object:
+        seen.append(text)
+        return original(text)
 
-    monkeypatch.setattr(compiler, "parse_queries", noting)
+    monkeypatch.setattr(query, "parse_queries", noting)
     return seen
 
 
@@ -459,7 +460,7 @@ def test_an_unchanged_folder_is_neither_read_nor_compiled(
 ) -> None:
     tree = VouchedWatched(FILES)
     tree.seen = []
-    monkeypatch.setattr(compiler, "parse_queries", None)
+    monkeypatch.setattr(query, "parse_queries", None)
     monkeypatch.setattr(compiler, "compile_schema", None)
     loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(*applied), PLAIN))
     assert sorted(tree.seen) == ALWAYS

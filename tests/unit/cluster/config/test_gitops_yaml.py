@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cluster.approvals.rule_changes import rule_changes
-from gitops.cluster.config import compiler, reader
+from gitops.cluster.config import reader
 from gitops.cluster.config.cluster_yaml import parse_cluster, promoted_config
 from gitops.cluster.config.declaration import config_form
 from gitops.cluster.config.difference import Differences
@@ -26,6 +26,7 @@ from gitops.cluster.model.resource import graph_composite
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.canonical import compact, digest
 from gitops.core.errors import GitopsError
+from gitops.database.language import query
 from gitops.database.language.yaml import parse_yaml, to_plain
 from tests.bench.clusters import SCHEMA as BENCH_SCHEMA
 from tests.bench.clusters import query_text, widened
@@ -609,13 +610,13 @@ def test_bytes_of_query_files_are_counted_for_each_graph(monkeypatch: pytest.Mon
 
 def test_a_shared_query_file_is_parsed_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    parse = compiler.parse_queries
+    parse = query.parse_queries
 
     def counting(data: bytes) -> object:
         parsed.append(len(data))
         return parse(data)
 
-    monkeypatch.setattr(compiler, "parse_queries", counting)
+    monkeypatch.setattr(query, "parse_queries", counting)
     assert load(graphs(20), q=gq("a")).desired is not None
     assert len(parsed) == 2
 
