@@ -42,6 +42,7 @@ from gitops.forge.text import cut
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.changesets import changeset_outcome
 from gitops.render.characters import visible
+from gitops.render.commands import approve_command
 from gitops.render.comment import apply_comment, marker, plan_comment, plan_document, plan_summary, refusal_comment
 from gitops.render.comment_inputs import (
     ApplyComment,
@@ -52,7 +53,6 @@ from gitops.render.comment_inputs import (
     RefusalComment,
     RefusedCommand,
 )
-from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
 from gitops.render.plan_views import PlanView
 from gitops.render.text import apply_counts

@@ -5,8 +5,14 @@ The running program supplies the options that select the cluster of the current 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gitops.cluster.model.address import Address
+    from gitops.cluster.model.plan import Plan
 
 _completing: list[Callable[[str], str]] = []
 
@@ -24,3 +30,16 @@ def completing(complete: Callable[[str], str]) -> Iterator[None]:
         yield
     finally:
         _completing.pop()
+
+
+def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:
+    """Return the shell-quoted command that approves one change of a plan.
+
+    `selected` are the options that select the plan.
+
+    It contains the facts that its user has seen: the plan's digest and the rows of the change's graph.
+    """
+    change = plan.change(address)
+    seen = None if change is None else change.seen
+    rows = [] if seen is None else ["--rows", str(seen.rows)]
+    return shlex.join(["gitops", "approve", address, *selected, *rows, "--plan", plan.digest])

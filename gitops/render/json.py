@@ -6,7 +6,6 @@ which they were found; a verb has already merged its plan's problems into them.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from gitops.cluster.model.outcome import (
 from gitops.cluster.model.plan import Plan
 from gitops.cluster.model.served import Replica, RevisionIdentity
 from gitops.cluster.model.trust import RuleChange
+from gitops.render.commands import approve_command
 from gitops.render.json_text import plain
 
 if TYPE_CHECKING:
@@ -419,19 +419,6 @@ def _change(
         migration=plain(change.migration.to_json()) if migration and change.migration else None,
         details=list(change.details) or None,
     )
-
-
-def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:
-    """Return the shell-quoted command that approves one change of a plan.
-
-    `selected` are the options that select the plan.
-
-    It contains the facts that its user has seen: the plan's digest and the rows of the change's graph.
-    """
-    change = plan.change(address)
-    seen = None if change is None else change.seen
-    rows = [] if seen is None else ["--rows", str(seen.rows)]
-    return shlex.join(["gitops", "approve", address, *selected, *rows, "--plan", plan.digest])
 
 
 def rule_forms(changes: Iterable[RuleChange]) -> Form:

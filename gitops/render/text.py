@@ -34,8 +34,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity, by_place
 from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
-from gitops.render.commands import completed
-from gitops.render.json import approve_command
+from gitops.render.commands import approve_command, completed
 from gitops.render.words import count
 
 if TYPE_CHECKING:

@@ -51,7 +51,8 @@ class Runner:
             timeout=120,
         )
         assert run.returncode == code, run.stdout + run.stderr
-        return run.stdout, json.loads(run.stderr)
+        # A slow apply prints its progress before.
+        return run.stdout, json.loads(run.stderr.splitlines()[-1])
 
     def kept(self) -> list[str]:
         """The names in the cache."""
