@@ -33,7 +33,7 @@ def _audited(effort: Effort, entries: int) -> tuple[tuple[Usage, ...], ...]:
     from tests.support.long_ledger import long_life
 
     home = effort.folder(f"audit-{entries}")
-    repository = str(long_life(home, entries).repository.git_dir)
+    repository = str(long_life(home, entries).repository.git.git_dir)
     environ, times = effort.environment(), 1 if effort.quick else 3
 
     def runs(*arguments: str) -> tuple[Usage, ...]:

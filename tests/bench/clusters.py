@@ -63,3 +63,16 @@ def edit_query(folder: Path, limit: int, *, graphs: int = 1) -> None:
     """Change one query of each of the first `graphs` graphs."""
     for number in range(graphs):
         (folder / f"g{number:04}" / "queries" / "q000.gq").write_text(query_text("q000", limit + number))
+
+
+def write_wide_cluster(folder: Path, *, graphs: int) -> Path:
+    """Write a cluster of `graphs` graphs with eight node types and four edge types each, without queries."""
+    lines = ["version: 1", "graphs:"]
+    for number in range(graphs):
+        nodes = (f"node T{at} {{\n  key: String @key\n  name: String?\n  size: I32?\n}}\n" for at in range(8))
+        edges = (f"edge E{at}: T{at} -> T{at + 1} {{\n  since: I32?\n  of_{number}: String?\n}}\n" for at in range(4))
+        (folder / f"g{number:04}").mkdir(parents=True)
+        (folder / f"g{number:04}" / "schema.pg").write_text("".join((*nodes, *edges)))
+        lines += [f"  g{number:04}:", f"    schema: g{number:04}/schema.pg"]
+    (folder / "cluster.yaml").write_text("\n".join(lines) + "\n")
+    return folder

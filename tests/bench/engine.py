@@ -53,7 +53,7 @@ def _aged(engine: LanceEngine, context: WriteContext, uri: str, ages: tuple[int,
     from gitops.database.language.query import check_query, parse_queries
 
     engine.prepare_create(uri, SCHEMA.encode(), actor="bench").publish()
-    load_records(LoadRequest(uri, BytesIO(_people(_AGED_ROWS))), context)
+    load_records(LoadRequest(uri, BytesIO(people(_AGED_ROWS))), context)
     text = b"query q($k: String, $age: I32) { update Person set { age: $age } where handle = $k }"
     query = check_query(parse_queries(text)[0], open_snapshot(uri).schema().catalog)
     mutator, options = Mutator(context.clock, context.ids), MutationOptions(context.now())
@@ -85,7 +85,7 @@ class _Lives:
         from gitops.database.graph.read import describe_graph, read_rows
 
         engine, step = self._engine, self._step
-        many, one = (LoadRequest(uri, BytesIO(_people(count))) for count in (_ROWS, 1))
+        many, one = (LoadRequest(uri, BytesIO(people(count))) for count in (_ROWS, 1))
         created = step(
             "prepare a new graph of 3 tables", lambda: engine.prepare_create(uri, SCHEMA.encode(), actor="bench")
         )
@@ -107,7 +107,7 @@ class _Lives:
         return result
 
 
-def _people(count: int) -> bytes:
+def people(count: int) -> bytes:
     """Records of `count` nodes."""
     people = ({"handle": f"p{n}", "name": f"Person {n}", "age": n % 90} for n in range(count))
     return "".join(json.dumps({"type": "Person", "data": data}) + "\n" for data in people).encode()
