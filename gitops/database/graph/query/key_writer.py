@@ -21,22 +21,28 @@ from gitops.database.graph.query.key_file import (
     key_file_name,
     key_hash,
 )
-from gitops.database.graph.query.options import QueryOptions
+from gitops.database.graph.query.options import Budget, QueryOptions
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import DRIVER_ERRORS, open_table, raw_columns
 from gitops.database.language.query import CheckedQuery
 from gitops.database.language.schema import NodeType, PropType, Scalar
+
+# How often the rows of a file are in memory while it is written, at most.
+_COPIES = 4
 
 
 def note_read_by_key(snapshot: Snapshot, query: CheckedQuery, params: object, options: QueryOptions) -> None:
     """After a query that Lance answered: make a key file if one would have answered it, and the version was read before.
 
     The first query of a table version only leaves a note, because a file costs about as much as it saves once. An older
-    version never replaces a newer one. Failures are ignored.
+    version never replaces a newer one. Nothing is written if the query may use less memory than that needs. Failures are
+    ignored.
     """
     with contextlib.suppress(GitopsError, *DRIVER_ERRORS):
-        wanted = None if options.cache_dir is None else KeyLookup.of(snapshot, query, params, options)
-        if options.cache_dir is None or wanted is None:
+        if options.cache_dir is None or not Budget(None, options.memory_bytes).affords(_COPIES * MAX_BYTES):
+            return
+        wanted = KeyLookup.of(snapshot, query, params, options)
+        if wanted is None:
             return
         declared = snapshot.schema().catalog.nodes[wanted.table.partition(":")[2]]
         table = version_digest(snapshot, snapshot.manifest.tables[wanted.table])
