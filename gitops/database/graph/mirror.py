@@ -3,14 +3,15 @@
 Every file of a published version is immutable and has a name that is never used again, so only files that are not here
 yet are copied. Rules of this module:
 
-1. A version is copied in the order in which it was published: table files, schemas, the floor of its line, its
-   manifest, and then the index of branches. So a reader of the folder sees a complete version or none, and needs
-   nothing from the bucket while it reads.
+1. A version is copied in the order in which it was published: table files, schemas, its manifest, and then the index
+   of branches. So a reader of the folder sees a complete version or none, and needs nothing from the bucket while it
+   reads.
 2. Gc at the bucket may remove a version while it is copied. Then the copy of a newer one begins. Versions that are
    already here stay readable.
 3. The first version is copied into a hidden folder of that incarnation of the graph, which is then renamed to the
    mirror's place. An interrupted copy continues where it stopped.
-4. Numbers that were not copied count as removed: the floor of a line is just below its newest copied version.
+4. Numbers that were not copied count as removed: the floor of a line is raised to just below its newest copied version
+   after that version. A floor is never above a line's newest version, as in every graph.
 5. Older versions are removed when the bucket no longer keeps them, when there are many, or when a newer one does not
    fit otherwise, but not while a reader may still use them. Data that was dropped permanently is removed at once.
 6. The mirror writes nothing to the bucket.
@@ -21,9 +22,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
@@ -82,11 +85,12 @@ class GraphMirror:
         raise AssertionError
 
     def check(self, places: Iterable[Path] | None = None) -> int:
-        """Read copied files, by default all, and remove those that are damaged; the next `follow` copies them again.
+        """Read files of tables, by default all and the documents too, and remove damaged ones, which `follow` copies again.
 
         Older versions of their tables are removed. Returns the number of damaged files. Raises OSError, RemoteError.
         """
-        damaged = self._copies.damaged(self.places() if places is None else places)
+        damaged = [] if places is not None else [*_damaged_documents(LocalFolder(self._place))]
+        damaged += self._copies.damaged(self.places() if places is None else places)
         for each in damaged:
             each.unlink(missing_ok=True)
         if damaged and self._place.is_dir():
@@ -162,14 +166,14 @@ class GraphMirror:
         for key, entry in manifest.tables.items():
             if not self._sure or before.get(key) != entry:
                 self._copy_table(entry, folder, here)
-        if find_manifest(here.store, manifest.n, line) is not None:
-            return
-        for key in (layout.source_key(manifest.schema_source), layout.ir_key(manifest.schema_ir)):
-            self._copy_document(key, head, here)
-        # A number between two copied versions never becomes readable.
-        if read_floor(here.store, line) < manifest.n - 1:
+        if find_manifest(here.store, manifest.n, line) is None:
+            for key in (layout.source_key(manifest.schema_source), layout.ir_key(manifest.schema_ir)):
+                self._copy_document(key, head, here)
+            self._copy_document(layout.manifest_key(manifest.n, line), head, here)
+        # Readers that look for the successor of an older version see from the floor that there are newer ones.
+        skipped = manifest.n > 1 and not here.place(layout.manifest_key(manifest.n - 1, line)).exists()
+        if skipped and read_floor(here.store, line) < manifest.n - 1:
             write_floor(here.store, line, manifest.n - 1)
-        self._copy_document(layout.manifest_key(manifest.n, line), head, here)
 
     def _copy_document(self, key: str, head: Snapshot, here: LocalFolder) -> None:
         data = head.store.read(key)
@@ -310,6 +314,32 @@ def _belongs(name: str, names: Iterable[str]) -> bool:
     parts = name.split("/")
     folder = "/".join(parts[:2])
     return name in names or (len(parts) > 2 and (folder in names or f"{folder}.lance" in names))  # noqa: PLR2004
+
+
+def _damaged_documents(here: LocalFolder) -> Iterator[Path]:
+    """Yield the files of documents that cannot be read, or are not what their names say."""
+
+    def readable(read: Callable[[], object]) -> bool:
+        try:
+            read()
+        except GitopsError:
+            return False
+        return True
+
+    store = here.store
+    for name in store.names(layout.SCHEMA):
+        if digest(store.read(f"{layout.SCHEMA}/{name}") or b"") != name.partition(".")[0]:
+            yield here.place(f"{layout.SCHEMA}/{name}")
+    for line in (layout.MAIN, *(name for name in here.children(layout.BRANCHES) if layout.is_line(name))):
+        for n in line_numbers(store, line):
+            if not readable(partial(find_manifest, store, n, line)):
+                yield here.place(layout.manifest_key(n, line))
+        if not readable(partial(read_floor, store, line)):
+            yield here.place(layout.floor_key(line))
+    if not readable(partial(read_branches, store)):
+        yield here.place(layout.BRANCH_INDEX)
+    if here.place(layout.IDENTITY).exists() and not readable(partial(read_identity, store)):
+        yield here.place(layout.IDENTITY)
 
 
 def _table_files(place: Path) -> Iterator[Path]:

@@ -60,6 +60,8 @@ class ReplicaCopy:
         self._checking: Iterator[tuple[GraphMirror, Path]] = iter(())
         self._status, self._damaged = ReplicaStatus(), 0
         self._failure: GitopsError | None = None
+        # Whether the texts that the copied state refers to are here.
+        self._sure = False
         self._since: dict[Path, datetime] = {}
         self._seen: tuple[int, int] | None = None
         self._read = ReplicaStatus()
@@ -227,6 +229,8 @@ class ReplicaCopy:
             if address.kind in (Kind.QUERY, Kind.POLICY)
             and (key := layout.blob_key(address, recorded.digest)) is not None
         }
+        if self._sure and here.read(layout.STATE) == documents[layout.STATE]:
+            return documents, _graphs(view.state)
         absent = [key for key, name in wanted.items() if (data := here.read(key)) is None or digest(data) != name]
         in_parallel(copy, absent, store.parallel)
         return documents, _graphs(view.state)
@@ -239,6 +243,7 @@ class ReplicaCopy:
         for key in sorted(documents, key=lambda key: key == layout.STATE):
             if here.read(key) != documents[key]:
                 here.write(key, documents[key])
+        self._sure = True
         for name in here.names(layout.RECOVERIES):
             if f"{layout.RECOVERIES}/{name}" not in documents:
                 here.delete(f"{layout.RECOVERIES}/{name}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -14,11 +17,12 @@ from gitops.database.graph.history.branches import create_branch, delete_branch,
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.layout import manifest_key, source_key
 from gitops.database.graph.mirror import GraphMirror, MirrorLimits
 from gitops.database.storage.copies import FileCopies
 from gitops.repository.wiring.system import SystemClock
-from tests.support.histories import History
-from tests.support.s3 import Asked, S3Place
+from tests.support.histories import SCHEMA, History, version_numbers
+from tests.support.s3 import Asked, Fault, S3Place
 
 SHARP = Retention(1, timedelta(0), timedelta(0))
 
@@ -47,6 +51,12 @@ def writer(s3: S3Place) -> History:
 def data_files(log: list[Asked]) -> list[str]:
     """The files of tables that were asked for."""
     return [each.path for each in log if each.kind == "GET" and ".lance/" in each.path]
+
+
+def refuse_from(number: int) -> Fault:
+    """A fault for all requests from this one on, which count from 1."""
+    asked = count(1)
+    return lambda _: 403 if next(asked) >= number else None
 
 
 def test_a_mirror_reads_like_the_graph_on_every_branch_and_copies_only_new_files(
@@ -89,12 +99,17 @@ def test_a_replica_that_starts_again_reads_no_file_again_and_repairs_what_is_dam
     again.mirror.follow()
     assert data_files(s3.server.log) == []
     short, flipped, replaced = sorted(again.mirror.places())[:3]
+    documents = [
+        again.local.at().folder.place(key) for key in (manifest_key(2), source_key(writer.at().manifest.schema_source))
+    ]
+    for each in documents:
+        each.write_bytes(each.read_bytes().replace(b"e", b"x"))
     short.write_bytes(short.read_bytes()[:-1])
     data = flipped.read_bytes()
     flipped.write_bytes(data[:10] + bytes([data[10] ^ 1]) + data[11:])
     replaced.unlink()
     replaced.write_bytes(b"by hand")
-    assert again.mirror.check() == 3
+    assert again.mirror.check() == 5
     again.mirror.follow()
     names = {str(each).rpartition("copy/")[2].partition("g.omni/")[2] for each in (short, flipped, replaced)}
     assert {path.partition("g.omni/")[2].partition("/")[2] for path in data_files(s3.server.log)} == names
@@ -179,3 +194,87 @@ def test_a_graph_in_the_place_of_another_one_takes_its_place_here(writer: Histor
     replica.mirror.follow()
     assert replica.local.ages() == {"zoe": 9}
     assert replica.local.at().identity != first
+
+
+def test_a_copy_that_was_interrupted_anywhere_continues_and_nothing_is_seen_before(
+    writer: History, s3: S3Place, tmp_path: Path
+) -> None:
+    whole = Replica(writer, tmp_path / "whole")
+    s3.server.log.clear()
+    whole.mirror.follow()
+    wanted, copied = data_files(s3.server.log), set[str]()
+    asked = len(s3.server.log)
+    for stop in range(1, asked + 1, 3):
+        s3.server.forget()
+        s3.server.fault = refuse_from(stop)
+        replica = Replica(writer, tmp_path / "cut")
+        try:
+            replica.mirror.follow()
+        except GitopsError:
+            assert not Path(replica.local.uri).exists()
+        replica.close()
+        copied.update(each.path for each in s3.server.log if data_files([each]) and each.status == 206)
+    s3.server.forget()
+    replica = Replica(writer, tmp_path / "cut")
+    replica.mirror.follow()
+    assert copied
+    assert not copied.intersection(data_files(s3.server.log))
+    assert copied.union(data_files(s3.server.log)) == set(wanted)
+    assert replica.local.image() == writer.image()
+    assert replica.mirror.check() == 0
+
+
+STEPS = st.lists(
+    st.sampled_from(["put", "gone", "branch", "unbranch", "migrate", "optimize", "gc", "follow", "damage", "start"]),
+    min_size=3,
+    max_size=9,
+)
+
+
+@pytest.mark.law
+@settings(
+    max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(STEPS)
+def test_whatever_happens_a_replica_answers_like_the_writer_at_its_version(
+    s3: S3Place, tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    writer = History(f"{s3.root}/graphs/{tmp_path_factory.mktemp('law').name}.omni")
+    folder = tmp_path_factory.mktemp("copy")
+    replica, images = Replica(writer, folder), dict[tuple[str, int], object]()
+    for age, step in enumerate([*steps, "put", "follow"]):
+        branches = [each.name for each in list_branches(writer.uri)]
+        if step == "put":
+            writer.people(branches[-1], **{f"p{age % 3}": age})
+        elif step == "gone":
+            writer.put("main", {}, {"node:Person": ["p0"]})
+        elif step == "branch" and len(branches) == 1:
+            create_branch(writer.uri, "dev", writer.work())
+        elif step == "unbranch" and len(branches) > 1:
+            delete_branch(writer.uri, "dev", writer.work())
+        elif step == "migrate" and len(branches) == 1:
+            wider = SCHEMA.replace(b"{ name", f"{{ more{age}: I32? name".encode(), 1)
+            LanceEngine(writer.clock, writer.ids).prepare_migration(writer.uri, wider, actor="ann").publish()
+        elif step == "optimize":
+            optimize_tables(writer.uri, writer.work(), OptimizeOptions(fragments=2, deleted_share=0.1, scalar_rows=1))
+        elif step == "gc":
+            collect_garbage(writer.uri, writer.work(), SHARP)
+        elif step == "damage":
+            for place in list(replica.mirror.places())[age::7]:
+                place.write_bytes(b"damaged")
+            replica.mirror.check()
+        elif step == "start":
+            replica.close()
+            replica = Replica(writer, folder)
+        for name in (each.name for each in list_branches(writer.uri)):
+            images[name, writer.at(name).manifest.n] = writer.image(name)
+        if step == "follow":
+            replica.mirror.follow()
+            for each in list_branches(replica.local.uri):
+                n = replica.local.at(each.name).manifest.n
+                assert n == writer.at(each.name).manifest.n
+                assert replica.local.image(each.name) == images[each.name, n]
+    for n in version_numbers(replica.local.uri):
+        assert replica.local.image(version=n) == images["main", n]
+    assert verify_graph(replica.local.uri, deep=True).findings == ()
+    replica.close()
