@@ -173,9 +173,8 @@ def _whole(found: Mapping[str, Found], rows: int) -> Iterator[Figure]:
             yield Figure(f"load, peak memory, {name}", "MiB", (each.loading.peak_mib,))
             yield Figure(f"all questions, peak memory, {name}", "MiB", (each.asking.peak_mib,))
         yield Figure(f"size on disk, {name}", "MiB", (each.load["bytes"] / _MIB,))
-        goal = _REOPEN_GOAL if name == _OURS else None
+        goal = _REOPEN_GOAL if name == OURS else None
         yield Figure(f"reopen and read one row, {name}", "ms", (each.ask["reopen_ms"],), goal)
-        yield Figure(f"all questions, peak memory, {name}", "MiB", (each.asking.peak_mib,))
 
 
 def _question(found: Mapping[str, Found], question: str) -> Iterator[Figure]:
