@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _CLUSTER = "cluster.yaml"
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 _COMMAND = re.compile(r"(?<![\w./-])gitops((?: [a-z][a-z-]*)+)(?=([^;`\n]*))")
+_GIT = re.compile(r"(?:(?<=: )|(?<=; )|^)git (?=[a-z-]+(?: |[;,]|$))")
 _OF_OTHERS = re.compile(r"\bask\b[^;]*\Z|\bon (?:the|that|a) (?:server|machine)\b[^;]*\Z")
 
 
@@ -71,6 +72,8 @@ def complete(options: argparse.Namespace, text: str) -> str:
     if "remote" in given:
         # `origin` may be a fork, to which branches are still pushed.
         text = re.sub(r"\b(git fetch )origin\b|\borigin(?=/[\w.-]+;)", rf"\g<1>{given['remote']}", text)
+    if "repo" in given:
+        text = _GIT.sub(f"git -C {shlex.quote(str(given['repo']))} ", text)
     if not given or "gitops " not in text:
         return text
 

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -88,7 +88,7 @@ def _applied() -> Path:
     _write(folder, _LIBRARY)
     with patch.dict(os.environ, {"HOME": str(folder), **_ENVIRONMENT}), chdir(folder):
         for command in ("gitops --as ann import", "gitops --as ann apply"):
-            code, text = _run(command)
+            code, text = run(command)
             assert code == 0, f"{command}: {text}"
     return folder
 
@@ -108,11 +108,12 @@ def missing(case: dict[str, Any], text: str) -> list[str]:
     return lacks + ([] if case.get("fix", "") in text else ["fix"])
 
 
-def said(case: dict[str, Any], folder: Path) -> str:
+def said(case: dict[str, Any], folder: Path, follow: Callable[[str], object] = lambda _: None) -> str:
     """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine.
 
     A case `as` a person works in their clone of a server that has a change request; one that is `applied` begins after an apply;
     one with a `repository` is in a clone whose allowed signers are ann and the bot. Commands are given `inside` of that folder.
+    `follow` is called with the output there, so that it can run what is printed with `run`.
     """
     here, files, environment = folder / "library", {**_LIBRARY, **case.get("files", {})}, _ENVIRONMENT
     if who := case.get("as"):
@@ -133,11 +134,12 @@ def said(case: dict[str, Any], folder: Path) -> str:
     environment = {"HOME": str(folder), **environment, **case.get("environment", {})}
     with patch.dict(os.environ, environment), _without(case.get("without", ())), chdir(here / case.get("inside", "")):
         for command in case.get("before", ()):
-            code, text = _run(command.replace("SERVER", str(folder / "loop" / "server.git")))
+            code, text = run(command.replace("SERVER", str(folder / "loop" / "server.git")))
             assert code == 0, f"{command}: {text}"
-        code, text = _run(case["run"])
+        code, text = run(case["run"])
         if case.get("confirm"):
-            code, text = _run(printed_command(text))
+            code, text = run(printed_command(text))
+        follow(text)
     return f"exit {code}\n{_without_chance(text.replace(str(folder), '/home/ann'))}"
 
 
@@ -158,7 +160,8 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
         sys.modules.update(held)
 
 
-def _run(command: str) -> tuple[int, str]:
+def run(command: str) -> tuple[int, str]:
+    """Run a command in the current folder; return its exit code and both outputs."""
     words = shlex.split(command)
     if words[0] != "gitops":
         done = subprocess.run(words, capture_output=True, text=True, check=False)

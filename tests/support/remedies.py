@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from gitops.cli.commands import COMMANDS
 
-_GIT = "bundle|clone|config|fetch|log|ls-remote|merge|pull|push|rebase|remote|rev-parse|revert|show|switch"
+_GIT = "bundle|clone|config|fetch|init|log|ls-remote|merge|pull|push|rebase|remote|rev-parse|revert|show|switch"
 _OURS = "|".join(each.name for each in COMMANDS)
 _START = re.compile(
     rf"(?<![\w./'-])(?<!usage: )(?:gitops (?:--as [\w@.]+ )?(?:{_OURS})|git (?:{_GIT}))(?=[\s`;.,:)]|$)"
 )
 _PROSE = (
     "shows|show what|prints|says|lists|in a|in it|on the|again|and|or|then|to|which|for|with|without|of|stays|by|as|is|needs"
-    "|closes"
+    "|closes|does"
 )
 _END = re.compile(rf"[`;\n]|,? (?:{_PROSE})\b|(?<=\S)[,.:)](?:\s|$)| \(")
 _SETTING = re.compile(r"git config [\w.]+\Z")
@@ -68,6 +68,8 @@ def remedies(text: str) -> Iterator[Remedy]:
 def _found(text: str) -> Iterator[Remedy]:
     for start in _START.finditer(text):
         end = _END.search(text, start.end())
+        while end and text.count("'", start.start(), end.start()) % 2:
+            end = _END.search(text, end.end())
         command = re.sub(r"(?<=\S)[.,:]+\Z", "", text[start.start() : end.start() if end else len(text)].rstrip())
         if _SETTING.match(command) or command in _MENTIONED or text.startswith(": error", start.start() + len(command)):
             # This names a setting, or who speaks.

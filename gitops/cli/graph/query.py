@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gitops.cli.finding import cluster_folder
@@ -50,8 +53,9 @@ def query(options: argparse.Namespace) -> int:
         cache_dir=cache_folder(os.environ),
         approximate=options.approximate,
     )
-    by_key = graph.read_by_key(snapshot, checked, parameters, settings)
-    rows = by_key or _run(snapshot, checked, parameters, settings)
+    with _with_source(options, checked.name):
+        by_key = graph.read_by_key(snapshot, checked, parameters, settings)
+        rows = by_key or _run(snapshot, checked, parameters, settings)
     if not query_form.print_rows(form, rows.columns, rows.rows):
         options.json = form == "json"
         show(rows, options)
@@ -81,7 +85,21 @@ def mutate(options: argparse.Namespace) -> GraphOutcome:
         expected_head=options.expect_head,
         embedder=open_embedder(options.embeddings, os.environ),
     )
-    return graph.Mutator(context.clock, context.ids).run(root, checked, parameters, settings)
+    with _with_source(options, checked.name):
+        return graph.Mutator(context.clock, context.ids).run(root, checked, parameters, settings)
+
+
+@contextmanager
+def _with_source(options: argparse.Namespace, name: str) -> Iterator[None]:
+    """Let a remedy that runs the query by the other command find it where this command did, with the same parameters."""
+    try:
+        yield
+    except GitopsError as error:
+        given = [("--file", options.file), ("--text", options.text), ("--params", options.params)]
+        given += [("--param", text) for text in options.param]
+        words = [word for option, value in given if value is not None for word in (option, value)]
+        error.fix = error.fix and error.fix.replace(f"GRAPH {name}", shlex.join((options.graph, name, *words)))
+        raise
 
 
 def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> CheckedQuery:

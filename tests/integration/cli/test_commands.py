@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.dom import minidom
 
 import pytest
@@ -23,11 +26,13 @@ from gitops.cli.completion import bash_script, fish_script, zsh_script
 from gitops.cli.main import EVERYWHERE, main
 from gitops.repository.wiring import stores
 from gitops.repository.wiring.stores import compile_cache, edition
+from tests.support import beginners
 from tests.support.beginners import MISTAKES, cases, missing, said
 from tests.support.cases import read_yaml
 from tests.support.cli_page import commands
 from tests.support.cluster import Cluster
 from tests.support.git_fixture import run
+from tests.support.remedies import remedies
 
 # Only ever reached by a test that fails.
 PATIENCE = 30
@@ -217,12 +222,32 @@ def test_the_manual_page_has_what_stands_below_the_arguments_of_a_command(capsys
 
 
 _CASES = cases()
+_UNFOLLOWED = [
+    line.split("\t")
+    for line in (MISTAKES.parent / "unfollowed.tsv").read_text("utf-8").splitlines()
+    if not line.startswith("#")
+]
+
+
+def _try(case: Mapping[str, Any], refused: list[str], text: str) -> None:
+    """Run every command that is printed to the reader and has no word to fill in, and note those that are not accepted."""
+    for remedy in remedies(text):
+        lasting = any(re.fullmatch(command, remedy.text) for command, why, _ in _UNFOLLOWED if why == "-")
+        if remedy.whom != "reader" or remedy.names or lasting or remedy.text == case["run"]:
+            continue
+        code, answer = beginners.run(remedy.text)
+        known = any(re.fullmatch(command, remedy.text) and re.search(why, answer) for command, why, _ in _UNFOLLOWED)
+        # What would be signed is shown first, with the command that signs it.
+        if code not in (0, 3) and not known and "approval_not_confirmed" not in answer:
+            refused.append(f"{remedy.text}: exit {code}: {answer}")
 
 
 @pytest.mark.parametrize("name", _CASES)
 def test_a_mistake_is_answered_as_its_file_shows(name: str, tmp_path: Path) -> None:
     case = _CASES[name]
-    assert said(case, tmp_path) == case["says"], "python -m tests.support.beginners"
+    refused = list[str]()
+    assert said(case, tmp_path, partial(_try, case, refused)) == case["says"], "python -m tests.support.beginners"
+    assert refused == []
 
 
 _MISTAKES = cases(MISTAKES)
@@ -230,7 +255,9 @@ _MISTAKES = cases(MISTAKES)
 
 @pytest.mark.parametrize("name", _MISTAKES)
 def test_a_mistake_is_answered_with_its_code_its_place_and_a_remedy(name: str, tmp_path: Path) -> None:
-    text = said(_MISTAKES[name], tmp_path)
+    refused = list[str]()
+    text = said(_MISTAKES[name], tmp_path, partial(_try, _MISTAKES[name], refused))
+    assert refused == []
     assert missing(_MISTAKES[name], text) == [], text
 
 

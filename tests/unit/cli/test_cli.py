@@ -85,6 +85,11 @@ GITEA = {**GITHUB, "GITEA_ACTIONS": "true", "GITHUB_API_URL": "https://tea.examp
         ),
         (["status", "--config", "here"], "on the server: gitops apply", None),
         (
+            ["audit", "--repo", "a b"],
+            "git fetch --unshallow; in a job: set it",
+            "git -C 'a b' fetch --unshallow; in a job: set it",
+        ),
+        (
             ["plan", "--remote", "upstream"],
             "git fetch origin; git rebase --exec x origin/main; git push origin topic; gitops log",
             "git fetch upstream; git rebase --exec x upstream/main; git push origin topic; gitops log --remote upstream",
