@@ -35,6 +35,7 @@ GROUPS = (
     "snb",
     "parallel",
     "scale",
+    "distributed",
     "requests",
     "bot",
     "serving",

@@ -104,6 +104,15 @@ def test_equal_tasks_are_one(executor: Executor) -> None:
         executor.wait()
 
 
+def test_a_task_that_fails_says_why(executor: Executor) -> None:
+    executor.submit("bulk.check", {})
+    with pytest.raises(GitopsError) as failure:
+        executor.wait()
+    assert failure.value.code is Code.EXECUTOR_FAILED
+    executor.submit("probe", {})
+    executor.wait()
+
+
 def test_a_cancelled_task_is_not_answered(executor: Executor) -> None:
     gone, kept = executor.submit("probe", {"n": 1}), executor.submit("probe", {"n": 2})
     executor.cancel(gone)

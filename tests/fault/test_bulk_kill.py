@@ -129,7 +129,8 @@ def test_a_driver_that_is_killed_is_continued(local: History, tmp_path: Path, po
     look(later, published=True)
     collect_garbage(local.uri, later.work(), SHARP)
     look(later, published=True)
-    assert read_leases(later.at().store) == ()
+    # The lease of the process that was killed expires.
+    assert bulk not in {lease.id for lease in read_leases(later.at().store)}
     assert later.at().folder.children("bulk") == ()
 
 

@@ -256,6 +256,7 @@ GRAPH = Command(
             "data:optimize",
             _BRANCH,
             _VECTORS,
+            *_ENGINE,
             _LOG_FORMAT,
         ),
         Command(

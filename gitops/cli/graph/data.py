@@ -31,6 +31,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import NoFaults
 from gitops.database import graph
+from gitops.database.executor.port import Executor
 from gitops.database.graph import results
 from gitops.database.graph.port import Existence
 from gitops.database.language.suggest import choices
@@ -110,7 +111,7 @@ def _load_records(
 
 
 def build_indexes(
-    options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher
+    options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher, executor: Executor | None = None
 ) -> results.OptimizeResult | None:
     """Compact and index the loaded tables; None if this is not needed, or fails. The load remains in any case."""
     fix = f"version {done.manifest_version} has the rows; to build their indexes: gitops graph optimize GRAPH"
@@ -121,7 +122,8 @@ def build_indexes(
         return None
     try:
         chosen = replace(chosen, types=large)
-        built = graph.optimize_tables(graph_root(options), write_context(options), chosen, options.branch, watch)
+        root = graph_root(options) if executor is None else shared_root(graph_root(options))
+        built = graph.optimize_tables(root, write_context(options), chosen, options.branch, watch, executor)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(fix)
         raise
@@ -436,14 +438,34 @@ def branch_merge(options: argparse.Namespace) -> results.GraphOutcome:
 
 def optimize(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph optimize GRAPH`."""
-    chosen, context = _optimizations(options), write_context(options)
-    with reporting(options, "optimize", branch=options.branch) as reporter:
-        done = graph.optimize_tables(
-            graph_root(options), context, chosen, options.branch, reporter or results.unwatched
-        )
+    chosen, context, root = _optimizations(options), write_context(options), graph_root(options)
+    with contextlib.ExitStack() as stack:
+        reporter = stack.enter_context(reporting(options, "optimize", branch=options.branch))
+        watch, executor = reporter or results.unwatched, chosen_executor(options)
+        if executor is not None:
+            stack.callback(executor.close)
+            root = shared_root(root)
+        done = graph.optimize_tables(root, context, chosen, options.branch, watch, executor)
         if reporter is not None:
             reporter.outcome = done.to_json()
         return done
+
+
+def chosen_executor(options: argparse.Namespace) -> Executor | None:
+    """Return the executor of `--engine`; None without it. Raises the errors of `open_executor`."""
+    if options.engine is None:
+        if options.workers is not None or options.address is not None:
+            raise UsageError(Code.USAGE_ERROR, "--workers and --address need --engine", fix="add --engine local")
+        return None
+    # Workers are rare, so their code is loaded only then.
+    from gitops.repository.wiring.executors import open_executor
+
+    return open_executor(options.engine, options.workers, options.address)
+
+
+def shared_root(root: str) -> str:
+    """Return a graph's root in a form that workers with another working directory understand."""
+    return root if ":" in root else str(Path(root).absolute())
 
 
 def _optimizations(options: argparse.Namespace) -> graph.OptimizeOptions:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gitops.cli.graph.data import build_indexes, graph_root, parquet_files, write_context
+from gitops.cli.graph.data import build_indexes, chosen_executor, graph_root, parquet_files, shared_root, write_context
 from gitops.cli.graph.data import load as load_here
 from gitops.cli.graph.progress import reporting
 from gitops.cli.shared import OK, complain
@@ -15,30 +15,29 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import UsageError
 from gitops.database import graph
+from gitops.database.executor.port import Executor
 from gitops.database.graph import results
 
 
 def load(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph load GRAPH FILE`: in this process, or over an executor."""
-    if options.engine is not None:
-        return _load_over(options)
-    if options.workers is not None or options.address is not None:
-        fix = f"gitops graph load {options.graph} FILE --engine local"
-        raise UsageError(Code.USAGE_ERROR, "--workers and --address need --engine", fix=fix)
-    return load_here(options)
+    executor = chosen_executor(options)
+    if executor is None:
+        return load_here(options)
+    try:
+        return _load_over(options, executor)
+    finally:
+        executor.close()
 
 
-def _load_over(options: argparse.Namespace) -> results.GraphOutcome:
+def _load_over(options: argparse.Namespace, executor: Executor) -> results.GraphOutcome:
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--engine loads vectors unchanged, so omit --embeddings")
     if options.file == "-" or (options.file is None and not options.parquet):
         fix = f"gitops graph load {options.graph} FILE --engine {options.engine}"
         raise UsageError(Code.USAGE_ERROR, "--engine reads files, which all workers must reach", fix=fix)
     root, context = graph_root(options), write_context(options)
-    root = root if ":" in root else str(Path(root).absolute())
-    from gitops.repository.wiring.executors import open_executor
-
-    executor = open_executor(options.engine, options.workers, options.address)
+    root = shared_root(root)
     bulk = None
     try:
         if options.base is not None:
@@ -52,7 +51,7 @@ def _load_over(options: argparse.Namespace) -> results.GraphOutcome:
             done = graph.run_load(root, bulk, executor, context, watch)
             bulk = None
             if not options.no_index:
-                done = replace(done, optimized=build_indexes(options, done, watch))
+                done = replace(done, optimized=build_indexes(options, done, watch, executor))
             if reporter is not None:
                 reporter.outcome = done.to_json()
             return done
@@ -62,8 +61,6 @@ def _load_over(options: argparse.Namespace) -> results.GraphOutcome:
         if bulk is not None:
             complain(f"load {bulk} is not finished; to continue it, run the same command with --resume")
         raise
-    finally:
-        executor.close()
 
 
 def _begun(options: argparse.Namespace, root: str, pieces: Sequence[graph.Piece], slots: int) -> str:

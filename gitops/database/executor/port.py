@@ -22,6 +22,8 @@ KINDS: Mapping[str, str] = {
     "bulk.write": "gitops.database.graph.distributed.tasks:write_piece",
     "bulk.scan": "gitops.database.graph.distributed.tasks:scan_keys",
     "bulk.check": "gitops.database.graph.distributed.tasks:check_bucket",
+    "optimize.compact": "gitops.database.graph.history.optimize_tasks:compact_task",
+    "optimize.index": "gitops.database.graph.history.optimize_tasks:index_task",
 }
 """The function of each kind, as `module:function`. It gets the task's JSON value and the `Tools`, and returns JSON.
 

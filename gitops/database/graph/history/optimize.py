@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance.dataset import Index
 
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError
+from gitops.database.executor.port import Executor
+from gitops.database.graph.history.optimize_tasks import VECTOR_KINDS, TableTasks
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.results import INDEXING, OptimizeResult, Progress, Watcher, unwatched
@@ -71,10 +74,12 @@ def optimize_tables(
     options: OptimizeOptions | None = None,
     branch: str = MAIN,
     progress: Watcher = unwatched,
+    executor: Executor | None = None,
 ) -> OptimizeResult:
     """Compact and index a branch's tables where needed. `progress` is called before each step.
 
-    Raises the errors of `open_snapshot`; ConflictError `graph_conflict` if other writers won every attempt; RemoteError
+    With an executor, its workers rewrite fragments and build indexes, except vector indexes. Raises the errors of
+    `open_snapshot` and of the executor; ConflictError `graph_conflict` if other writers won every attempt; RemoteError
     `storage_failed`.
     """
     chosen = options or OptimizeOptions()
@@ -85,7 +90,7 @@ def optimize_tables(
             continue
         for attempt in range(_ATTEMPTS):
             try:
-                published, steps = _optimize_table(uri, branch, key, context, chosen, progress)
+                published, steps = _optimize_table(uri, branch, key, context, chosen, progress, executor)
                 break
             except ConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -96,7 +101,13 @@ def optimize_tables(
 
 
 def _optimize_table(
-    uri: str, branch: str, key: str, context: WriteContext, options: OptimizeOptions, progress: Watcher
+    uri: str,
+    branch: str,
+    key: str,
+    context: WriteContext,
+    options: OptimizeOptions,
+    progress: Watcher,
+    executor: Executor | None,
 ) -> tuple[int, tuple[str, ...]]:
     with find_root(uri).lease():
         snapshot = open_snapshot(uri, ReadTarget(branch))
@@ -109,6 +120,8 @@ def _optimize_table(
             return snapshot.manifest.n, ()
         with hold_lease(snapshot, context) as renew:
             writer = _Optimizer(snapshot.folder, entry)
+            if executor is not None:
+                writer.tasks = TableTasks(executor, uri, entry.path, context.ids.ulid(), renew)
             done = []
 
             def begin(name: str, at: int) -> None:
@@ -194,7 +207,9 @@ def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> 
 
 
 class _Optimizer(TableWriter):
-    """A table writer that leaves every row unchanged."""
+    """A table writer that leaves every row unchanged. `tasks` are workers for its steps, if there are any."""
+
+    tasks: TableTasks | None = None
 
     def carry_out(
         self,
@@ -210,16 +225,22 @@ class _Optimizer(TableWriter):
         """
         if compact:
             begin("compact", 0)
+        settings: dict[str, Any] = {
+            "target_rows_per_fragment": options.rows_per_fragment,
+            "materialize_deletions_threshold": options.deleted_share,
+        }
+        tasks = self.tasks
         if compact and self.rewrite(
-            lambda dataset: dataset.optimize.compact_files(
-                target_rows_per_fragment=options.rows_per_fragment,
-                materialize_deletions_threshold=options.deleted_share,
+            lambda dataset: (
+                dataset.optimize.compact_files(**settings) if tasks is None else tasks.compact(dataset, settings)
             )
         ):
             yield "compacted"
+        segments = self._segments(build, begin, compact=compact)
         for at, index in enumerate(build, compact):
             begin(f"build {index.name}", at)
-            self.change(partial(_build_index, index=index, rows=self._rows))
+            made = segments.get(index.name)
+            self.change(partial(_build_index, index=index, rows=self._rows, segments=made))
             built = index
             if index.kind == "IVF_SQ" and self._loses_vectors(index.column):
                 built = replace(index, kind="IVF_FLAT")
@@ -229,6 +250,18 @@ class _Optimizer(TableWriter):
             begin("refresh indexes", compact + len(build))
         if refresh and self.rewrite(lambda dataset: dataset.optimize.optimize_indices()):
             yield "refreshed indexes"
+
+    def _segments(
+        self, build: Sequence[_WantedIndex], begin: Callable[[str, int], None], *, compact: bool
+    ) -> Mapping[str, list[Index]]:
+        """Return the segments that workers built, by index; an index that is replaced is built by this process."""
+        if self.tasks is None:
+            return {}
+        there = {each.name for each in call_driver(self._path, self.dataset.describe_indices)}
+        new = [each for each in build if each.kind not in VECTOR_KINDS and each.name not in there]
+        if new:
+            begin(f"build {len(new)} indexes", compact)
+        return self.tasks.segments(self.dataset, [(each.name, each.column, each.kind) for each in new])
 
     def _loses_vectors(self, column: str) -> bool:
         """Return whether storing a column's vectors as bytes loses too much precision."""
@@ -241,8 +274,13 @@ def _partitions(rows: int) -> int:
     return max(1, math.isqrt(rows))
 
 
-def _build_index(dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int) -> None:
-    if index.kind in ("IVF_SQ", "IVF_FLAT"):
+def _build_index(
+    dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int, segments: list[Index] | None = None
+) -> lance.LanceDataset | None:
+    """Build an index, or commit the segments that workers built; return the new version of the dataset if it is known."""
+    if segments is not None:
+        return dataset.commit_existing_index_segments(index.name, index.column, list(segments))
+    if index.kind in VECTOR_KINDS:
         parts = _partitions(rows)
         dataset.create_index(
             index.column, index.kind, name=index.name, metric=METRIC, num_partitions=parts, replace=True
@@ -250,3 +288,4 @@ def _build_index(dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int)
     else:
         settings: dict[str, Any] = TEXT_INDEX if index.kind == "INVERTED" else {}
         dataset.create_scalar_index(index.column, index.kind, name=index.name, **settings)  # type: ignore[arg-type]
+    return None

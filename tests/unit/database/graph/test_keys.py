@@ -33,7 +33,7 @@ def hash_bits(bits: int) -> Iterator[None]:
     """Keep only this many bits of each hash, from above, so that different texts have equal ones."""
     whole = keys.hash_texts
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "hash_texts", lambda texts: whole(texts) & np.uint64(((1 << bits) - 1) << (64 - bits)))
+        patch.setattr(keys, "hash_texts", lambda texts, *_: whole(texts) & np.uint64(((1 << bits) - 1) << (64 - bits)))
         yield
 
 

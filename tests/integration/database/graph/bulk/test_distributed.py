@@ -24,9 +24,11 @@ from gitops.database.graph.distributed.documents import Piece
 from gitops.database.graph.distributed.driver import begin_load, discard_load, load_files, run_load
 from gitops.database.graph.distributed.sources import cut_groups, cut_lines, find_files, open_lines
 from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.staged import read_leases
+from gitops.database.graph.tables import open_table
 from gitops.repository.wiring.executors import open_executor
 from tests.support.effort import cases
 from tests.support.histories import History, lives, person, town
@@ -340,4 +342,40 @@ def test_processes_of_this_machine(local: History, townsfolk: Path) -> None:
     finally:
         executor.close()
     assert dict(done.rows) == {"node:Person": 40, "node:Town": 1, "edge:Knows": 40}
+    assert verify_graph(local.uri, deep=True).ok
+
+
+def test_workers_compact_and_index(history: History) -> None:
+    for n in range(4):
+        history.people("main", **{f"p{n}{m}": m for m in range(8)})
+    before, image = history.at().manifest.n, history.image()
+    options = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, text_rows=1)
+    executor = Counted(history)
+    done = optimize_tables(history.uri, history.work(), options, executor=executor)
+    assert executor.done > 2
+    assert done.manifest_version == before + 1
+    steps = done.tables["node:Person"]
+    assert steps[0] == "compacted"
+    assert set(steps[1:]) == {"built id_idx (BTREE)", "built mail_idx (BTREE)", "built name_idx (BTREE)"}
+    assert history.image() == image
+    entry = history.at().manifest.tables["node:Person"]
+    dataset = open_table(history.at().folder, entry)
+    assert len(dataset.get_fragments()) == 1
+    assert {each.num_rows_indexed for each in dataset.describe_indices()} == {32}
+    assert verify_graph(history.uri, deep=True).ok
+    again = Counted(history)
+    assert optimize_tables(history.uri, history.work(), options, executor=again).tables == {}
+    assert again.done == 0
+
+
+def test_a_compaction_that_ends_early_changes_nothing(local: History) -> None:
+    for n in range(4):
+        local.people("main", **{f"p{n}": n})
+    before, image = local.at().manifest, local.image()
+    options = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, text_rows=1)
+    with pytest.raises(Crash):
+        optimize_tables(local.uri, local.work(), options, executor=Counted(local, 2))
+    assert (local.at().manifest, local.image()) == (before, image)
+    assert optimize_tables(local.uri, local.work(), options, executor=Counted(local)).tables
+    assert local.image() == image
     assert verify_graph(local.uri, deep=True).ok
