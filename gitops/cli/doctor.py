@@ -54,6 +54,10 @@ def doctor(options: argparse.Namespace) -> int:
         cluster=options.cluster if options.config is None else local.rule(None, options.config).name,
         probe=not options.no_probe,
     )
+    if options.engine is not None:
+        from gitops.doctor.executors import executor_findings
+
+        findings = chain(findings, executor_findings(options.engine, options.workers, options.address))
     if options.release is not None:
         findings = chain(findings, _release(local, options))
     found = tuple(replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in sort_findings(findings))

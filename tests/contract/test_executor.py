@@ -23,6 +23,7 @@ from gitops.database.executor.version import code_version
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore
 from gitops.database.storage.s3 import S3Store
+from gitops.doctor.executors import executor_findings
 from gitops.repository.wiring.executors import open_executor, run_here, worker_command
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
@@ -220,3 +221,21 @@ def test_an_engine_without_its_place_is_refused() -> None:
         with pytest.raises(UsageError) as failure:
             open_executor(engine, None, place)
         assert failure.value.code is Code.USAGE_ERROR
+
+
+# What the doctor says of workers.
+
+
+def test_the_doctor_asks_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(engine: str, address: str | None) -> list[tuple[str, str, str]]:
+        return [(each.check, str(each.health), each.detail) for each in executor_findings(engine, 2, address)]
+
+    local = said("local", None)
+    assert [each[:2] for each in local] == [("executor.workers", "good"), ("executor.version", "good")]
+    assert code_version() in local[1][2]
+    monkeypatch.setattr("gitops.doctor.executors._PATIENCE_S", 0.0)
+    ((check, health, detail),) = said("files", str(tmp_path))
+    assert (check, health) == ("executor.workers", "error")
+    assert "no worker has answered" in detail
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    assert said("ray", "192.0.2.1:6379")[0][:2] == ("executor.workers", "error")

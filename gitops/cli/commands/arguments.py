@@ -279,3 +279,14 @@ APPLYING = (
     Argument("--gantt", "FILE", "write the same times to FILE as a Mermaid Gantt chart"),
 )
 """Options of commands that apply changes."""
+
+ENGINE = (
+    Argument(
+        "--engine",
+        ("local", "files", "ray"),
+        "run on processes of this machine, on workers that serve a folder (graph work), or on a Ray cluster",
+    ),
+    Argument("--workers", "N", "number of workers (default: one for each processor)", type=count),
+    Argument("--address", "PLACE", "folder or bucket of the tasks (files), or address of the cluster (ray)"),
+)
+"""Options of commands that can use several processes or machines."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gitops.cli.commands.arguments import (
     APPLYING,
     CLUSTER,
+    ENGINE,
     FOLDER,
     FORGE,
     GRAPH_FORMAT,
@@ -95,6 +96,7 @@ SETUP_COMMANDS = (
         flag("--no-probe", "only read: skip the test lock, the test signature and the test object"),
         flag("--attack", "replay known attacks on a copy of the setup and report the result of each"),
         Argument("--only", "NAME", "with --attack: run only this attack; repeatable", action="append", default=[]),
+        *ENGINE,
         Argument(
             "--release", "DIR", "also check the wheel that jobs install against the files of its release in this folder"
         ),

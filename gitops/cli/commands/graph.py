@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CLUSTER, FOLDER, REQUEST, Argument, Command, Group, count, flag, seconds
+from gitops.cli.commands.arguments import (
+    CLUSTER,
+    ENGINE,
+    FOLDER,
+    REQUEST,
+    Argument,
+    Command,
+    Group,
+    count,
+    flag,
+    seconds,
+)
 
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
@@ -15,15 +26,6 @@ _GRAPH = (
 _BRANCH = Argument("--branch", "BRANCH", "branch (default: main)", default="main")
 _AT = Argument("--at", "WHEN", f"read the data as of {_WHEN}")
 _TYPES = Argument("--type", "NAME", "only this type; repeatable", action="append", default=[])
-_ENGINE = (
-    Argument(
-        "--engine",
-        ("local", "files", "ray"),
-        "run on processes of this machine, on workers that serve a folder (graph work), or on a Ray cluster",
-    ),
-    Argument("--workers", "N", "number of workers (default: one for each processor)", type=count),
-    Argument("--address", "PLACE", "folder or bucket of the tasks (files), or address of the cluster (ray)"),
-)
 _DRY_RUN = flag("--dry-run", "print what would be removed, without removing it")
 _BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
 _FORMAT = Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)")
@@ -164,7 +166,7 @@ GRAPH = Command(
             _BRANCH,
             Argument("--from", "BRANCH", "create the branch from this one if it does not exist", dest="base"),
             flag("--resume", "continue the interrupted load of this file, without reading again what is staged"),
-            *_ENGINE,
+            *ENGINE,
             _EMBEDDINGS,
             flag("--no-index", "do not build indexes after the rows are published"),
             _VECTORS,
@@ -256,7 +258,7 @@ GRAPH = Command(
             "data:optimize",
             _BRANCH,
             _VECTORS,
-            *_ENGINE,
+            *ENGINE,
             _LOG_FORMAT,
         ),
         Command(

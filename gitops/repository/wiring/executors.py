@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import gitops
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.errors import RemoteError, UsageError
 from gitops.database.executor.port import Executor, Tools, run_task
 from gitops.repository.wiring.stores import open_store
 from gitops.repository.wiring.system import RandomIds, SystemClock
@@ -17,11 +18,14 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 ENGINES = ("local", "files", "ray")
 
 
-def open_executor(engine: str, workers: int | None, address: str | None) -> Executor:
+def open_executor(
+    engine: str, workers: int | None, address: str | None, *, patience_s: float | None = None
+) -> Executor:
     """Return the executor of an engine: `local`, `files` or `ray`.
 
     `workers` is the number of processes (default: one for each processor), or for `files` the number of workers that
-    you start. `address` is the folder or bucket of `files`, or the address of a Ray cluster. Raises UsageError
+    you start. `address` is the folder or bucket of `files`, or the address of a Ray cluster. With `patience_s`, `files`
+    waits only that long for workers, and then raises RemoteError `executor_failed`. Raises UsageError
     `usage_error`, and the errors of the adapters.
     """
     count = workers or _processors()
@@ -35,12 +39,25 @@ def open_executor(engine: str, workers: int | None, address: str | None) -> Exec
         if address is None:
             fix = "pass the folder or bucket that the workers serve: --engine files --tasks FOLDER"
             raise UsageError(Code.USAGE_ERROR, "the engine files needs a folder for its tasks", fix=fix)
-        return FilesExecutor(open_store(_place(address)), count, time.sleep)
+        pause = time.sleep if patience_s is None else _limited(patience_s)
+        return FilesExecutor(open_store(_place(address)), count, pause)
     if address is not None:
         raise UsageError(Code.USAGE_ERROR, f"the engine {engine} has no address", fix="omit it, or use --engine ray")
     from gitops.database.executor.local import LocalExecutor
 
     return LocalExecutor(worker_command(), count)
+
+
+def _limited(patience_s: float) -> Callable[[float], None]:
+    """Return a sleep that fails when it is needed for too long."""
+    last = time.monotonic() + patience_s
+
+    def pause(seconds: float) -> None:
+        if time.monotonic() > last:
+            raise RemoteError(Code.EXECUTOR_FAILED, f"no worker has answered within {patience_s:.0f} s")
+        time.sleep(seconds)
+
+    return pause
 
 
 def serve_tasks(folder: str, idle_s: float) -> int:

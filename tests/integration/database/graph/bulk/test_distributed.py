@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -27,9 +32,10 @@ from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
+from gitops.database.graph.results import READING, Progress
 from gitops.database.graph.staged import read_leases
 from gitops.database.graph.tables import open_table
-from gitops.repository.wiring.executors import open_executor
+from gitops.repository.wiring.executors import open_executor, worker_command
 from tests.support.effort import cases
 from tests.support.histories import History, lives, person, town
 
@@ -378,4 +384,56 @@ def test_a_compaction_that_ends_early_changes_nothing(local: History) -> None:
     assert (local.at().manifest, local.image()) == (before, image)
     assert optimize_tables(local.uri, local.work(), options, executor=Counted(local)).tables
     assert local.image() == image
+    assert verify_graph(local.uri, deep=True).ok
+
+
+SERVE = (
+    "import sys; sys.path.insert(0, sys.argv[1]);"
+    " from gitops.repository.wiring.executors import serve_tasks; serve_tasks(sys.argv[2], 60)"
+)
+
+
+def test_plain_processes_serve_a_folder_or_bucket(history: History, townsfolk: Path, tmp_path: Path) -> None:
+    place = f"{history.uri.rpartition('/')[0]}/tasks" if history.uri.startswith("s3:") else str(tmp_path / "tasks")
+    executor = open_executor("files", 2, place)
+    command = (sys.executable, "-I", "-c", SERVE, worker_command()[-1], place)
+    workers = [subprocess.Popen(command) for _ in range(2)]
+    try:
+        load_files(history.uri, cut(townsfolk, 1500), executor, history.work())
+    finally:
+        executor.close()
+    assert [worker.wait(60) for worker in workers] == [0, 0]
+    assert people_of(history) == (40, 40)
+    assert verify_graph(history.uri, deep=True).ok
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the package ray is not installed")
+def test_a_cluster_of_processes_whose_worker_is_killed(local: History, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    records = [node("Person", name=f"p{n}") for n in range(20_000)]
+    file.write_bytes(lines_of(records + [edge("Knows", f"p{n}", f"p{n * 7 % 20_000}") for n in range(20_000)]))
+    executor = open_executor("ray", 3, None)
+    killed: list[int] = []
+
+    def kill(progress: Progress) -> None:
+        import ray
+
+        # The processes of the cluster that run tasks; one of them is killed while others run.
+        mine = [
+            int(pid)
+            for pid in subprocess.run(
+                ["pgrep", "-f", "ray::run_here"], capture_output=True, text=True, check=False
+            ).stdout.split()
+        ]
+        if progress.step == READING and mine and not killed and ray.is_initialized():
+            killed.append(mine[0])
+            os.kill(mine[0], signal.SIGKILL)
+
+    try:
+        done = load_files(local.uri, cut(file, 100_000), executor, local.work(), progress=kill)
+    finally:
+        executor.close()
+    assert dict(done.rows) == {"node:Person": 20_000, "edge:Knows": 20_000}
+    assert killed
     assert verify_graph(local.uri, deep=True).ok
