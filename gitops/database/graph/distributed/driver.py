@@ -193,7 +193,7 @@ class _Driver:
     def __init__(
         self, load: Load, snapshot: Snapshot, executor: Executor, context: WriteContext, progress: Watcher
     ) -> None:
-        self._load = load
+        self.load = load
         self._snapshot = snapshot
         self._executor = executor
         self._context = context
@@ -203,7 +203,18 @@ class _Driver:
         self._problems = RecordProblems()
 
     def run(self) -> LoadResult:
-        plan, snapshot = self._load.plan, self._snapshot
+        """Carry out the load; return its result also if another driver that runs at the same time publishes it."""
+        try:
+            return self._run()
+        except GitopsError:
+            plan = self.load.plan
+            published = find_published(plan, open_snapshot(plan.uri, ReadTarget(plan.branch)), [])
+            if published is None:
+                raise
+            return self._counted(published)
+
+    def _run(self) -> LoadResult:
+        plan, snapshot = self.load.plan, self._snapshot
         require_same_schema(plan, snapshot)
         published = find_published(plan, snapshot, [])
         if published is None:
@@ -214,12 +225,16 @@ class _Driver:
                 self._renew = self._every_so_often(renew)
                 published = self._publish(intake)
         else:
-            rows = {key: sum(part["rows"] for part in parts) for key, parts in self._parts().items()}
-            published = LoadResult(published.manifest_version, rows, published.published)
+            published = self._counted(published)
         end_lease(plan, snapshot)
         self._context.faults.reach("engine.bulk.after_publish")
         snapshot.folder.remove(f"{layout.BULK}/{plan.bulk}")
         return published
+
+    def _counted(self, published: LoadResult) -> LoadResult:
+        """Return the result of a load that was published before, with the rows of its parts."""
+        rows = {key: sum(part["rows"] for part in parts) for key, parts in self._parts().items()}
+        return LoadResult(published.manifest_version, rows, published.published)
 
     def _every_so_often(self, renew: Callable[[], None]) -> Callable[[], None]:
         last = self._context.now()
@@ -238,15 +253,15 @@ class _Driver:
         self, kind: str, forms: Sequence[Mapping[str, Any]], on_answer: Callable[[int, Mapping[str, Any]], None]
     ) -> list[dict[str, Any]]:
         """Return the answers to tasks, in their order. Recorded answers are read, and only the other tasks are submitted."""
-        full = [{"uri": self._load.plan.uri, "bulk": self._load.plan.bulk, **form} for form in forms]
+        full = [{"uri": self.load.plan.uri, "bulk": self.load.plan.bulk, **form} for form in forms]
         keys = [task_key(kind, form) for form in full]
-        there = set(self._snapshot.store.names(self._load.key("answers")))
+        there = set(self._snapshot.store.names(self.load.key("answers")))
         found: dict[str, dict[str, Any]] = {}
         waiting = {}
         try:
             for at, (key, form) in enumerate(zip(keys, full, strict=True)):
                 if f"{key}.json" in there:
-                    found[key] = _read_answer(self._snapshot, self._load, key)
+                    found[key] = _read_answer(self._snapshot, self.load, key)
                     on_answer(at, found[key])
                 else:
                     waiting[self._executor.submit(kind, form)] = at
@@ -265,7 +280,7 @@ class _Driver:
 
     def _write(self) -> list[dict[str, Any]]:
         """Run the first stage. Raises LoadError after discarding the load."""
-        pieces = self._load.pieces
+        pieces = self.load.pieces
         weights = [weight for _, weight in _weighted(pieces)]
         rows = done = 0
 
@@ -293,10 +308,10 @@ class _Driver:
             if "problems" in answer:
                 again.append({"piece": at, "records": before})
             before += answer["records"]
-        problems = _PieceProblems(self._load.pieces[: last + 1], kept)
+        problems = _PieceProblems(self.load.pieces[: last + 1], kept)
         for answer in self._answers("bulk.write", again, lambda *_: None):
             _add_all(problems, answer["problems"], answer["total"])
-        _discard(self._load, self._snapshot, [each for each in answers if "tables" in each])
+        _discard(self.load, self._snapshot, [each for each in answers if "tables" in each])
         problems.settle()
 
     # -- checks ---------------------------------------------------------------------------------------------------------
@@ -320,7 +335,7 @@ class _Driver:
             key: [{name: part[name] for name in ("record", "row", "keys")} for part in listed]
             for key, listed in parts.items()
         }
-        needed = _needed(snapshot.schema().catalog, manifest, parts, self._load.mode)
+        needed = _needed(snapshot.schema().catalog, manifest, parts, self.load.mode)
         forms = [
             {"version": manifest.n, "table": key, "fragments": numbers, "collections": sorted(names)}
             for key, names in sorted(needed.items())
@@ -335,7 +350,7 @@ class _Driver:
         first = self._check_stage("ids", with_ids, manifest, inputs, tasks)
         for key, answers in first.items():
             inputs["rows"][key] = [each["rows"] for each in answers if each["rows"] is not None]
-        rest = self._check_stage("rest", _joint_tables(snapshot, parts, self._load.mode), manifest, inputs, tasks)
+        rest = self._check_stage("rest", _joint_tables(snapshot, parts, self.load.mode), manifest, inputs, tasks)
         self._settle([*first.values(), *rest.values()])
         outcomes = {key: TableCheck() for key in parts}
         for key, indexes in inputs["rows"].items():
@@ -349,7 +364,7 @@ class _Driver:
     def _check_stage(
         self, stage: str, tables: Sequence[str], manifest: Manifest, inputs: Mapping[str, Any], tasks: _Counter
     ) -> dict[str, list[dict[str, Any]]]:
-        name = write_inputs(self._snapshot.store, self._load, inputs)
+        name = write_inputs(self._snapshot.store, self.load, inputs)
         forms = [
             {"version": manifest.n, "stage": stage, "table": key, "bucket": bucket, "inputs": name}
             for key in tables
@@ -384,8 +399,8 @@ class _Driver:
                 table.staged += [FragmentMetadata.from_json(text) for text in part["fragments"]]
         if not intake.tables:
             return LoadResult(self._snapshot.manifest.n, {})
-        plan = self._load.plan
-        request = LoadRequest(plan.uri, io.BytesIO(), self._load.mode, plan.branch, progress=self._progress)
+        plan = self.load.plan
+        request = LoadRequest(plan.uri, io.BytesIO(), self.load.mode, plan.branch, progress=self._progress)
         context = replace(self._context, ids=CommitId(plan.bulk))
         publisher = _Publisher(context, request, self._snapshot, intake)
         publisher.driver = self
@@ -394,7 +409,7 @@ class _Driver:
             return retry_until_published(publisher.attempt, sleep_jittered)
         except GitopsError as error:
             if error.code in (Code.GRAPH_DATA_INVALID, Code.KEY_CONFLICT) and not publisher.begun:
-                _discard(self._load, self._snapshot, self._written)
+                _discard(self.load, self._snapshot, self._written)
             raise
 
 
@@ -404,7 +419,11 @@ class _Publisher(LoadPublisher):
     driver: _Driver
 
     def joint_checks(self, snapshot: Snapshot) -> dict[str, TableCheck]:
-        """Check the load by tasks."""
+        """Check the load by tasks. Raises GitopsError `graph_conflict` if another driver has published it."""
+        plan = self.driver.load.plan
+        if find_published(plan, snapshot, []) is not None:
+            detail = f"another process has published the load {plan.bulk}"
+            raise GitopsError(Code.GRAPH_CONFLICT, detail, path=plan.uri)
         return self.driver.check(snapshot)
 
 

@@ -203,6 +203,24 @@ def test_a_driver_that_ends_is_continued_without_its_finished_tasks(history: His
     assert failure.value.code == "graph_version_gone"
 
 
+def test_two_drivers_of_one_load_publish_it_once(history: History, townsfolk: Path) -> None:
+    bulk = begin_load(history.uri, cut(townsfolk, 900), history.work(), LoadMode.MERGE, "main", slots=1)
+
+    class Overtaken(Counted):
+        def wait(self) -> tuple[str, Any]:
+            found = super().wait()
+            if self.done == 8:
+                other = History(history.uri, b"", start=800_000)
+                run_load(history.uri, bulk, Counted(other), other.work())
+            return found
+
+    done = run_load(history.uri, bulk, Overtaken(history), history.work())
+    assert (done.manifest_version, done.rows["edge:Knows"]) == (2, 40)
+    assert history.at().manifest.n == 2
+    assert people_of(history) == (40, 40)
+    assert verify_graph(history.uri, deep=True).ok
+
+
 class Twice(InProcess):
     """Runs each task twice, loses the first answer, and keeps the documents for later."""
 
