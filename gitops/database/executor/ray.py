@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +38,10 @@ class RayExecutor:
             del shared["include_dashboard"]
             shared["address"] = address
         try:
-            ray.init(**shared)
+            with warnings.catch_warnings():
+                # Lance warns of a fork, but Ray's forks only start programs.
+                warnings.simplefilter("ignore", UserWarning)
+                ray.init(**shared)
             self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         except Exception as error:  # Ray raises many kinds of exceptions, which have no common class.
             raise RemoteError(Code.EXECUTOR_FAILED, f"Ray does not start: {_first_line(error)}") from error
