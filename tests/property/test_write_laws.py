@@ -13,11 +13,13 @@ The model keeps whole images in a graph of commits, and finds merge bases by wal
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,16 +30,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import load, tables
+from gitops.database.graph import checkpoints, load, tables
+from gitops.database.graph.checkpoints import LoadSource
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
 from gitops.database.graph.history.diff import diff_versions
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
-from gitops.database.graph.load import LoadMode
+from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.results import MergeStatus
-from gitops.database.graph.snapshot import ReadTarget
+from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write import committed, intake, keys, memory
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
@@ -45,9 +48,11 @@ from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
 from tests.support.effort import cases
+from tests.support.faults import Death, EndAt
 from tests.support.histories import History
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph
+from tests.support.resumed import physical
 
 SOURCE = """
 node P {
@@ -420,6 +425,70 @@ def test_loads_do_what_the_reference_does(sequence: list[tuple[list[dict[str, An
                 assert graph.version == version + 1
         assert stored(graph, ids=True) == held(model, ids=True)
         assert {name: rows.total() for name, rows in held(model, ids=True).items()} == graph.counts()
+
+
+WRONG = st.sampled_from(
+    [
+        {"type": "P", "data": {"k": "a", "n": 9}},
+        {"type": "P", "data": {"k": "b", "x": "1"}},
+        {"type": "Q", "data": {"a": 0}},
+        {"type": "Free", "data": {"n": 1, "m": 1}},
+        {"edge": "E", "from": "a"},
+        {"type": "Z"},
+    ]
+)
+WAYS = ("line by line", "by columns", "spilled", "colliding", "continued")
+
+
+def told(uri: str, lines: bytes, mode: LoadMode, way: str) -> object:
+    """What comes of a load: its problems in order, or all rows in the order in which they are stored."""
+    source = LoadSource("records", len(lines), 0)
+    context, version = WriteContext(CLOCK, SequentialIds(70_000)), open_snapshot(uri).manifest.n
+    with limits(way if way in ("spilled", "colliding") else "small"), pytest.MonkeyPatch.context() as patch:
+        if way in ("by columns", "continued"):
+            patch.setattr(intake, "_LEAST_BYTES", 1)
+        if way == "continued":
+            patch.setattr(intake, "_PIECE_BYTES", 150)
+            patch.setattr(checkpoints, "CHECKPOINT_BYTES", 1)
+            ends = EndAt("engine.load.after_checkpoint", visit=2)
+            with contextlib.suppress(LoadError, Death):
+                load_records(LoadRequest(uri, io.BytesIO(lines), mode, source=source), replace(context, faults=ends))
+        resume = bool(list(checkpoints.read_loads(open_snapshot(uri).store)))
+        request = LoadRequest(uri, io.BytesIO(lines), mode, source=source, resume=resume)
+        try:
+            if open_snapshot(uri).manifest.n == version:
+                load_records(request, context)
+        except LoadError as error:
+            return [(each.code, each.path, each.message, each.source, each.fix) for each in error.problems], error.total
+        return physical(uri)
+
+
+@settings(max_examples=cases(100))
+@given(
+    records(),
+    records(),
+    st.lists(st.tuples(st.integers(0, 13), WRONG | st.none()), max_size=2),
+    st.sampled_from(list(LoadMode)),
+)
+def test_the_way_of_reading_changes_neither_problems_nor_the_order_of_rows(
+    before: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
+    odd: list[tuple[int, dict[str, Any] | None]],
+    mode: LoadMode,
+) -> None:
+    """Also of committed rows, with blank lines, and if the load is interrupted and continued."""
+    lines = [json.dumps(row).encode() for row in rows]
+    for at, wrong in odd:
+        lines.insert(at, b"" if wrong is None else json.dumps(wrong).encode())
+    with fresh() as graph:
+        graph.load([{"type": "P", "data": {"k": "old", "t": "a"}}])
+        with contextlib.suppress(LoadError):
+            graph.load(before)
+        found = []
+        for way in WAYS:
+            shutil.copytree(graph.uri, f"{graph.uri}.{WAYS.index(way)}")
+            found.append(told(f"{graph.uri}.{WAYS.index(way)}", b"\n".join(lines), mode, way))
+    assert dict(zip(WAYS, found, strict=True)) == dict.fromkeys(WAYS, found[0])
 
 
 Image = dict[str, int]
