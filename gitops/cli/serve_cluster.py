@@ -230,7 +230,7 @@ def _work(
     from gitops.serving.http.app import ROUTES, HttpApp
     from gitops.serving.http.work import HttpContext, read_limits
     from gitops.serving.listen import find_room, listen
-    from gitops.serving.logs import in_background, log_form
+    from gitops.serving.logs import in_background, log_forms
     from gitops.serving.process import ServerTokens, ServingGeneration
     from gitops.serving.report import WorkerStatus
 
@@ -243,7 +243,7 @@ def _work(
 
     def record(form: Mapping[str, Any]) -> None:
         level = logging.ERROR if form.get("event") in ("defect", "stuck") else logging.INFO
-        log_form(log, level, form)
+        log_forms(log, level, [form])
 
     limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs, strict=options.strict_changes)
     count = None if metrics is None else metrics.reloaded

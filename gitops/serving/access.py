@@ -49,7 +49,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, system_reason
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph
-from gitops.serving.logs import log_form
+from gitops.serving.logs import log_forms
 
 DECISIONS = logging.getLogger("gitops.serve.decisions")
 """Receives a record for each decision. Its attribute `form` is the form of a DecisionRecord."""
@@ -180,7 +180,7 @@ def authorize(
     def decide(each: AccessRequest) -> AccessDecision:
         record = decide_access(generation, graph, each, request_id)
         records.append(record)
-        log_form(DECISIONS, logging.INFO, {"event": "decision", **record.form})
+        log_forms(DECISIONS, logging.INFO, [{"event": "decision", **record.form}])
         if count is not None:
             count(record.scope, each.action, record.decision)
         return record.decision

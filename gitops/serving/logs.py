@@ -12,11 +12,11 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from itertools import chain
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from gitops.render.characters import visible
 
@@ -87,17 +87,18 @@ class JoinedForm(Mapping[str, Any]):
         return sum(map(len, self.parts))
 
 
-def log_form(log: logging.Logger, level: int, form: Mapping[str, Any]) -> None:
-    """Log a form, whose `event` is its text. If the log writes in the background, its line is made directly."""
+def log_forms(log: logging.Logger, level: int, forms: Sequence[Mapping[str, Any]]) -> None:
+    """Log forms, whose `event` is their text. If the log writes in the background, their lines are made directly."""
     if not log.isEnabledFor(level):
         return
     at = log
     while not at.handlers and at.propagate and at.parent is not None:
         at = at.parent
-    if len(at.handlers) == 1 and isinstance(at.handlers[0], _Backlog) and not at.propagate:
-        at.handlers[0].put(level, form)
+    if len(at.handlers) == 1 and type(at.handlers[0]) is _Backlog and not at.propagate:
+        at.handlers[0].put(level, forms)
     else:
-        log.log(level, "%s", form["event"], extra={"form": dict(form)})
+        for form in forms:
+            log.log(level, "%s", form["event"], extra={"form": dict(form)})
 
 
 class _Backlog(logging.Handler):
@@ -106,6 +107,8 @@ class _Backlog(logging.Handler):
     def __init__(self, to: logging.StreamHandler[TextIO], now: Callable[[], datetime], most_bytes: int) -> None:
         super().__init__()
         self._to, self._now_of = to, now
+        # Logs have no other formatters: see `make_log`.
+        self._formatter = cast("_FormLines", to.formatter)
         self._most = most_bytes
         self._lines: list[str] = []
         self._bytes = self._left_out = 0
@@ -114,23 +117,24 @@ class _Backlog(logging.Handler):
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
-    def put(self, level: int, form: Mapping[str, Any]) -> None:
-        """Add the line of a form."""
-        formatter = self._to.formatter
-        if level >= self.level and isinstance(formatter, _FormLines):
-            line = formatter.line(self._now_of().timestamp(), logging.getLevelName(level), form)
-            with self.lock or nullcontext():
-                self._add(level, line + self._to.terminator)
+    def put(self, level: int, forms: Sequence[Mapping[str, Any]]) -> None:
+        """Add the lines of forms."""
+        if level < self.level:
+            return
+        formatter, created, name = self._formatter, self._now_of().timestamp(), logging.getLevelName(level)
+        lines = "".join([formatter.line(created, name, form) + self._to.terminator for form in forms])
+        with self.lock or nullcontext():
+            self._add(level, lines, len(forms))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._add(record.levelno, self._to.format(record) + self._to.terminator)
+        self._add(record.levelno, self._to.format(record) + self._to.terminator, 1)
 
-    def _add(self, level: int, line: str) -> None:
-        if self._bytes + len(line) > self._most:
-            self._left_out += 1
+    def _add(self, level: int, lines: str, count: int) -> None:
+        if self._bytes + len(lines) > self._most:
+            self._left_out += count
             return
-        self._lines.append(line)
-        self._bytes += len(line)
+        self._lines.append(lines)
+        self._bytes += len(lines)
         if len(self._lines) == 1:
             self._some.set()
         if self._bytes >= _BATCH_BYTES or level >= logging.WARNING:
@@ -196,13 +200,16 @@ class _FormLines(logging.Formatter, ABC):
 
     def _texts(self, form: Mapping[str, Any]) -> str:
         """Return the text of a form's members."""
+        if type(form) is not JoinedForm:
+            return self._members(form)
         found = ""
-        for part in form.parts if isinstance(form, JoinedForm) else (form,):
-            text = part.texts.get(type(self)) if isinstance(part, FixedMembers) else None
+        for part in form.parts:
+            if type(part) is not FixedMembers:
+                found += self._members(part)
+                continue
+            text = part.texts.get(type(self))
             if text is None:
-                text = self._members(part)
-                if isinstance(part, FixedMembers):
-                    part.texts[type(self)] = text
+                text = part.texts[type(self)] = self._members(part)
             found += text
         return found
 

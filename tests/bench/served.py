@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -152,7 +153,7 @@ def listening(effort: Effort, folder: Path, argv: Sequence[str], workers: int = 
             took = (time.monotonic() - begin) * 1000
             if not said.startswith("OMNIGRAPH_LISTEN_ADDR="):
                 raise RuntimeError(f"the server does not start: {log.read_text()[-2000:]}")
-            answering = [process.pid] if workers == 1 else _children(process.pid, workers)
+            answering = _children(process.pid, workers) if "--workers" in argv else [process.pid]
             _await_rest(answering)
             yield Server(int(said.rpartition(":")[2]), process, answering, log, took)
         finally:
@@ -166,9 +167,24 @@ def serve_argv(workers: int = 1, *more: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "gitops", "serve", *options, *more)
 
 
-def load(effort: Effort, folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
-    """What `tests.bench.http_load` prints of a job."""
-    file = folder / "job.json"
+@contextmanager
+def written_beside(effort: Effort, folder: Path, job: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """Put a load during the block, if it has connections; its result is in the list afterwards."""
+    found: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: found.append(load(effort, folder, job, "job-beside.json")))
+    if job["connections"]:
+        thread.start()
+        time.sleep(_REST_S)
+    try:
+        yield found
+    finally:
+        if job["connections"]:
+            thread.join()
+
+
+def load(effort: Effort, folder: Path, job: Mapping[str, Any], name: str = "job.json") -> dict[str, Any]:
+    """What `tests.bench.http_load` prints of a job, which it reads from a file of this name."""
+    file = folder / name
     file.write_text(json.dumps(job), encoding="utf-8")
     argv = (sys.executable, "-m", "tests.bench.http_load", str(file))
     done = subprocess.run(

@@ -3,6 +3,7 @@
 Server and load generator are processes of one machine and share its cores with everything else that runs there, so the CPU time
 of the server per request says more than what passes: a worker cannot answer more requests in a second than it goes into one.
 Requests are put by eight connections for each worker: first as fast as they are answered, then at half of that rate.
+Reads beside writers are put in turns to a server and to one that does nothing, so that their ratio holds on a busy machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.bench.served import (
     people_cluster,
     publish_revision,
     serve_argv,
+    written_beside,
 )
 from tests.bench.serving_parts import part_figures
 
@@ -38,6 +40,11 @@ _POINT_CPU_MS = 1000 / 600
 _P99_MS = 15.0
 _BOOT_MS = 5000.0
 _BODIES = 500
+_HOP = "1 hop"
+# A read costs at most so many times as much as a request to a server that does nothing.
+_TIMES_FLOOR = 2.5
+_P99_TIMES_P50 = 5.0
+_WRITERS = (0, 1, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     asks = [
         _Ask("health", "GET /healthz HTTP/1.1", [""]),
         _Ask.of_query(_POINT, "point", people),
-        _Ask.of_query("1 hop", "hop", people),
+        _Ask.of_query(_HOP, "hop", people),
         _Ask.of_query("mutation", "rename", people, name="another"),
     ]
     counts = (1, 2) if effort.quick else sorted({1, 2, os.cpu_count() or 1})
@@ -72,6 +79,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
         with listening(effort, folder, serve_argv(workers), workers) as server:
             for ask in asks:
                 yield from _ask_figures(effort, folder, server, ask)
+    yield from _beside_writers(effort, folder, people)
     yield from _command_figures(effort, folder)
     yield from part_figures(effort, folder, people)
     yield from _many_graphs(effort)
@@ -99,18 +107,55 @@ def _floor_figures(effort: Effort, folder: Path) -> Iterator[Figure]:
         yield from _ask_figures(effort, folder, server, ask)
 
 
-def _ask_figures(effort: Effort, folder: Path, server: Server, ask: _Ask) -> Iterator[Figure]:
-    rounds, seconds = (1, 0.4) if effort.quick else (3, 3.0)
-    workers = len(server.answering)
-    job = {
+def _beside_writers(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
+    """Reads in a closed loop of eight connections, while some others write, as multiples of the floor in the same round."""
+    rounds, seconds = (1, 0.4) if effort.quick else (5, 3.0)
+    nothing = _Ask("nothing", f"POST /nothing HTTP/1.1\r\n{_AUTH}", ["{}"])
+    reads = [_Ask.of_query(_POINT, "point", people), _Ask.of_query(_HOP, "hop", people)]
+    write = _Ask.of_query("mutation", "rename", people, name="another")
+    idle = (sys.executable, "-m", "tests.bench.idle_app")
+    with (
+        listening(effort, effort.folder("serving-floor"), idle) as floor,
+        listening(effort, folder, serve_argv(1)) as server,
+    ):
+        for writers in _WRITERS:
+            found: dict[str, list[tuple[float, float, float]]] = {each.name: [] for each in reads}
+            written = []
+            for _ in range(rounds):
+                base = load(effort, folder, _job(nothing, floor, _CONNECTIONS, seconds))
+                for each in reads:
+                    with written_beside(effort, folder, _job(write, server, writers, seconds + 1.0)) as beside:
+                        got = load(effort, folder, _job(each, server, _CONNECTIONS, seconds))
+                    times = base["count"] / base["seconds"] / (got["count"] / got["seconds"])
+                    found[each.name].append((times, got["p50_ms"], got["p99_ms"]))
+                    written += [one["count"] / one["seconds"] for one in beside]
+            for name, rows in found.items():
+                label = f"{name}, {writers} writers"
+                bounds = (None, None) if effort.quick else (_TIMES_FLOOR, _P99_TIMES_P50)
+                yield Figure(f"{label}: floor / rate", "ratio", tuple(each[0] for each in rows), bounds[0])
+                yield Figure(f"{label}: p50", "ms", tuple(each[1] for each in rows))
+                yield Figure(f"{label}: p99 / p50", "ratio", tuple(each[2] / each[1] for each in rows), bounds[1])
+            if writers:
+                yield Figure(f"mutations beside reads, {writers} writers", "1/s", tuple(written))
+
+
+def _job(ask: _Ask, server: Server, connections: int, seconds: float) -> dict[str, object]:
+    """A closed loop."""
+    return {
         "port": server.port,
         "head": ask.head,
         "bodies": ask.bodies,
-        "connections": _CONNECTIONS * workers,
+        "connections": connections,
         "seconds": seconds,
         "rate": None,
         "processes": server.answering,
     }
+
+
+def _ask_figures(effort: Effort, folder: Path, server: Server, ask: _Ask) -> Iterator[Figure]:
+    rounds, seconds = (1, 0.4) if effort.quick else (3, 3.0)
+    workers = len(server.answering)
+    job = _job(ask, server, _CONNECTIONS * workers, seconds)
     closed = [load(effort, folder, job) for _ in range(rounds)]
     rates = tuple(each["count"] / each["seconds"] for each in closed)
     half = [load(effort, folder, {**job, "rate": rate / 2}) for rate in rates]

@@ -12,6 +12,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
@@ -27,13 +28,19 @@ from gitops.serving.http.bodies import InvokeBody, read_json
 from gitops.serving.http.call import SMALL_BODY, Receive, Scope, Send
 from gitops.serving.http.queries import read_answer
 from gitops.serving.http.work import HttpContext, request_names, request_record
-from gitops.serving.logs import FixedMembers, JoinedForm, log_form
+from gitops.serving.logs import FixedMembers, JoinedForm, log_forms
 from gitops.serving.queries import run_bound
 
 _OPERATION = "invoke_query"
-_HARMLESS = frozenset(
-    (b"host", b"accept", b"accept-encoding", b"accept-language", b"user-agent", b"connection", b"content-length")
-) | {b"via", b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"traceparent"}
+_HARMLESS = frozenset((b"host", b"accept", b"accept-encoding", b"accept-language", b"user-agent", b"connection")) | {
+    b"via",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-real-ip",
+    b"traceparent",
+}
 _KEPT = 4096
 
 
@@ -66,7 +73,11 @@ class DirectReads:
         use = self._use(generation, scope)
         if use is None:
             return receive
-        first = await receive()
+        try:
+            async with asyncio.timeout(context.limits.idle_s):
+                first = await receive()
+        except TimeoutError:
+            return _never
         request_id = context.ids.ulid()
         body = self._read(use, first)
         if body is None:
@@ -100,6 +111,9 @@ class DirectReads:
                 tokens.append(value)
             elif name == b"content-type":
                 types.append(value)
+            elif name == b"content-length":
+                if len(value) > len(str(SMALL_BODY)) or not value.isdigit() or int(value) > SMALL_BODY:
+                    return None
             elif name not in _HARMLESS:
                 return None
         if types != [JSON.encode()]:
@@ -134,9 +148,9 @@ class DirectReads:
     def _record(self, use: _Permitted, request_id: str, sent: int, seconds: float) -> None:
         observer = self._context.observer
         head = {"event": "decision", "request_id": request_id}
-        for decided, form in use.decisions:
-            log_form(DECISIONS, logging.INFO, JoinedForm(head, form))
-            if observer is not None:
+        log_forms(DECISIONS, logging.INFO, [JoinedForm(head, form) for _, form in use.decisions])
+        if observer is not None:
+            for decided, _ in use.decisions:
                 observer.decided(decided.scope, decided.wanted.action, decided.decision)
         record = request_record(request_id, use.names, 200, sent, seconds, self._revision)
         self._context.log(record)
@@ -162,6 +176,11 @@ def _permitted(generation: Generation, raw_path: bytes, actor: str) -> _Permitte
     forms = [{name: value for name, value in each.form.items() if name != "request_id"} for each in decided]
     names = FixedMembers(request_names("POST", _OPERATION, graph.graph_id, stored.name, actor))
     return _Permitted(graph, stored, tuple(zip(decided, map(FixedMembers, forms), strict=True)), names)
+
+
+async def _never() -> MutableMapping[str, Any]:
+    """Stand for the rest of a body that did not arrive in time."""
+    raise TimeoutError
 
 
 def _replayed(first: MutableMapping[str, Any], receive: Receive) -> Receive:

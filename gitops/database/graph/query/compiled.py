@@ -186,7 +186,8 @@ class _TextIndex:
 
     def find(self, text: str) -> list[int]:
         """Return the ascending row ids of the rows with a text."""
-        found: list[int] = self.texts.find(text).tolist()
+        one = self.texts.find_one(text)
+        found: list[int] = self.texts.find(text).tolist() if one is None else [one]
         if self.gone:
             found = [row for row in found if row not in self.gone]
         return sorted([*found, *self.fresh[text]]) if text in self.fresh else found

@@ -41,6 +41,8 @@ _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
 _SORT = 15
 _EAGER = 4
 _ROW_ID = "_rowid"
+# Rows up to which a text has an entry in a dictionary, and the size of an entry with its text.
+_MOST_ENTRIES, _ENTRY_BYTES = 100_000, 160
 _SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
 
 
@@ -60,7 +62,20 @@ class SortedTexts:
     @property
     def nbytes(self) -> int:
         """Memory usage in bytes."""
-        return int(self.cells.nbytes + self.row_ids.nbytes)
+        own = len(self.cells) * _ENTRY_BYTES if len(self.cells) <= _MOST_ENTRIES else 0
+        return int(self.cells.nbytes + self.row_ids.nbytes) + own
+
+    def find_one(self, text: str) -> int | None:
+        """Return the row id of the only row with this text, if that is known without a search; otherwise None."""
+        return self._distinct.get(text)
+
+    @cached_property
+    def _distinct(self) -> Mapping[str, int]:
+        """The row of each text of a small column that has no text twice."""
+        if len(self.cells) > _MOST_ENTRIES:
+            return {}
+        found = dict(zip(self.cells.to_pylist(), self.row_ids.tolist(), strict=True))
+        return found if len(found) == len(self.cells) else {}
 
     def find(self, text: str) -> np.ndarray:
         """Return the ascending row ids of the rows with this text."""
