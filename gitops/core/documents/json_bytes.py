@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -59,9 +60,8 @@ def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
         raise MalformedError(f"not UTF-8: invalid byte at offset {problem.start}") from None
     _check_depth(data)
     try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_constant
-        )
+        # A byte order mark is refused by the module's own function only.
+        value = json.loads(text) if text.startswith("\ufeff") else _decoder().decode(text)
     except json.JSONDecodeError as problem:
         raise MalformedError(f"not JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})") from None
     if "\\u" in text:
@@ -70,6 +70,14 @@ def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
         except UnicodeEncodeError:
             raise MalformedError("a string contains half of a surrogate pair") from None
     return value
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    """Return the decoder of all documents; making one takes as long as reading a small document."""
+    return json.JSONDecoder(
+        object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_constant
+    )
 
 
 def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:

@@ -4,7 +4,7 @@ Rules of this module:
 
 1. The answer, the log and the counts are those of the general way through `app`. Tests send requests both ways.
 2. A request goes the general way if anything about it is unusual: a header that is not listed here, a token of an
-   identity provider, a refused permission, a branch or snapshot, a problem, or rows that must be read. By then, nothing
+   identity provider, a refused permission, a body with more than `params`, a problem, or rows that must be read. By then, nothing
    was logged or counted, and only the body was received, which is passed on.
 3. Decisions about access depend only on the generation, the graph, the query and the actor, so they are made once for
    each of these, and logged and counted for each request.
@@ -20,11 +20,11 @@ from typing import Any
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
 from gitops.serving.access import DECISIONS, DecisionRecord, bearer_of, decide_access
 from gitops.serving.answers import JSON, ProblemError, encode_headers
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph, StoredQuery
-from gitops.serving.http.bodies import InvokeBody, read_json
 from gitops.serving.http.call import SMALL_BODY, Receive, Scope, Send
 from gitops.serving.http.queries import read_answer
 from gitops.serving.http.work import HttpContext, request_names, request_record
@@ -42,6 +42,7 @@ _HARMLESS = frozenset((b"host", b"accept", b"accept-encoding", b"accept-language
     b"traceparent",
 }
 _KEPT = 4096
+_MEMBERS = {"params"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,14 @@ class DirectReads:
         if message["type"] != "http.request" or message.get("more_body", False) or len(data) > SMALL_BODY:
             return None
         try:
-            body = read_json(InvokeBody, data) or InvokeBody()
-            if (body.branch, body.snapshot, body.conflict) != (None, None, None) or body.expect_mutation:
+            body = parse(data) if data else None
+            if body is not None and (
+                type(body) is not dict or body.keys() != _MEMBERS or type(body["params"]) is not dict
+            ):
                 return None
-            found = run_bound(use.graph, MAIN, use.stored.checked, body.params, self._context.clock.now())
-        except (ProblemError, GitopsError):
+            params = None if body is None else body["params"]
+            found = run_bound(use.graph, MAIN, use.stored.checked, params, self._context.clock.now())
+        except (MalformedError, ProblemError, GitopsError):
             return None
         return None if found is None else read_answer(MAIN, None, *found).body
 
