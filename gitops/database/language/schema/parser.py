@@ -43,6 +43,7 @@ _OTHER_WORDS = {
 _DECLARATIONS = frozenset({"interface", "node", "edge"})
 _CONSTRAINTS = {kind.value: kind for kind in ConstraintKind}
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
+_PLAIN = {(scalar, nullable): PropType(scalar, nullable) for scalar in _BASES.values() for nullable in (False, True)}
 _VALUE_KINDS = {
     TokenKind.STRING: ValueKind.STRING,
     TokenKind.INT: ValueKind.NUMBER,
@@ -291,6 +292,11 @@ class _Parser:
 
     def _type(self) -> PropType | None:
         lexer = self._lexer
+        scalar = _BASES.get(lexer.text) if lexer.kind is _TYPE_NAME else None
+        if scalar is not None:
+            # Nearly all properties have a plain type.
+            lexer.step()
+            return _PLAIN[scalar, lexer.skip(_QUESTION)]
         start = lexer.start
         found: PropType | None
         if lexer.skip(TokenKind.LBRACKET):
@@ -327,7 +333,7 @@ class _Parser:
                 self._problems.add("S-11", message, token.span)
                 found = None
         else:
-            found = make(PropType, (self._base(), False, False, None, None))
+            found = PropType(self._base())
         if lexer.skip(_QUESTION) and found is not None:
             return PropType(found.scalar, True, found.is_list, found.enum_values, found.dimension)
         return found
