@@ -17,7 +17,6 @@ from gitops.cli.shared import FAILED, OK, complain, say_coloured, show, show_for
 from gitops.cluster.config.cluster_yaml import read_cluster
 from gitops.cluster.config.compiler import find_query_file
 from gitops.cluster.config.folder import FolderTree
-from gitops.cluster.config.loader import ResourceLoader
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.model.address import Kind, is_name
 from gitops.core.codes import Code
@@ -158,6 +157,8 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
     known = find_query_file(reader, declared, options.query) if is_name(options.query) else None
     if known is not None:
         return known[0], known[1].data
+    from gitops.cluster.config.loader import ResourceLoader
+
     loader = ResourceLoader(reader)
     loader.graph(declared)
     stored = [address.name for address in loader.resources if address.kind is Kind.QUERY]
