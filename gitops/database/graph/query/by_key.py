@@ -6,13 +6,14 @@ Anything else, and any doubt about the file, is left to `run`, which gives the s
 
 from __future__ import annotations
 
-import struct
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
 from gitops.database.graph.files import version_digest
-from gitops.database.graph.query.key_file import KeyFile, KeyFileHeader, KeyFolder, key_file_name
+from gitops.database.graph.query.key_file import UNREADABLE, KeyFile, KeyFileHeader, KeyFolder, key_file_name
 from gitops.database.graph.query.options import Budget, QueryOptions
 from gitops.database.graph.query.plan import ConstantCell, Constants, ScanOp, plan_block
 from gitops.database.graph.results import QueryRows
@@ -106,7 +107,7 @@ def read_by_key(snapshot: Snapshot, query: CheckedQuery, params: object, options
             return None
         try:
             rows = _find(file, wanted)
-        except (OSError, ValueError, LookupError, TypeError, struct.error):
+        except UNREADABLE:
             folder.remove(name)
             return None
         if not budget.affords(_HELD_BYTES * file.bytes_read):
@@ -124,12 +125,15 @@ def _serves(header: KeyFileHeader, snapshot: Snapshot, wanted: KeyLookup) -> boo
         name in columns and (columns[name].scalar, columns[name].is_list) == (kind.scalar, kind.is_list)
         for name, kind in kinds.items()
     )
-    entry = snapshot.manifest.tables[wanted.table]
-    return held and header.key == wanted.key and header.table == version_digest(snapshot, entry)
+    if not held or header.key != wanted.key:
+        return False
+    with contextlib.suppress(GitopsError):
+        return header.table == version_digest(snapshot, snapshot.manifest.tables[wanted.table])
+    return False
 
 
 def _find(file: KeyFile, wanted: KeyLookup) -> list[dict[str, Any]]:
-    """Return the rows of the result: one or none. Raises the errors of `KeyFile`."""
+    """Return the rows of the result: one or none. Raises one of `UNREADABLE`."""
     row = file.find(wanted.key, wanted.kind, wanted.cell)
     if row is None:
         return []

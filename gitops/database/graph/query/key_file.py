@@ -48,6 +48,18 @@ FORMATS: Mapping[Scalar, str] = {
 }
 """How a cell of a fixed width is stored, as in `struct`, in little-endian order. Blobs and vectors are not stored."""
 
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    struct.error,
+)
+"""What reading a file raises that differs from what was written."""
+
 _FOLDER_BYTES = 2**30
 _MAGIC = b"GITOPS-KEYS-1\n"
 _HEAD = struct.Struct("<II")
@@ -95,7 +107,7 @@ class KeyFileHeader:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> KeyFileHeader:
-        """Parse the stored form. Raises ValueError, LookupError or TypeError for anything else."""
+        """Parse the stored form. Raises one of `UNREADABLE` for anything else."""
         columns = form["columns"] and {
             name: StoredColumn(Scalar(scalar), is_list, tuple((at, size) for at, size in parts))
             for name, (scalar, is_list, parts) in form["columns"].items()
@@ -104,7 +116,7 @@ class KeyFileHeader:
 
 
 class KeyFile:
-    """An opened key file. Every method raises DamagedError or OSError if what it reads is damaged."""
+    """An opened key file. Every method raises one of `UNREADABLE` if what it reads is damaged."""
 
     def __init__(self, handle: int, size: int) -> None:
         """Read the header of an opened file of `size` bytes."""
@@ -220,7 +232,7 @@ class KeyFolder:
         """Yield the file with this name; None if there is none that can be trusted."""
         with contextlib.ExitStack() as stack:
             found = None
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError, struct.error):
+            with contextlib.suppress(*UNREADABLE):
                 opened = stack.enter_context(self._files.open(name))
                 found = None if opened is None else KeyFile(*opened)
             yield found if found is not None and found.header.name == name else None

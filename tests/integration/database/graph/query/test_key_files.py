@@ -173,6 +173,15 @@ def test_what_others_own_or_may_write_is_not_read(
     assert towns.fast(ONE) is None
 
 
+def test_a_table_that_only_the_driver_can_reach_is_left_to_it(towns: ByKey, tmp_path: Path) -> None:
+    found = towns.written(ONE)
+    nodes = Path(towns.root) / "nodes"
+    nodes.rename(tmp_path / "elsewhere")
+    nodes.symlink_to(tmp_path / "elsewhere")
+    assert (towns.fast(ONE), towns.slow(ONE)) == (None, found)
+    towns.note(ONE)
+
+
 def test_a_damaged_file_is_replaced(towns: ByKey) -> None:
     found = towns.written(ONE)
     path = towns.files[0]
