@@ -99,6 +99,28 @@ _ROWS: list[dict[str, Any]] = [
 _PROBES = ["a", "b", "c", "d", ""]
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "literal"),
+    [
+        ("String", 'a"b', '"a\\"b"'),
+        ("I32", 7, "7"),
+        ("U64", 2**53 + 1, "9007199254740993"),
+        ("F64", 1.0, "1.0"),
+        ("F32", 0.1, "0.1"),
+        ("Bool", True, "true"),
+        ("Date", "2026-01-02", 'date("2026-01-02")'),
+        ("DateTime", "2026-01-02T03:04:05.006Z", 'datetime("2026-01-02T03:04:05.006Z")'),
+    ],
+)
+def test_a_literal_is_a_key(tmp_path: Path, kind: str, key: Any, literal: str) -> None:
+    uri = create(str(tmp_path / "g.omni"), f"node T {{ k: {kind} @key  p: I32? }}".encode())
+    put(uri, [{"type": "T", "data": {"k": key, "p": 5}}])
+    found = ByKey(uri, tmp_path / "cache").written(
+        f"query q() {{ match {{ $t: T {{ k: {literal} }} }} return {{ $t.p }} }}"
+    )
+    assert json.loads(found)[2] == [{"t.p": 5}]
+
+
 def test_equal_hashes_only_take_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (key_file, key_writer):
         monkeypatch.setattr(module, "key_hash", lambda cell, kind: 7)
