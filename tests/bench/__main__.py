@@ -25,6 +25,7 @@ GROUPS = (
     "authors",
     "ledgers",
     "buckets",
+    "replicas",
     "audits",
     "access",
     "strategies",

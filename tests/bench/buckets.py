@@ -16,7 +16,7 @@ from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Effort, Figure, LeftOutError, Program
 from tests.support.real_service import REAL_SERVICES
 
-_ROUND_TRIP_S = 0.2
+ROUND_TRIP_S = 0.2
 _GOALS_S = {"status": 2.0, "plan": 2.0, "apply": 15.0, "load": 15.0}
 _ROWS = 1_000
 
@@ -32,27 +32,27 @@ def figures(effort: Effort) -> Iterator[Figure]:
         for name, _ in _life(effort, "counted", queries, server.bucket(), server.environ):
             yield Figure(f"{name}, {queries} queries in a bucket, requests", "n", (float(len(server.log)),))
             server.log.clear()
-    with _far_service(effort.folder("store")) as (kind, bucket, environ):
+    with far_service(effort.folder("store")) as (kind, bucket, environ):
         for name, wall_ms in _life(effort, "timed", queries, bucket, environ):
             goal = _GOALS_S.get(name)
-            label = f"{name}, {queries} queries in a bucket at {_ROUND_TRIP_S * 1000:.0f} ms ({kind})"
+            label = f"{name}, {queries} queries in a bucket at {ROUND_TRIP_S * 1000:.0f} ms ({kind})"
             yield Figure(label, "ms", (wall_ms,), None if goal is None else goal * 1000)
 
 
 @contextmanager
-def _far_service(folder: Path) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+def far_service(folder: Path) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     """A service at a distance: what it is, a bucket of it, and the environment that reaches it."""
     from tests.support.latency import DistantService
     from tests.support.s3 import S3Server
 
     service = next((each for each in REAL_SERVICES if each.program), None)
     if service is None:
-        with S3Server() as server, DistantService(urlsplit(server.url).port or 0, _ROUND_TRIP_S) as far:
+        with S3Server() as server, DistantService(urlsplit(server.url).port or 0, ROUND_TRIP_S) as far:
             yield "imitation", server.bucket(), {**server.environ, "AWS_ENDPOINT_URL": far.url}
         return
     with service.serving(folder, "bench") as environ:
         port = urlsplit(environ["AWS_ENDPOINT_URL"]).port or 0
-        with DistantService(port, _ROUND_TRIP_S) as far:
+        with DistantService(port, ROUND_TRIP_S) as far:
             yield service.name, "bench", {**environ, "AWS_ENDPOINT_URL": far.url}
 
 

@@ -20,7 +20,7 @@ yet are copied. Rules of this module:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph import layout
 from gitops.database.graph.files import TableFiles, made_files, version_file
-from gitops.database.graph.lines import INTERNAL, BranchIndex, read_branches, read_floor, write_floor
+from gitops.database.graph.lines import INTERNAL, BranchIndex, Line, read_branches, read_floor, write_floor
 from gitops.database.graph.local_root import LocalFolder
 from gitops.database.graph.manifest import Manifest, TableEntry, find_manifest, head_number, line_numbers, read_identity
 from gitops.database.graph.object_root import ObjectFolder, ObjectRoot
@@ -69,6 +69,24 @@ class GraphMirror:
         self._sure = False
         self._incoming: Mapping[str, TableEntry] = {}
         self._copied = 0, 0
+        self._seen: tuple[list[Snapshot], Mapping[str, Line]] | None = None
+
+    def look(self) -> None:
+        """Look up the newest versions, which the next `follow` copies. Raises the errors of `open_snapshot`.
+
+        It changes nothing here, so several mirrors can look concurrently.
+        """
+        self._seen = self._newest()
+
+    def _newest(self) -> tuple[list[Snapshot], Mapping[str, Line]]:
+        """Return the newest version of `main`, those of the other branches, and these branches."""
+        main = self._open(layout.MAIN)
+        index = read_branches(main.store)
+        lines = {name: line for name, line in index.branches.items() if not name.startswith(INTERNAL)}
+        heads = [main, *in_parallel(self._open, sorted(lines), main.store.parallel)]
+        if any(each.identity != main.identity for each in heads):
+            raise ConflictError(Code.GRAPH_CONFLICT, f"the graph at {self._uri} was replaced", path=self._uri)
+        return heads, lines
 
     def follow(self) -> int:
         """Copy the newest versions of all branches that are not here, and return the number of the newest of `main`.
@@ -76,8 +94,9 @@ class GraphMirror:
         Raises GitopsError `replica_cache_full` if there is no room; the errors of `open_snapshot`; RemoteError, OSError.
         """
         for attempt in range(_ROUNDS):
+            (heads, lines), self._seen = self._seen or self._newest(), None
             try:
-                return self._follow()
+                return self._follow(heads, lines)
             except _GoneError as gone:
                 # Gc removed files of a superseded version, unless there is none newer.
                 if attempt + 1 == _ROUNDS:
@@ -107,15 +126,9 @@ class GraphMirror:
         """Yield the copied files of tables."""
         return _table_files(self._place)
 
-    def _follow(self) -> int:
-        main = self._open(layout.MAIN)
-        index = read_branches(main.store)
-        lines = {name: line for name, line in index.branches.items() if not name.startswith(INTERNAL)}
-        heads = [main, *(self._open(name) for name in sorted(lines))]
-        if any(each.identity != main.identity for each in heads):
-            raise ConflictError(Code.GRAPH_CONFLICT, f"the graph at {self._uri} was replaced", path=self._uri)
-        folder = self._root.folder(main.identity)
-        here = self._target(main)
+    def _follow(self, heads: Sequence[Snapshot], lines: Mapping[str, Line]) -> int:
+        main = heads[0]
+        folder, here = self._root.folder(main.identity), self._target(main)
         for head in heads:
             self._copy_version(head, folder, here)
         self._sure = True
@@ -163,39 +176,52 @@ class GraphMirror:
         number = head_number(here.store, line)
         before = {} if number is None else _tables(find_manifest(here.store, number, line))
         self._incoming = manifest.tables
-        for key, entry in manifest.tables.items():
-            if not self._sure or before.get(key) != entry:
-                self._copy_table(entry, folder, here)
-        if find_manifest(here.store, manifest.n, line) is None:
-            for key in (layout.source_key(manifest.schema_source), layout.ir_key(manifest.schema_ir)):
-                self._copy_document(key, head, here)
-            self._copy_document(layout.manifest_key(manifest.n, line), head, here)
+        self._copy_tables(
+            [entry for key, entry in manifest.tables.items() if not self._sure or before.get(key) != entry],
+            folder,
+            here,
+        )
+        for key in (layout.source_key(manifest.schema_source), layout.ir_key(manifest.schema_ir)):
+            self._copy_document(key, head, here)
+        self._copy_document(layout.manifest_key(manifest.n, line), head, here)
         # Readers that look for the successor of an older version see from the floor that there are newer ones.
         skipped = manifest.n > 1 and not here.place(layout.manifest_key(manifest.n - 1, line)).exists()
         if skipped and read_floor(here.store, line) < manifest.n - 1:
             write_floor(here.store, line, manifest.n - 1)
 
     def _copy_document(self, key: str, head: Snapshot, here: LocalFolder) -> None:
+        if here.place(key).exists():
+            return
         data = head.store.read(key)
         if data is None:
             raise _GoneError(head.store.display(key))
         here.store.create(key, data)
 
-    def _copy_table(self, entry: TableEntry, folder: ObjectFolder, here: LocalFolder) -> None:
-        """Copy the files of a table version that are not here. Raises _GoneError if one of them was removed."""
-        listed = {file.path: file.bytes for file in folder.files(entry.path)}
-        first = f"{entry.path}/{version_file(entry.version)}"
-        self._copy_files([first], listed, folder, here)
-        names = frozenset(made_files(here.store, entry.path, None, [entry.version]))
-        start = f"{entry.path}/"
-        self._copy_files([path for path in listed if _belongs(path.removeprefix(start), names)], listed, folder, here)
-        here.settle(entry.path, names, new=True)
-        if missing := TableFiles(here.store, entry.path).missing(entry):
-            raise _GoneError(f"{folder.store.location}/{missing[0]}")
+    def _copy_tables(self, entries: Sequence[TableEntry], folder: ObjectFolder, here: LocalFolder) -> None:
+        """Copy the files of table versions that are not here. Raises _GoneError if one of them was removed."""
+        found = in_parallel(lambda entry: list(folder.files(entry.path)), entries, _AT_ONCE)
+        listed = {file.path: file.bytes for files in found for file in files}
+        copied = self._copy_files(
+            [f"{each.path}/{version_file(each.version)}" for each in entries], listed, folder, here
+        )
+        names = [frozenset(made_files(here.store, each.path, None, [each.version])) for each in entries]
+        wanted = [
+            file.path
+            for entry, files, needed in zip(entries, found, names, strict=True)
+            for file in files
+            if _belongs(file.path.removeprefix(f"{entry.path}/"), needed)
+        ]
+        copied += self._copy_files(wanted, listed, folder, here)
+        for entry, needed in zip(entries, names, strict=True):
+            if any(each.startswith(f"{entry.path}/") for each in copied):
+                here.settle(entry.path, needed, new=True)
+            if missing := TableFiles(here.store, entry.path).missing(entry):
+                raise _GoneError(f"{folder.store.location}/{missing[0]}")
 
     def _copy_files(
         self, paths: Iterable[str], listed: Mapping[str, int], folder: ObjectFolder, here: LocalFolder
-    ) -> None:
+    ) -> list[str]:
+        """Copy those of these files that are not here, and return them."""
         absent = [path for path in paths if not here.place(path).exists()]
         if gone := next((path for path in absent if path not in listed), None):
             raise _GoneError(f"{folder.store.location}/{gone}")
@@ -211,6 +237,7 @@ class GraphMirror:
         in_parallel(copy, absent, _AT_ONCE)
         files, size = self._copied
         self._copied = files + len(absent), size + sum(listed[path] for path in absent)
+        return absent
 
     def _make_room(self, wanted: int) -> None:
         """Remove older versions until this many bytes fit. Raises GitopsError `replica_cache_full`."""

@@ -44,6 +44,7 @@ from gitops.repository.wiring.system import SystemClock
 _STATUS, _SOURCE = "status.json", "source"
 _CHECKED_BYTES = 64 * 1024 * 1024
 """How many bytes of copied files are read again in each round, to find damage."""
+_AT_ONCE = 16
 _READ_FOR = timedelta(minutes=15)
 """How long the copy of a graph that is no longer applied is kept for requests that began before."""
 
@@ -117,6 +118,10 @@ class ReplicaCopy:
             raise GitopsError(Code.STORAGE_FAILED, system_reason(error, self._folder), path="--read-replica") from error
         return False
 
+    def release(self) -> None:
+        """Let another process copy."""
+        self._copies.release()
+
     def check(self) -> None:
         """Read all copied files, and remove damaged ones, which the next round copies again.
 
@@ -147,9 +152,11 @@ class ReplicaCopy:
         copied, away = {name: self._status.graphs.get(name, CopiedGraph()) for name in graphs}, False
         self._status = replace(self._status, graphs=copied)
         self._check_some()
-        for name in graphs:
-            at, before = self._now(), copied[name]
+        for name, (at, failure) in zip(graphs, in_parallel(self._look, graphs, _AT_ONCE), strict=True):
+            before = copied[name]
             try:
+                if failure is not None:
+                    raise failure
                 copied[name] = CopiedGraph(self._mirror(name).follow(), at)
                 self._say(before.code, None, f"graph {name}")
             except (GitopsError, OSError) as error:
@@ -175,6 +182,15 @@ class ReplicaCopy:
         for each, since in self._since.items():
             if now - since >= after:
                 delete_tree(each)
+
+    def _look(self, name: str) -> tuple[float, GitopsError | OSError | None]:
+        """Look up the newest versions of a graph. Returns the time before that, and the problem, if any."""
+        at = self._now()
+        try:
+            self._mirror(name).look()
+        except (GitopsError, OSError) as error:
+            return at, error
+        return at, None
 
     def _mirror(self, name: str) -> GraphMirror:
         if name not in self._mirrors:
