@@ -25,14 +25,17 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.gc import collect_garbage
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.mirror import GraphMirror, MirrorLimits
 from gitops.database.graph.read import read_rows
 from gitops.database.graph.staged import WriteContext
 from gitops.database.storage import local
+from gitops.database.storage.copies import FileCopies
 from gitops.database.storage.local import LocalStore, delete_tree
 from gitops.database.storage.port import ObjectStore
 from gitops.database.storage.s3 import S3Store
-from gitops.repository.wiring.system import RandomIds
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.clock import FixedClock
+from tests.support.histories import History
 from tests.support.memory_store import MemoryStore
 from tests.support.real_service import REAL_SERVICES, VERSITYGW, RealService
 
@@ -370,3 +373,18 @@ def test_a_graph_lives_there(root: str) -> None:
     assert verify_graph(uri, deep=True).findings == ()
     engine.delete_tree(uri)
     assert list(S3Store(uri).keys()) == []
+
+
+def test_a_graph_is_copied_in_pieces_and_reads_the_same(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gitops.database.storage.s3._PIECE_BYTES", 500)
+    writer, copies = History(f"{root}/graphs/g.omni"), FileCopies(tmp_path)
+    writer.people("main", ann=1, ben=2)
+    assert copies.hold()
+    mirror = GraphMirror(writer.uri, tmp_path / "g.omni", copies, MirrorLimits(2**30, SystemClock().now))
+    for age in (3, 4):
+        writer.people("main", ann=age)
+        assert mirror.follow() == writer.at().manifest.n
+        assert History(str(tmp_path / "g.omni"), schema=b"").image() == writer.image()
+    assert mirror.check() == 0

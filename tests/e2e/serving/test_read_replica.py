@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.loop import CLUSTER_YAML, CONFIG, FILES, Loop
 from tests.support.prefork import PROGRAM
 from tests.support.s3 import Asked, S3Place
 from tests.support.served_command import Served, environment, serve, serving
@@ -180,3 +181,22 @@ def test_what_a_replica_cannot_copy_is_said_before_it_serves(library: S3Place, t
     library.server.fault = lambda _: 503
     code, said = refused("--cluster", library.root, "--read-replica", str(tmp_path / "empty"))
     assert (code, "storage_failed" in said) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_replica_of_a_branch_ledger_copies_its_graphs_only(loop: Loop, s3: S3Place, tmp_path: Path) -> None:
+    two = CONFIG.replace("ledger:", "  - {name: other, path: other, branch: main}\nledger:", 1)
+    text = CLUSTER_YAML.replace("graphs:", f"storage: s3://{s3.bucket}/other\ngraphs:", 1)
+    folder = {path.replace("cluster/", "other/"): data for path, data in FILES.items() if path.startswith("cluster/")}
+    change = {**folder, "other/cluster.yaml": text.encode(), "gitops.yaml": two.encode()}
+    loop.program("bot", "git", "config", "gitops.storage", f"s3://{s3.bucket}", at=loop.server)
+    loop.move("refs/heads/topic", loop.commit("alice", change))
+    loop.merge("carol", 1)
+    s3.server.log.clear()
+    at = ("--repo", str(loop.server), "--cluster", "other", "--read-replica", str(tmp_path / "cache"))
+    with serving(*at, environ={**loop.environment("bot"), **s3.environ, **TOKENS}) as server:
+        found = server.client.get("/graphs/notes/snapshot", headers=asks())
+        assert (found.status_code, found.headers["Omnigraph-Replica-Version"]) == (200, "1")
+        assert server.stop() == 0
+    assert {each.kind for each in s3.server.log} == {"GET", "LIST"}
+    assert not any("__cluster" in each.path for each in s3.server.log)
