@@ -1,4 +1,4 @@
-"""A story in five acts: a cluster, a change, a deletion, a failed merge, an audit. Its folder stays, so that you can experiment.
+"""A story in five acts: a cluster, a change, a deletion, a failed merge, an audit. Its folder is kept, so you can experiment.
 
     python examples/demo.py [--verbose] [FOLDER]        (default: demo/ beside this repository's README)
 
@@ -60,9 +60,9 @@ CONTACTS = """\
 {"type": "Contact", "data": {"name": "Grace", "note": "moved to Oslo"}}
 """
 
-# What a person needs of a plan comment ends where its folded details begin.
+# Show a plan comment only up to its folded details.
 _FOLDED = re.compile(r"^ *(<details>|---$)")
-# The header of a file in a diff, of which the line with `+++` is enough.
+# The header of a file in a diff. The line with `+++` is enough.
 _HEADER = re.compile(r"^    (diff --git|index|---) .")
 _LONG_ID = re.compile(r"\b([0-9a-f]{8}|01[0-9A-Z]{6})([0-9a-f]{24,}|[0-9A-Z]{18})\b")
 
@@ -239,7 +239,7 @@ def deletion(demo: Demo) -> None:
     say("Bob looks first. Without a terminal, the command shows what he would sign, and signs nothing:")
     asked = demo.run("bob", "gitops", "approve", "graph.legacy", "--request", "2", expect=2, lines=7)
     command = shlex.split(asked[asked.rindex(" gitops approve ") :].splitlines()[0])
-    say("Alice runs the command that this offers, but authors cannot approve their own changes:")
+    say("The output ends with the command that signs. Alice runs it, but authors cannot approve their own changes:")
     demo.run("alice", *command, expect=1, since="ERROR", lines=1)
     say("Bob's approval counts, and the merge deletes the graph:")
     demo.run("bob", *command, lines=1)
@@ -273,7 +273,7 @@ def audit(demo: Demo) -> None:
     demo.run("bob", *log, since="approve(brain)", lines=5)
     demo.prepare("bob", "git", "clone", "--quiet", "--mirror", "server.git", "mirror.git", at=".")
     (demo.folder / "auditor").mkdir()
-    say("An auditor needs only a clone, and nobody's help:")
+    say("An auditor needs only a clone:")
     demo.run("auditor", "gitops", "audit", "--repo", "../mirror.git")
     say("Now an attacker changes one byte of a stored query in the newest entry of that clone:")
     script = (
@@ -313,7 +313,7 @@ ACTS = (
 
 def main() -> None:
     """Play the five acts in a new folder, and say how to continue in it."""
-    parser = argparse.ArgumentParser(description="play the demo in a folder that stays")
+    parser = argparse.ArgumentParser(description="play the demo in a folder that is kept")
     parser.add_argument("--verbose", action="store_true", help="print every command and all output")
     parser.add_argument(
         "folder", nargs="?", default=str(ROOT / "demo"), help="a new folder, or that of an earlier demo"
@@ -338,7 +338,7 @@ def main() -> None:
     person.write_text(ACT.replace("@PATH@", shlex.quote(str(Path(sys.executable).parent))))
     person.chmod(0o755)
     print(f"\nDone in {time.monotonic() - started:.0f} s. To see every command, run: make demo VERBOSE=1")
-    print("The folder stays. There you are alice or bob with ./as, for example:\n")
+    print("The folder is kept. To act as alice or bob in it, use ./as, for example:\n")
     print(NEXT.replace("@FOLDER@", shlex.quote(str(folder))))
 
 
