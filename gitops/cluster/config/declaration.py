@@ -35,7 +35,7 @@ class Text:
 
     @property
     def source(self) -> SourceRef:
-        """The place, for a diagnostic."""
+        """Where a diagnostic points."""
         return SourceRef(CONFIG_FILE, self.line, self.column)
 
 
@@ -44,7 +44,7 @@ class Placed(Protocol):
 
     @property
     def source(self) -> SourceRef:
-        """The place, for a diagnostic."""
+        """Where a diagnostic points."""
 
 
 def source_of(place: Placed | SourceRef) -> SourceRef:

@@ -71,7 +71,7 @@ class FileSpan(NamedTuple):
 
     @property
     def source(self) -> SourceRef:
-        """The place, for a diagnostic."""
+        """Where a diagnostic points."""
         return self.file.at(self.span)
 
 

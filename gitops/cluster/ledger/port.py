@@ -256,7 +256,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def break_lock(self, lock_id: str) -> None:
-        """Remove the lock with exactly this id. Raises GitopsError with the code of the force-unlock decision table."""
+        """Remove the lock with exactly this id. Raises GitopsError with a code from the force-unlock decision table."""
         ...
 
     def check_anchor(self, view: LedgerView) -> None:

@@ -440,7 +440,7 @@ class BreakKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContractBreak:
-    """Something that callers of a query relied on and that changes.
+    """A change that breaks something on which callers of a query rely.
 
     `subject` is the parameter (`$name`) or the column; `before` and `after` are its types, or `read` and `mutation` for
     an effect. A missing side is empty.

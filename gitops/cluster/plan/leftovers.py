@@ -82,7 +82,7 @@ class Interrupted:
         return frozenset(address.graph for address in self.record.addresses if address.graph is not None)
 
     def part(self, whole: Plan) -> Plan:
-        """Return the part of a plan that it covers."""
+        """Return the part of a plan that the changeset covers."""
         number, of = (int(each) for each in self.record.part.split("/"))
         graph = next((m.address.graph for m in self.record.members if m.effect is Effect.PIVOT), None)
         return part_of(whole, graph) if number < of and graph is not None else whole
