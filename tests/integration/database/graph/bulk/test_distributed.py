@@ -426,12 +426,13 @@ def test_plain_processes_serve_a_folder_or_bucket(history: History, townsfolk: P
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the package ray is not installed")
 def test_a_cluster_of_processes_whose_worker_is_killed(local: History, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    records = [node("Person", name=f"p{n}") for n in range(20_000)]
-    file.write_bytes(lines_of(records + [edge("Knows", f"p{n}", f"p{n * 7 % 20_000}") for n in range(20_000)]))
-    executor = open_executor("ray", 3, None)
+    records = [node("Person", name=f"p{n}") for n in range(4_000)]
+    file.write_bytes(lines_of(records + [edge("Knows", f"p{n}", f"p{n * 7 % 4_000}") for n in range(4_000)]))
+    executor = open_executor("ray", 2, None)
     killed: list[int] = []
 
     def kill(progress: Progress) -> None:
@@ -449,9 +450,9 @@ def test_a_cluster_of_processes_whose_worker_is_killed(local: History, tmp_path:
             os.kill(mine[0], signal.SIGKILL)
 
     try:
-        done = load_files(local.uri, cut(file, 100_000), executor, local.work(), progress=kill)
+        done = load_files(local.uri, cut(file, 60_000), executor, local.work(), progress=kill)
     finally:
         executor.close()
-    assert dict(done.rows) == {"node:Person": 20_000, "edge:Knows": 20_000}
+    assert dict(done.rows) == {"node:Person": 4_000, "edge:Knows": 4_000}
     assert killed
     assert verify_graph(local.uri, deep=True).ok
