@@ -703,3 +703,27 @@ def test_an_interrupted_load_is_continued(run: Run, tmp_path: Path, monkeypatch:
     first = next(json.loads(line)["data"] for line in answer.err.splitlines() if '"reading"' in line)
     assert first["rows"] == records
     assert run("load", "-", "--resume").code == 2
+
+
+def test_workers_load_what_one_process_would(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "more.ndjson"
+    file.write_text(
+        '{"type": "Station", "data": {"code": "D"}}\n\n{"edge": "Link", "from": "D", "to": "nowhere", "data": {}}\n'
+    )
+    engine = ("--engine", "local", "--workers", "1")
+    refused = run("load", str(file), *engine)
+    assert (refused.code, refused.out) == (1, run("load", str(file)).out)
+    assert f"{file}:3" in refused.out
+    assert run("load", str(file), *engine, "--resume").err.startswith("ERROR load_not_staged")
+    file.write_text(
+        '{"type": "Station", "data": {"code": "D"}}\n{"edge": "Link", "from": "D", "to": "A", "data": {}}\n'
+    )
+    answer = run("load", str(tmp_path / "*.ndjson"), *engine, "--json", "--log-format", "json")
+    assert answer.json["rows"] == {"node:Station": 1, "edge:Link": 1}
+    events = [json.loads(line) for line in answer.err.splitlines()]
+    assert (events[0]["type"], events[-1]["data"]["status"]) == ("load_started", "done")
+    assert run("verify", "--deep").code == 0
+    for arguments in (("--workers", "2"), (*engine, "--embeddings", "hash")):
+        assert run("load", str(file), *arguments).code == 2
+    assert run("load", "-", *engine).code == 2
+    assert run("optimize", *engine).code == 0

@@ -13,7 +13,7 @@ from gitops.cli.graph.progress import reporting
 from gitops.cli.shared import OK, complain
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
-from gitops.core.errors import UsageError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
 from gitops.database.executor.port import Executor
 from gitops.database.graph import results
@@ -70,8 +70,8 @@ def _begun(options: argparse.Namespace, root: str, pieces: Sequence[graph.Piece]
         return graph.begin_load(root, pieces, write_context(options), mode, options.branch, slots=slots)
     found = graph.find_load(root, pieces, mode, options.branch)
     if found is None:
-        detail = "no load of these files, mode and branch is in progress"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="start it again without --resume")
+        detail = f"no interrupted load of these files with --mode {options.mode} and --branch {options.branch}"
+        raise GitopsError(Code.LOAD_NOT_STAGED, detail, path=options.file or "", fix="run it without --resume")
     return found
 
 
