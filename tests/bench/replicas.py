@@ -1,7 +1,7 @@
 """A read replica of one graph in a bucket: requests of its rounds, and how long they take at a distance of 200 ms.
 
 The rounds are those of a server, in this process: a first start, a comparison that finds nothing new, a new version of one
-row, a comparison after it, and a start with what is there.
+row, a comparison after it, and a start with the existing copy.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _life(
         copy.release()
         forget()
         again = copy_of()
-        yield "a start with what is there", _timed(lambda: start(again))
+        yield "a start with the existing copy", _timed(lambda: start(again))
 
 
 def _timed(act: Callable[[], None]) -> float:
