@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -163,10 +164,7 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
             raise UsageError(Code.USAGE_ERROR, detail, fix="list the entries: gitops log")
         (since,) = found
     if options.pin is not None and Path(options.pin).exists():
-        pin = read_pin(_file_bytes(options.pin))
-        if pin.cluster != rule.name:
-            raise IntegrityError(Code.PIN_INVALID, f"the pin belongs to cluster {pin.cluster}", path=options.pin)
-        since = pin.commit
+        since = _pinned(options.pin, rule.name)
     witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
     scope = AuditScope(since, witnesses, lambda first: local.anchor(rule, first), on_verified)
     report = _run(local, rule, head, scope)
@@ -183,6 +181,22 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
         if options.pin is not None:
             _write_whole(Path(options.pin), write_pin(AuditPin(rule.name, report.entries, head)))
     return report
+
+
+def _pinned(file: str, cluster: str) -> str:
+    """Return the entry that an earlier audit verified. Raises IntegrityError `pin_invalid`."""
+    try:
+        pin = read_pin(_file_bytes(file))
+        if pin.cluster != cluster:
+            raise IntegrityError(Code.PIN_INVALID, f"the pin belongs to cluster {pin.cluster}", path=file)
+    except GitopsError as error:
+        if error.code is Code.PIN_INVALID:
+            again = shlex.join(("gitops", "audit", "--cluster", cluster, "--pin", file))
+            error.fix = (
+                f"move it away: {shlex.join(('mv', file, f'{file}.old'))}; then verify from the first entry: {again}"
+            )
+        raise
+    return pin.commit
 
 
 def _run(local: LocalRepository, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:

@@ -17,7 +17,7 @@ from gitops.cli.commands import COMMANDS
 _GIT = "bundle|clone|config|fetch|init|log|ls-remote|merge|pull|push|rebase|remote|rev-parse|revert|show|switch"
 _OURS = "|".join(each.name for each in COMMANDS)
 _START = re.compile(
-    rf"(?<![\w./'-])(?<!usage: )(?:gitops (?:--as [\w@.]+ )?(?:{_OURS})|git (?:{_GIT}))(?=[\s`;.,:)]|$)"
+    rf"(?<![\w./'-])(?<!usage: )(?:gitops (?:--as [\w@.]+ )?(?:{_OURS})|git (?:-C \S+ )?(?:{_GIT}))(?=[\s`;.,:)]|$)"
 )
 _PROSE = (
     "shows|show what|prints|says|lists|in a|in it|on the|again|and|or|then|to|which|for|with|without|of|stays|by|as|is|needs"
