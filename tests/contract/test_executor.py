@@ -1,4 +1,4 @@
-"""One suite for every Executor: the same tasks get the same answers, once, on processes, in folders and on a cluster."""
+"""One suite for every TaskExecutor: the same tasks get the same answers, once, on processes, in folders and on a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from gitops.core.errors import BugError, GitopsError, UsageError
 from gitops.database.executor.files import FilesExecutor, serve_folder
 from gitops.database.executor.local import LocalExecutor
-from gitops.database.executor.port import Executor, InProcess, task_document, task_key
+from gitops.database.executor.port import InProcess, TaskExecutor, task_document, task_key
 from gitops.database.executor.version import code_version
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore
@@ -62,7 +62,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Executor]:
+def cluster() -> Iterator[TaskExecutor]:
     """A Ray cluster of two processes. It takes long to start, so the tests share it."""
     executor = open_executor("ray", 2, None)
     yield executor
@@ -70,7 +70,7 @@ def cluster() -> Iterator[Executor]:
 
 
 @pytest.fixture
-def executor(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
+def executor(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TaskExecutor]:
     if kind in ("files", "bucket"):
         store = LocalStore(tmp_path) if kind == "files" else S3Store(request.getfixturevalue("s3").root)
         with served(store, 2) as found:
@@ -79,14 +79,14 @@ def executor(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Itera
     if kind == "ray":
         yield request.getfixturevalue("cluster")
         return
-    opened: Executor = InProcess(run_here) if kind == "process" else open_executor(kind, 2, None)
+    opened: TaskExecutor = InProcess(run_here) if kind == "process" else open_executor(kind, 2, None)
     try:
         yield opened
     finally:
         opened.close()
 
 
-def test_every_task_is_answered_once(executor: Executor) -> None:
+def test_every_task_is_answered_once(executor: TaskExecutor) -> None:
     keys = [executor.submit("probe", {"n": n}) for n in range(8)]
     assert keys == [task_key("probe", {"n": n}) for n in range(8)]
     answers = dict(executor.wait() for _ in keys)
@@ -97,14 +97,14 @@ def test_every_task_is_answered_once(executor: Executor) -> None:
         executor.wait()
 
 
-def test_equal_tasks_are_one(executor: Executor) -> None:
+def test_equal_tasks_are_one(executor: TaskExecutor) -> None:
     assert executor.submit("probe", {"n": 1}) == executor.submit("probe", {"n": 1})
     executor.wait()
     with pytest.raises(BugError):
         executor.wait()
 
 
-def test_a_task_that_fails_says_why(executor: Executor) -> None:
+def test_a_task_that_fails_says_why(executor: TaskExecutor) -> None:
     executor.submit("bulk.check", {})
     with pytest.raises(GitopsError) as failure:
         executor.wait()
@@ -113,7 +113,7 @@ def test_a_task_that_fails_says_why(executor: Executor) -> None:
     executor.wait()
 
 
-def test_a_cancelled_task_is_not_answered(executor: Executor) -> None:
+def test_a_cancelled_task_is_not_answered(executor: TaskExecutor) -> None:
     gone, kept = executor.submit("probe", {"n": 1}), executor.submit("probe", {"n": 2})
     executor.cancel(gone)
     assert executor.wait()[0] == kept
@@ -122,7 +122,7 @@ def test_a_cancelled_task_is_not_answered(executor: Executor) -> None:
 
 
 def test_a_worker_runs_only_code_of_its_own_version(
-    executor: Executor, kind: str, monkeypatch: pytest.MonkeyPatch
+    executor: TaskExecutor, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def later(name: str, form: dict[str, object]) -> tuple[str, str]:
         key, text = task_document(name, form)
@@ -137,7 +137,7 @@ def test_a_worker_runs_only_code_of_its_own_version(
     assert "0.0.0+later" in failure.value.detail
 
 
-def test_a_kind_that_nobody_declared_is_not_submitted(executor: Executor) -> None:
+def test_a_kind_that_nobody_declared_is_not_submitted(executor: TaskExecutor) -> None:
     with pytest.raises(BugError):
         executor.submit("os.system", {"command": "true"})
 

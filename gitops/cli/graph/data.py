@@ -31,7 +31,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import NoFaults
 from gitops.database import graph
-from gitops.database.executor.port import Executor
+from gitops.database.executor.port import TaskExecutor
 from gitops.database.graph import results
 from gitops.database.graph.port import Existence
 from gitops.database.language.suggest import choices
@@ -111,7 +111,7 @@ def _load_records(
 
 
 def build_indexes(
-    options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher, executor: Executor | None = None
+    options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher, executor: TaskExecutor | None = None
 ) -> results.OptimizeResult | None:
     """Compact and index the loaded tables; None if this is not needed, or fails. The load remains in any case."""
     fix = f"version {done.manifest_version} has the rows; to build their indexes: gitops graph optimize GRAPH"
@@ -451,7 +451,7 @@ def optimize(options: argparse.Namespace) -> results.GraphOutcome:
         return done
 
 
-def chosen_executor(options: argparse.Namespace) -> Executor | None:
+def chosen_executor(options: argparse.Namespace) -> TaskExecutor | None:
     """Return the executor of `--engine`; None without it. Raises the errors of `open_executor`."""
     if options.engine is None:
         if options.workers is not None or options.address is not None:

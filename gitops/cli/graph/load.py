@@ -15,7 +15,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
-from gitops.database.executor.port import Executor
+from gitops.database.executor.port import TaskExecutor
 from gitops.database.graph import results
 
 
@@ -30,7 +30,7 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
         executor.close()
 
 
-def _load_over(options: argparse.Namespace, executor: Executor) -> results.GraphOutcome:
+def _load_over(options: argparse.Namespace, executor: TaskExecutor) -> results.GraphOutcome:
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--engine loads vectors unchanged, so omit --embeddings")
     if options.file == "-" or (options.file is None and not options.parquet):

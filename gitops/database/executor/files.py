@@ -23,7 +23,7 @@ from typing import Any
 from gitops.core.canonical import canonical
 from gitops.core.clock import Clock, IdSource
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.database.executor.port import Waiting, read_answer, task_document
+from gitops.database.executor.port import OpenTasks, read_answer, task_document
 from gitops.database.storage.port import ObjectStore
 
 Pause = Callable[[float], None]
@@ -42,7 +42,7 @@ class FilesExecutor:
         self._store = store
         self.slots = slots
         self._pause = pause
-        self._waiting = Waiting()
+        self._waiting = OpenTasks()
         self._mine: list[str] = []
         store.delete(_DONE)
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gitops.database.executor.port import ATTEMPTS, Waiting, failed_document, lost, read_answer, task_document
+from gitops.database.executor.port import ATTEMPTS, OpenTasks, failed_document, lost, read_answer, task_document
 
 
 class LocalExecutor:
@@ -24,7 +24,7 @@ class LocalExecutor:
         """`command` starts a worker."""
         self._command = list(command)
         self.slots = slots
-        self._waiting = Waiting()
+        self._waiting = OpenTasks()
         self._tasks: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []

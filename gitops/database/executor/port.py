@@ -51,7 +51,7 @@ class Tools:
     faults: Faults = field(default_factory=NoFaults)
 
 
-class Executor(Protocol):
+class TaskExecutor(Protocol):
     """Runs tasks on other processes or machines. Used by one thread. `close` ends it."""
 
     @property
@@ -162,7 +162,7 @@ def _read(document: str, what: str) -> Mapping[str, Any]:
     return form
 
 
-class Waiting:
+class OpenTasks:
     """The tasks of an executor that have not been answered."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
-from gitops.database.executor.port import ATTEMPTS, Waiting, lost, read_answer, task_document
+from gitops.database.executor.port import ATTEMPTS, OpenTasks, lost, read_answer, task_document
 
 _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
@@ -49,7 +49,7 @@ class RayExecutor:
             self.close()
             raise _unsafe(f"the cluster at {address} runs without token authentication")
         self._remote = ray.remote(max_retries=ATTEMPTS - 1)(run)
-        self._waiting = Waiting()
+        self._waiting = OpenTasks()
         self._refs: dict[Any, str] = {}
 
     def submit(self, kind: str, form: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
-from gitops.database.executor.port import Executor, Tools, run_task
+from gitops.database.executor.port import TaskExecutor, Tools, run_task
 from gitops.repository.wiring.stores import open_store
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
@@ -20,7 +20,7 @@ ENGINES = ("local", "files", "ray")
 
 def open_executor(
     engine: str, workers: int | None, address: str | None, *, patience_s: float | None = None
-) -> Executor:
+) -> TaskExecutor:
     """Return the executor of an engine: `local`, `files` or `ray`.
 
     `workers` is the number of processes (default: one for each processor), or for `files` the number of workers that

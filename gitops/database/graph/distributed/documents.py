@@ -38,7 +38,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SharedLoad:
     """A load in progress. `buckets` is a power of two."""
 
     plan: BulkPlan
@@ -62,12 +62,12 @@ class Load:
         return {"v": 1, "plan": plan, "mode": self.mode.value, "buckets": self.buckets, "pieces": pieces}
 
 
-def write_load(store: ObjectStore, load: Load) -> None:
+def write_load(store: ObjectStore, load: SharedLoad) -> None:
     """Store the document of a load."""
     store.write(load.key("plan.json"), canonical(load.to_json()))
 
 
-def read_load(store: ObjectStore, bulk: str) -> Load:
+def read_load(store: ObjectStore, bulk: str) -> SharedLoad:
     """Read the document of a load.
 
     Raises GitopsError `graph_version_gone` if the load has ended, IntegrityError `graph_unreadable`.
@@ -80,14 +80,14 @@ def read_load(store: ObjectStore, bulk: str) -> Load:
     try:
         form = parse(data, limit=_LIMIT)
         pieces = tuple(Piece(*each) for each in form["pieces"])
-        return Load(BulkPlan.from_json(form["plan"]), LoadMode(form["mode"]), form["buckets"], pieces)
+        return SharedLoad(BulkPlan.from_json(form["plan"]), LoadMode(form["mode"]), form["buckets"], pieces)
     except (KeyError, TypeError, ValueError) as error:
         place = store.display(key)
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is not well formed", path=place) from error
 
 
 @lru_cache(maxsize=4)
-def opened_load(uri: str, bulk: str) -> tuple[Load, GraphFolder, Snapshot]:
+def opened_load(uri: str, bulk: str) -> tuple[SharedLoad, GraphFolder, Snapshot]:
     """Return a load, its graph's folder, and the version that it began with. A worker opens each load once.
 
     Raises the errors of `read_load` and `BulkTask.open`.
@@ -97,13 +97,13 @@ def opened_load(uri: str, bulk: str) -> tuple[Load, GraphFolder, Snapshot]:
     return load, folder, load.plan.task(next(iter(load.plan.tables))).open()
 
 
-def answer_key(load: Load, task: str) -> str:
+def answer_key(load: SharedLoad, task: str) -> str:
     """Return the object key of the answer to a task."""
     return load.key(f"answers/{task}.json")
 
 
 def recorded(
-    kind: str, form: Mapping[str, Any], tools: Tools, work: Callable[[Load, Snapshot], dict[str, Any]]
+    kind: str, form: Mapping[str, Any], tools: Tools, work: Callable[[SharedLoad, Snapshot], dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the recorded answer to a task; if there is none, do the work and record its answer.
 
@@ -124,7 +124,7 @@ def recorded(
     return dict(parse(data, limit=_LIMIT))
 
 
-def write_inputs(store: ObjectStore, load: Load, form: Mapping[str, Any]) -> str:
+def write_inputs(store: ObjectStore, load: SharedLoad, form: Mapping[str, Any]) -> str:
     """Store what the tasks of a stage share; return its digest."""
     name = canonical_digest(dict(form))[:32]
     store.create(load.key(f"inputs/{name}.json"), canonical(dict(form)))

@@ -17,7 +17,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import SourceRef
 from gitops.core.documents.json_bytes import parse
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.database.executor.port import Executor, task_key
+from gitops.database.executor.port import TaskExecutor, task_key
 from gitops.database.graph import layout
 from gitops.database.graph.bulk import (
     end_lease,
@@ -26,7 +26,14 @@ from gitops.database.graph.bulk import (
     plan_bulk,
     require_same_schema,
 )
-from gitops.database.graph.distributed.documents import Load, Piece, answer_key, read_load, write_inputs, write_load
+from gitops.database.graph.distributed.documents import (
+    Piece,
+    SharedLoad,
+    answer_key,
+    read_load,
+    write_inputs,
+    write_load,
+)
 from gitops.database.graph.distributed.keyfiles import read_rows
 from gitops.database.graph.history.branches import ensure_branch
 from gitops.database.graph.load import CommitId, LoadMode, LoadPublisher, LoadRequest, TableCheck
@@ -64,13 +71,13 @@ def begin_load(
     for table in sorted({piece.table for piece in pieces if piece.table is not None}):
         plan.task(table)
     wanted = max(slots, sum(weight for _, weight in _weighted(pieces)) // BUCKET_BYTES, 1)
-    load = Load(plan, mode, buckets or min(_MOST_BUCKETS, 1 << (wanted - 1).bit_length()), tuple(pieces))
+    load = SharedLoad(plan, mode, buckets or min(_MOST_BUCKETS, 1 << (wanted - 1).bit_length()), tuple(pieces))
     write_load(open_snapshot(uri, ReadTarget(branch)).store, load)
     return plan.bulk
 
 
 def run_load(
-    uri: str, bulk: str, executor: Executor, context: WriteContext, progress: Watcher = unwatched
+    uri: str, bulk: str, executor: TaskExecutor, context: WriteContext, progress: Watcher = unwatched
 ) -> LoadResult:
     """Carry out a load, or continue it: submit the tasks that have no answer, then publish one version.
 
@@ -113,7 +120,7 @@ def discard_load(uri: str, bulk: str) -> None:
 def load_files(
     uri: str,
     pieces: Sequence[Piece],
-    executor: Executor,
+    executor: TaskExecutor,
     context: WriteContext,
     mode: LoadMode = LoadMode.MERGE,
     branch: str = layout.MAIN,
@@ -142,14 +149,14 @@ def _weighted(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, int]]:
         yield piece, piece.size * (piece.end - piece.start) // max(1, spans[piece.file])
 
 
-def _read_answer(snapshot: Snapshot, load: Load, task: str) -> dict[str, Any]:
+def _read_answer(snapshot: Snapshot, load: SharedLoad, task: str) -> dict[str, Any]:
     data = snapshot.store.read(answer_key(load, task))
     if data is None:
         raise RemoteError(Code.STORAGE_FAILED, f"the answer to task {task} has disappeared")
     return dict(parse(data, limit=1 << 28))
 
 
-def _discard(load: Load, snapshot: Snapshot, answers: Sequence[Mapping[str, Any]]) -> None:
+def _discard(load: SharedLoad, snapshot: Snapshot, answers: Sequence[Mapping[str, Any]]) -> None:
     for answer in answers:
         for key, table in answer["tables"].items():
             staged = [FragmentMetadata.from_json(text) for text in table["fragments"]]
@@ -191,7 +198,7 @@ class _Driver:
     """One run of a load."""
 
     def __init__(
-        self, load: Load, snapshot: Snapshot, executor: Executor, context: WriteContext, progress: Watcher
+        self, load: SharedLoad, snapshot: Snapshot, executor: TaskExecutor, context: WriteContext, progress: Watcher
     ) -> None:
         self.load = load
         self._snapshot = snapshot

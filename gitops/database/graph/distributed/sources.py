@@ -131,7 +131,7 @@ def open_lines(piece: Piece) -> Iterator[BinaryIO]:
         require_size(piece, file)
         start, end = (_line_start(file, at) for at in (piece.start, piece.end))
         file.seek(start)
-        yield cast("BinaryIO", io.BufferedReader(_Bounded(file, end - start), _BLOCK))
+        yield cast("BinaryIO", io.BufferedReader(_NextBytes(file, end - start), _BLOCK))
 
 
 def require_size(piece: Piece, file: BinaryIO) -> None:
@@ -160,7 +160,7 @@ def _size(file: str) -> int:
         return opened.seek(0, io.SEEK_END)
 
 
-class _Bounded(io.RawIOBase):
+class _NextBytes(io.RawIOBase):
     """The next bytes of a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:

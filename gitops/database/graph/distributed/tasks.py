@@ -16,7 +16,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError, system_reason
 from gitops.database.executor.port import Tools
 from gitops.database.graph.bulk import RowMaker
-from gitops.database.graph.distributed.documents import Load, Piece, read_inputs, recorded
+from gitops.database.graph.distributed.documents import Piece, SharedLoad, read_inputs, recorded
 from gitops.database.graph.distributed.keyfiles import all_keys, read_keys, read_rows, write_keys, write_rows
 from gitops.database.graph.distributed.sources import open_file, open_lines, open_parquet, require_size
 from gitops.database.graph.load import Columns, JointChecks, TableCheck
@@ -42,7 +42,7 @@ def write_piece(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
     return recorded("bulk.write", form, tools, partial(_write, form, tools))
 
 
-def _write(form: Mapping[str, Any], tools: Tools, load: Load, snapshot: Snapshot) -> dict[str, Any]:
+def _write(form: Mapping[str, Any], tools: Tools, load: SharedLoad, snapshot: Snapshot) -> dict[str, Any]:
     piece, before = load.pieces[form["piece"]], int(form["records"])
     with LoadIntake(snapshot, None, load.salt) as intake:
         reader = RecordReader(intake.catalog, tools.ids, intake.problems, records=before)
@@ -104,7 +104,7 @@ def _settle_files(intake: LoadIntake) -> None:
         raise RemoteError(Code.STORAGE_FAILED, system_reason(error, intake.snapshot.root.location)) from error
 
 
-def _table_answer(load: Load, snapshot: Snapshot, table: TableIntake, tools: Tools) -> dict[str, Any]:
+def _table_answer(load: SharedLoad, snapshot: Snapshot, table: TableIntake, tools: Tools) -> dict[str, Any]:
     collections = {"id": table.ids, **table.ends}
     collections |= {_group_name(table.declared, group): keys for group, keys in table.groups.items()}
     held = {name: all_keys(keys) for name, keys in collections.items() if keys.rows}
@@ -123,7 +123,7 @@ def scan_keys(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
     `form` has `uri`, `bulk`, `version`, `table`, `fragments` and `collections`. Returns `keys`.
     """
 
-    def work(load: Load, snapshot: Snapshot) -> dict[str, Any]:
+    def work(load: SharedLoad, snapshot: Snapshot) -> dict[str, Any]:
         base = _version(form, load)
         declared = declared_type(base.schema().catalog, form["table"])
         entry = base.manifest.tables[form["table"]]
@@ -160,7 +160,7 @@ def check_bucket(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
     replaced, and the loaded records and rows that a later record replaces.
     """
 
-    def work(load: Load, snapshot: Snapshot) -> dict[str, Any]:
+    def work(load: SharedLoad, snapshot: Snapshot) -> dict[str, Any]:
         base = _version(form, load)
         inputs = read_inputs(form["uri"], form["bulk"], form["inputs"])
         with LoadIntake(base, None) as intake:
@@ -175,7 +175,7 @@ def check_bucket(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
     return recorded("bulk.check", form, tools, work)
 
 
-def _version(form: Mapping[str, Any], load: Load) -> Snapshot:
+def _version(form: Mapping[str, Any], load: SharedLoad) -> Snapshot:
     return _opened(load.plan.uri, load.plan.graph_id, load.plan.branch, form["version"])
 
 

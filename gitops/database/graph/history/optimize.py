@@ -26,7 +26,7 @@ from lance.dataset import Index
 
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError
-from gitops.database.executor.port import Executor
+from gitops.database.executor.port import TaskExecutor
 from gitops.database.graph.history.optimize_tasks import VECTOR_KINDS, TableTasks
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
@@ -74,7 +74,7 @@ def optimize_tables(
     options: OptimizeOptions | None = None,
     branch: str = MAIN,
     progress: Watcher = unwatched,
-    executor: Executor | None = None,
+    executor: TaskExecutor | None = None,
 ) -> OptimizeResult:
     """Compact and index a branch's tables where needed. `progress` is called before each step.
 
@@ -107,7 +107,7 @@ def _optimize_table(
     context: WriteContext,
     options: OptimizeOptions,
     progress: Watcher,
-    executor: Executor | None,
+    executor: TaskExecutor | None,
 ) -> tuple[int, tuple[str, ...]]:
     with find_root(uri).lease():
         snapshot = open_snapshot(uri, ReadTarget(branch))

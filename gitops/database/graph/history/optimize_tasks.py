@@ -17,7 +17,7 @@ from lance import optimize as driver
 from lance.dataset import Index, IndexFile
 
 from gitops.core.dataclass import dataclass
-from gitops.database.executor.port import Executor, Tools
+from gitops.database.executor.port import TaskExecutor, Tools
 from gitops.database.graph.search import TEXT_INDEX
 from gitops.database.graph.snapshot import find_root
 from gitops.database.graph.tables import call_driver
@@ -36,7 +36,7 @@ class TableTasks:
     `renew` is called after each answer.
     """
 
-    executor: Executor
+    executor: TaskExecutor
     uri: str
     path: str
     run: str
