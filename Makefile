@@ -5,6 +5,7 @@
 # make faults kill every verb at every fault point, let targets fail at every statement of ticks, recover, and print what that took
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
+# make fuzz-records  compare the two readers of a load on 15,000 generated streams of records
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
 # make trust-night  hold the rules of authors to the law over 100,000 random histories; SEED=N goes on from a number, COUNT=N looks at as many
 # make mutants  plant changes in every room of the program, and list what no test notices
@@ -31,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash trust-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
+.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-records fuzz-crash trust-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
 .DEFAULT_GOAL := test
 
 # pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
@@ -93,6 +94,9 @@ engine-faults: $(READY)
 
 fuzz: $(READY)
 	$(PY) -m tests.fuzz
+
+fuzz-records: $(READY)
+	$(PY) -m tests.fuzz.records
 
 fuzz-crash: $(READY)
 	$(PY) -m tests.fuzz.crash --seconds 600

@@ -270,10 +270,10 @@ class Read:
     columnar: int = 0
 
 
-def read(catalog: Catalog, stream: bytes, *, strict: bool) -> Read:
+def read(catalog: Catalog, stream: bytes, *, strict: bool, embeds: bool = False) -> Read:
     """Read a stream by one of the readers, as a load without pattern checks of strict rows does."""
     problems, found = RecordProblems(), Read()
-    reader = RecordReader(catalog, SequentialIds(), problems)
+    reader = RecordReader(catalog, SequentialIds(), problems, embeds)
     rows: Iterable[IncomingRow | ColumnRows] = reader._rows(BytesIO(stream)) if strict else reader.read(BytesIO(stream))
     try:
         for each in rows:

@@ -78,6 +78,8 @@ TRAPS = {
     "a list as data": b'{"type":"N","data":[]}',
     "null as data": b'{"type":"N","data":null}',
     "null as escaped data": b'{"type":"N","d\\u0061ta":null}',
+    "null as data, escaped at its first letter": b'{"type":"N","\\u0064ata":null}',
+    "null as data, escaped at its third letter": b'{"type":"N","da\\u0074a":null}',
     "a line that is null": b"null",
     "a line that is a number": b"1",
     "two values on a line": node('"id":"1"') + b" " + node('"id":"2"'),
@@ -120,6 +122,7 @@ TRAPS = {
     "minus zero, a whole number": node('"d":-0'),
     "minus zero, a whole number, for a float": node('"f":-0'),
     "minus zero, a whole number, in a vector": node('"v":[-0,-0.0]'),
+    "minus zero, a whole number, in a list": node('"ds":[-0]'),
     "minus zero, a decimal": node('"d":-0.0,"f":-0e1'),
     "a decimal for an integer": node('"i":1.0'),
     "an exponent for an integer": node('"l":1e2'),
@@ -127,6 +130,8 @@ TRAPS = {
     "a truth for an integer": node('"i":true'),
     "an integer for a truth": node('"b":1'),
     "an integer for a text": node('"t":1'),
+    "below I32": node('"i":-2147483649'),
+    "below I64": node('"l":-9223372036854775809'),
     "above I32": node('"i":2147483648'),
     "above I64": node('"l":9223372036854775808'),
     "below U32": node('"u":-1'),
@@ -168,6 +173,7 @@ TRAPS = {
     "an id beside another key": keyed('"k":"a","must":1,"id":"b"'),
     "an id of null": node('"id":null'),
     "an escaped id of null": node('"\\u0069d":null'),
+    "an id of null, escaped at its second letter": node('"i\\u0064":null'),
     "an id of null beside a text of id": node('"id":null,"t":"id"'),
     "an id of null beside a key": keyed('"k":"a","must":1,"id":null'),
     "an empty id": node('"id":""'),
@@ -219,6 +225,11 @@ PLANTED = [
     ("_ESCAPED_DATA.search(lines)", "False", "null as escaped data"),
     ("lines.count(b'\"id\"') == count - given.null_count", "True", "an id of null"),
     ("_ESCAPED_ID.search(lines)", "False", "an escaped id of null"),
+    (r"\\u006[49]", r"\\u0069", "an id of null, escaped at its second letter"),
+    (r"\\u006[49]", r"\\u0064", "an escaped id of null"),
+    ("(?:64|61|74)", "(?:64|74)", "null as escaped data"),
+    ("(?:64|61|74)", "(?:64|61)", "null as data, escaped at its third letter"),
+    ("-0(?![.0-9eE])", "-0[,}]", "minus zero, a whole number, in a list"),
     ("any(each.null_count for each in ends.values())", "False", "no end"),
     ("_require(kind.nullable or not column.null_count)", "pass", "a missing value"),
     ("if kind.enum_values is not None:", "if False:", "no member of the enum"),
@@ -261,7 +272,14 @@ def test_a_trap_is_noticed_without_its_guard(
     assert (found.tables, found.problems) != (strict.tables, strict.problems) or name == "a text that does not match"
 
 
-@settings(max_examples=cases(200))
+def test_rows_whose_vectors_are_computed_are_read_one_by_one() -> None:
+    catalog = compile_schema(b"node D { t: String  v: Vector(2) @embed(t) }").catalog
+    stream = b'{"type":"D","data":{"t":"a","v":[0,1]}}\n' * 3
+    assert read(catalog, stream, strict=False).columnar == 3
+    assert read(catalog, stream, strict=False, embeds=True).columnar == 0
+
+
+@settings(max_examples=cases(900))
 @given(st.integers(0, 2**64 - 1))
 def test_any_records_are_read_as_line_by_line(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - the same inputs for the same seed
