@@ -58,7 +58,7 @@ Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class CompiledHop:
     """One edge from the found node: its type, its direction seen from that node, and the type at its far end."""
 
     edge: str
@@ -67,7 +67,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CompiledCell:
     """A returned column: its name, whether it is of the far node, the property, and its type."""
 
     column: str
@@ -87,9 +87,9 @@ class CompiledRead:
     near: str
     key: str
     parameter: ParameterValue
-    hop: Hop | None
+    hop: CompiledHop | None
     far_first: bool
-    cells: tuple[Cell, ...]
+    cells: tuple[CompiledCell, ...]
     limit: int | None
 
     def columns(self, *, far: bool) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def compile_read(query: CheckedQuery) -> CompiledRead | None:
     bound = {key.variable, *([] if far is None else [far])}
     if (hops and hop is None) or not read.variables.keys() <= bound or {each.variable for each in scans} - bound:
         return None
-    cells: dict[str, Cell] = {}
+    cells: dict[str, CompiledCell] = {}
     for item in read.items:
         value = item.value
         if not isinstance(value, (PropertyValue, NodeValue)) or value.variable not in bound:
@@ -134,7 +134,7 @@ def compile_read(query: CheckedQuery) -> CompiledRead | None:
         kind, name = item_type(value), value.name if isinstance(value, PropertyValue) else "id"
         if kind.is_list or kind.scalar not in _PLAIN:
             return None
-        cells[item.column] = Cell(item.column, value.variable != key.variable, name, kind)
+        cells[item.column] = CompiledCell(item.column, value.variable != key.variable, name, kind)
     root = scans[0].variable if scans else hops[0].left
     return CompiledRead(
         query, f"node:{key.owner}", key.name, parameter, hop, root != key.variable, tuple(cells.values()), read.limit
@@ -148,14 +148,14 @@ def _is_text(kind: PropType) -> bool:
 _TURNED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 
 
-def _hop(clause: Traverse, near: str) -> tuple[Hop | None, str | None]:
+def _hop(clause: Traverse, near: str) -> tuple[CompiledHop | None, str | None]:
     """Return the hop from a variable, and the far variable if it has a name; no hop if it does not begin there."""
     if near not in (clause.left, clause.right) or clause.left == clause.right:
         return None, None
     turned = clause.left != near
     far, far_type = (clause.left, clause.left_type) if turned else (clause.right, clause.right_type)
     direction = _TURNED[clause.direction] if turned else clause.direction
-    return Hop(f"edge:{clause.edge}", direction, f"node:{far_type}"), far
+    return CompiledHop(f"edge:{clause.edge}", direction, f"node:{far_type}"), far
 
 
 @dataclass(frozen=True, slots=True)
