@@ -92,7 +92,8 @@ class SortedTexts:
     def _buffers(self) -> tuple[memoryview, memoryview]:
         """The offsets of the texts, and their bytes."""
         _, offsets, content = self.cells.buffers()
-        return memoryview(offsets).cast("i")[self.cells.offset :], memoryview(content or b"")
+        # As unsigned bytes, because a view of signed ones differs from equal bytes beyond ASCII.
+        return memoryview(offsets).cast("i")[self.cells.offset :], memoryview(content or b"").cast("B")
 
 
 @dataclass(slots=True)

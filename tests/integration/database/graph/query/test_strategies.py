@@ -724,3 +724,12 @@ def test_a_table_that_is_gone_is_an_error_of_the_query(path: str) -> None:
         table.whole(["id"], FREE)
     assert failed.value.code == "query_failed"
     assert "node:T" in failed.value.detail
+
+
+def test_sorted_texts_find_each_text_in_every_alphabet() -> None:
+    cells = ["", "a", "ab", "é", "\ufffd", "\U0001f600", None, "é", "z"]
+    texts = SortedTexts.of(np.arange(len(cells)), pa.array(cells))
+    for text in ("", "a", "ab", "é", "\ufffd", "\U0001f600", "z", "q", "ü"):
+        assert texts.find(text).tolist() == [row for row, cell in enumerate(cells) if cell == text]
+    assert texts.find_one("a") is None
+    assert SortedTexts.of(np.arange(2), pa.array(["é", "a"])).find_one("é") == 0
