@@ -67,7 +67,7 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 def classify(
     tokens: BearerTokens | bool, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
 ) -> PolicyCover | None:
-    """Return the state of a server by the table above; None if it must not start, with the reason in `found`.
+    """Return the state of a server by the table above. If it must not start, return None and add the reason to `found`.
 
     `tokens` can also be a flag for whether any tokens are accepted. `guarded` means that a policy is bound to the
     server or to an applied graph, even one that is not served. `loopback` means that only this machine can reach the
@@ -118,7 +118,7 @@ class DecisionRecord:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the decision as the decision log records it; an absent actor is null."""
+        """Return the decision for the decision log. A missing actor is null."""
         return {
             "request_id": self.request_id,
             "scope": self.scope,
@@ -138,7 +138,7 @@ class DecisionRecord:
 def decide_access(
     generation: Generation, graph: ServedGraph | None, wanted: AccessRequest, request_id: str = ""
 ) -> DecisionRecord:
-    """Decide one permission by the second table; `graph` is None for the server. An empty actor counts as absent.
+    """Decide one permission by the second table. `graph` is None for the server. An empty actor counts as absent.
 
     Raises GitopsError `policy_evaluation_failed`.
     """
@@ -288,7 +288,7 @@ class BearerTokens:
 
 
 def load_tokens(environ: Mapping[str, str], found: Diagnostics, oidc: str | None = None) -> BearerTokens:
-    """Read the tokens from all sources. Problems are added to `found`, and never contain a token.
+    """Read the tokens from all sources. Adds problems to `found`; they never contain a token.
 
     `oidc` is a file with identity providers.
     """
@@ -398,7 +398,7 @@ _NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only programs on the same machine can reach a host. `localhost` is the only known name."""
+    """Return True if only programs on the same machine can reach a host. The only known name is `localhost`."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

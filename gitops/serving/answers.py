@@ -38,7 +38,7 @@ class ApiCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiProblem:
-    """A problem with its HTTP status. `code` is None if only the additional members in `more` identify it."""
+    """A problem with its HTTP status. `code` is None if only the members in `more` identify it."""
 
     status: int
     code: ApiCode | None
@@ -54,7 +54,7 @@ class ApiProblem:
 
 
 class ProblemError(Exception):
-    """Raised to end a request with a problem."""
+    """Ends a request with a problem."""
 
     def __init__(self, problem: ApiProblem) -> None:
         """Create the exception with the problem's text."""
@@ -63,7 +63,7 @@ class ProblemError(Exception):
 
 
 class RowsProblemError(ProblemError):
-    """A problem that reveals a branch's rows. Callers without access to them get `withheld`, unless it is None."""
+    """A problem that reveals rows of a branch. Callers without access to them get `withheld` instead, unless it is None."""
 
     def __init__(self, problem: ApiProblem, withheld: ApiProblem | None = None) -> None:
         """Create the exception with the problem's text."""
@@ -135,7 +135,7 @@ def problem_answer(problem: ApiProblem) -> BodyAnswer:
 
 
 class Says(Enum):
-    """Text of an error response: the error's detail without the graph's location, or the summary of its code."""
+    """Which text an error response has: the error's detail without the graph's location, or the summary of its code."""
 
     DETAIL = auto()
     WITHOUT_PLACE = auto()
@@ -144,7 +144,7 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """A status and code with the kind of text; `member` is the additional member that distinguishes the error."""
+    """A status and code, and which text to send. `member` is the additional member that distinguishes the error."""
 
     status: int
     code: ApiCode | None
@@ -221,7 +221,7 @@ _PLACE = re.compile(r"(?:^|[\s'\"(=])(?:/|[a-z][a-z0-9+.-]*://)")
 
 
 def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
-    """Return the problem for a response. `detail` is the error's detail if the caller may see it; otherwise None."""
+    """Return the problem for a response. `detail` is the error's detail, or None if the caller may not see it."""
     away = error.code is Code.STORAGE_FAILED and isinstance(error, RemoteError) and error.retryable
     outcome = _AWAY if away else ANSWERS.get(error.code, _FAILED)
     shown = error.detail if outcome.says is Says.DETAIL else detail if outcome.says is Says.WITHOUT_PLACE else None
@@ -326,7 +326,7 @@ def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPar
 
 
 def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str | None) -> bool:
-    """Return whether the client already has the cell.
+    """Return True if the client already has the cell.
 
     Raises ProblemError 412 if it is not the cell that the client expects.
     """

@@ -59,7 +59,7 @@ _OPENED_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class BootRules:
-    """Conditions that prevent a boot.
+    """What prevents a boot.
 
     With `allow_degraded`, the remaining graphs are served if some have problems. With `strict_schema`, a live schema
     that differs from the applied one is a problem.
@@ -79,7 +79,7 @@ def boot(
     compiled: Compiled,
     rows: Callable[[], ReadCache] | None = None,
 ) -> Generation | None:
-    """Create a generation from a revision. If it must not be served, return None and add the reasons to `found`.
+    """Create a generation from a revision. If the revision must not be served, return None and add the reasons to `found`.
 
     `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` creates.
     Without `rows` or `compile_policy`, the generation can only be inspected: policies are not compiled, and rows cannot
@@ -290,7 +290,7 @@ class _Boot:
 
 
 def ready(workspace: Workspace) -> ReadyOutcome:
-    """Check the applied revision like a server does before it starts. Doesn't write anything."""
+    """Check the applied revision as a server does before it starts. Writes nothing."""
     header, found = load_header(workspace.tree)
     seen, generation = StateObservations(), None
     try:

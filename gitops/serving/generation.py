@@ -66,7 +66,7 @@ class AppliedText:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedText:
-        """Restore a text from the JSON that `form` produced."""
+        """Rebuild a text from the JSON that `form` returned."""
         return cls(Address(form["address"]), form["digest"], form["content"].encode(), tuple(form["scopes"]))
 
 
@@ -90,7 +90,7 @@ class AppliedRevision:
 
     @property
     def guarded(self) -> bool:
-        """Return whether a policy is bound to the server or to an applied graph."""
+        """Return True if a policy is bound to the server or to an applied graph."""
         return any(policy.scopes for policy in self.policies)
 
     @property
@@ -111,7 +111,7 @@ class AppliedRevision:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedRevision:
-        """Restore a revision from the JSON that `form` produced."""
+        """Rebuild a revision from the JSON that `form` returned."""
         return cls(
             RevisionIdentity(form["digest"], form["state_revision"], form["config_digest"]),
             form["schemas"],
@@ -133,7 +133,7 @@ class AppliedRevision:
 def verify_revision(
     ledger: LedgerReader, listing: IntentListing, view: LedgerView, found: Diagnostics
 ) -> AppliedRevision | None:
-    """Return the revision in a view, considering the interrupted operations listed before it.
+    """Return the revision in a view, taking into account the interrupted operations that were listed before it.
 
     Returns None if the state cannot be read. Problems that prevent serving are added to `found` as errors, except
     problems of a single graph, which are in the revision.
@@ -379,7 +379,7 @@ _FEW = 400
 
 @dataclass(frozen=True, slots=True)
 class TextOfGraph:
-    """A stored query, and the live schema that it uses, with its digest."""
+    """A stored query with the live schema that it uses, and the schema's digest."""
 
     text: AppliedText
     schema: Schema
@@ -421,7 +421,7 @@ class Compiled:
         return self._schemas[name]
 
     def check_many(self, texts: Iterable[TextOfGraph]) -> None:
-        """Check which of these texts are valid, using several processes if there are many."""
+        """Check which of these texts are valid. If there are many, several processes check them."""
         new = list({each.key: each for each in texts if each.key not in self._sound}.values())
         if self._processes > 1 and len(new) > _FEW:
             most = -(-len(new) // self._processes)
@@ -454,7 +454,7 @@ class Compiled:
         return self._queries[each.key]
 
     def keep(self, generation: Generation) -> None:
-        """Forget texts that this generation does not use.
+        """Forget all texts that this generation does not use.
 
         From then on, only this process checks texts, because it has threads and must not be forked.
         """

@@ -58,7 +58,7 @@ def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
 
 
 def find_room(connections: int) -> int:
-    """Return how many connections this process can open, up to a maximum.
+    """Return how many connections this process can open, up to `most`.
 
     Its limit on open files is raised as needed. If the system allows only a few files, half of them are for
     connections.

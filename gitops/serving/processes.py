@@ -56,7 +56,7 @@ class Lifeline:
         self._held, self._end = os.pipe()
 
     def begin(self, call: Callable[[], int]) -> int:
-        """Fork a process that ends with the result of the call. SIGHUP stays pending there until it is handled."""
+        """Fork a process that ends with the call's result. There, SIGHUP stays pending until it is handled."""
 
         def run() -> int:
             for number in _HEEDED:
@@ -84,7 +84,7 @@ class Lifeline:
 
 
 class Companion:
-    """A process next to the workers that has no work to finish."""
+    """A process next to the workers. It has no work that must be finished."""
 
     def __init__(self, lifeline: Lifeline, call: Callable[[], int]) -> None:
         self._lifeline, self._call = lifeline, call
@@ -92,7 +92,7 @@ class Companion:
         self.process: int | None = lifeline.begin(call)
 
     def keep(self, now: float, let_go: Callable[[], None]) -> None:
-        """Replace the companion if it has ended and the pause is over.
+        """Start the companion again if it has ended and the pause is over.
 
         `let_go` closes resources that only workers need, in the forked process.
         """

@@ -144,7 +144,7 @@ class MutationRequest:
 
 
 def queue_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> Callable[[], MutationResult]:
-    """Queue a mutation for its branch. The returned function executes it together with others that wait by then.
+    """Queue a mutation for its branch. The returned function executes it together with all others that wait at that time.
 
     Raises ProblemError 400 for an undeclared parameter, and the errors of `graph.Mutator`.
     """
@@ -202,7 +202,7 @@ def run_change(
 
 
 def commit_form(version: graph.Manifest) -> dict[str, Any]:
-    """Return a version as a commit. A parent that was recorded without its id is null, like a missing one."""
+    """Return a version as a commit. A parent is null if it has no recorded id or does not exist."""
     made, parent, merged = parse_timestamp(version.ts), version.parent, version.merge_parent
     return {
         "graph_commit_id": version.txn_id,

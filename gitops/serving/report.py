@@ -71,7 +71,7 @@ def replica_name(host: str, chance: str) -> str:
 
 
 def replica_report(statuses: Sequence[WorkerStatus], facts: ReplicaFacts, at: str) -> ServerReport:
-    """Return the report of a server with these processes (at least one), which is said to serve their oldest revision."""
+    """Return the report of a server with these processes (at least one). It reports their oldest revision."""
     oldest = min(statuses, key=lambda each: each.accepted.state_revision)
     # A process that refuses the offered revision is more informative than one that has not checked yet.
     seen = max(statuses, key=lambda each: (bool(each.codes), each.offered.state_revision if each.offered else -1))

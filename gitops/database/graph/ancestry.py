@@ -97,7 +97,7 @@ def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Mani
 
 
 def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
-    """Return the line and number of every version that a merge of two branches may need as a base."""
+    """Return line and number of every version that merging two branches could need as a base."""
     numbers = ((line.id, head_number(store, line.id)) for line in index.lines())
     heads = [read_manifest(store, n, line) for line, n in numbers if n is not None]
     return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}

@@ -145,7 +145,7 @@ class BulkTask(_Exchanged):
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan(_Exchanged):
-    """A bulk load in progress: its id, the version that it starts from, and the folder and columns of each table.
+    """A bulk load in progress: its id, its base version, and the folder and columns of each table.
 
     The id becomes the commit id of the published version, so a plan can be published only once.
     """
@@ -544,7 +544,7 @@ def require_same_schema(plan: BulkPlan, snapshot: Snapshot) -> None:
 
 
 def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
-    """Discard a bulk load: remove the plan and the files of the parts, except files that a version uses.
+    """Discard a bulk load. Removes the plan and the files of the parts, except files that a version uses.
 
     If a worker crashed before it returned its part, gc removes its files after seven days. Raises the errors of
     `publish_bulk`.

@@ -95,7 +95,7 @@ def deleted_by(uri: str, incarnation: str) -> frozenset[str]:
 
 
 def raise_fence(uri: str, fence: int, context: WriteContext) -> None:
-    """Publish a version that only raises the fence. No effect at an absent root."""
+    """Publish a version that changes only the fence. Does nothing at an absent root."""
     root = find_root(uri)
 
     def attempt() -> None:

@@ -106,7 +106,7 @@ class LanceEngine:
             raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=uri)
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
-        """Return the approvals of earlier deletes of this incarnation from the root."""
+        """Return the approvals of earlier deletes of this incarnation, as recorded at the root."""
         with _storage(uri):
             return deleted_by(uri, incarnation)
 

@@ -54,7 +54,7 @@ def manifest_key(n: int, line: str = MAIN) -> str:
 
 
 def floor_key(line: str) -> str:
-    """Return the object key of a line's floor: the number up to which manifests may have been removed."""
+    """Return the object key of a line's floor: manifests up to this number may have been removed."""
     return f"{FLOORS}/{line}.json"
 
 

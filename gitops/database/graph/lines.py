@@ -65,7 +65,7 @@ class Line:
     actor: str | None = None
 
     def holder(self, n: int) -> str:
-        """Return the id of the line that contains version `n` of this branch."""
+        """Return the id of the line that version `n` of this branch is on."""
         held = self.id
         for older in self.inherits:
             if n > older.until:

@@ -70,7 +70,7 @@ Columns = str | tuple[str, ...]
 
 
 class LoadMode(StrEnum):
-    """Treatment of existing rows: replace rows with the same id, reject such records, or replace all rows of a table."""
+    """What happens to existing rows: replace those with the same id, reject such records, or replace the whole table."""
 
     MERGE = "merge"
     APPEND = "append"
@@ -517,7 +517,7 @@ class LoadPublisher:
         return JointChecks(snapshot, self.intake, self._request.mode).run()
 
     def attempt(self) -> LoadResult:
-        """Take the turn, check against the newest version, and publish."""
+        """Wait for the turn, check against the newest version, and publish."""
         with find_root(self._request.uri).lease():
             # Attempts are repeated only if nothing was published.
             self.publishing = False

@@ -255,7 +255,7 @@ def publish(store: ObjectStore, manifest: Manifest) -> bool:
 
 
 def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest:
-    """Read manifest `n` of a line. Raises IntegrityError `graph_unreadable` if it is absent or malformed."""
+    """Read manifest number `n` of a line. Raises IntegrityError `graph_unreadable` if it is absent or malformed."""
     found = find_manifest(store, n, line)
     if found is None:
         place = store.display(layout.manifest_key(n, line))

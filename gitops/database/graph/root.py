@@ -153,7 +153,7 @@ class GraphRoot(Protocol):
         ...
 
     def stage(self, identity: GraphIdentity) -> Staging:
-        """Start creating a graph. Raises GitopsError `graph_exists` if the root is not free; OSError and RemoteError."""
+        """Start creating a graph. Raises GitopsError `graph_exists` if the root is not free, OSError and RemoteError."""
         ...
 
     def beside(self) -> ObjectStore:
@@ -193,12 +193,12 @@ class GraphRoot(Protocol):
 
 
 def tables_at_once(folder: GraphFolder) -> int:
-    """Return the number of tables to process concurrently, which is limited because open tables need memory."""
+    """Return how many tables to process at a time. Limited, because open tables need memory."""
     return min(_TABLES_AT_ONCE, folder.store.parallel)
 
 
 def root_taken(location: str, names: Collection[str]) -> GitopsError:
-    """Return the error for a create at an occupied root; `names` are the names found there."""
+    """Return the error for creating a graph at an occupied root. `names` are the names found there."""
     found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
     detail = f"{location} contains {found}; choose another root, or remove it"
     return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

@@ -209,7 +209,7 @@ def require_no_branches(snapshot: Snapshot) -> None:
 
 
 def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
-    """Repeat `attempt` until there is no conflict, at most 32 times; `pause` gets the number of failed attempts.
+    """Repeat `attempt` until it has no conflict, at most 32 times. `pause` gets the number of failed attempts.
 
     Raises ConflictError `graph_conflict` after the last attempt, and immediately any other error of `attempt`.
     """

@@ -106,7 +106,7 @@ def cell_to_json(cell: Any, kind: PropType) -> Any:
 
 
 def key_text(cell: Any, kind: PropType) -> str:
-    """Return the canonical text of a key column's cell, from which ids are made."""
+    """Return the canonical text of a key column's cell. Ids are derived from it."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if kind.scalar in (Scalar.F32, Scalar.F64):

@@ -182,7 +182,7 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A process's current work: changes, how many of them wait for their turn on a branch, and exports.
+    """What a process is doing now: changes, how many of them wait for their turn on a branch, and exports.
 
     `stuck` is the number of threads whose work has exceeded its time limit.
     """
@@ -238,7 +238,7 @@ class ProcessStatus:
 
 
 class StatusDoor:
-    """Reports the current status of one worker."""
+    """Reports one worker's status on request."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class StatusDoor:
         self._who = Authenticator(context)
 
     async def open(self) -> asyncio.AbstractServer:
-        """Answer questions until the returned server is closed."""
+        """Answer requests for the status until the returned server is closed."""
         self._place.unlink(missing_ok=True)
         return await asyncio.start_unix_server(self._answer, self._place)
 
@@ -306,7 +306,7 @@ class StatusDoor:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The answers of all workers, and the number of workers that hold their socket but did not respond in time."""
+    """The answers of all workers, and how many workers exist but did not respond in time."""
 
     statuses: tuple[ProcessStatus, ...]
     silent: int
@@ -326,7 +326,7 @@ class Asked:
 
 
 async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -> Asked:
-    """Query all workers concurrently. A worker that is missing or ends during the query is omitted."""
+    """Ask all workers at the same time. Leaves out a worker that is missing or ends meanwhile."""
     line = json.dumps(question).encode() + b"\n"
     answers = await asyncio.gather(*(_ask(folder / str(number), line) for number in range(workers)))
     statuses = [ProcessStatus.of_form(json.loads(each)) for each in answers if each]

@@ -138,7 +138,7 @@ class QueryBody(Model):
 
 
 class ReadBody(Model):
-    """A read in its former format."""
+    """A read in the old format."""
 
     query_source: str
     query_name: str | None = None
@@ -262,7 +262,7 @@ class KeyConflictForm(Model):
 
 
 class ReadSetConflictForm(Model):
-    """Changes that others made since the read, such as `graph_head:main`. A strict request also gets the commits."""
+    """What others changed since the read, such as `graph_head:main`. A strict request also gets the commits."""
 
     member: str
     expected: str | None = None
@@ -300,7 +300,7 @@ class BatchLimitForm(Model):
 
 
 class FeedGapForm(Model):
-    """The oldest known commit whose changes can no longer be read, and the cursor that was sent."""
+    """The oldest known commit whose changes are no longer readable, and the cursor that the client sent."""
 
     cursor: str | None
     first_unreadable_commit_id: str

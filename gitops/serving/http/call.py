@@ -66,7 +66,7 @@ class Shared:
 
 
 class Call:
-    """A request. `generation` is fixed for the entire request, and `scope` comes from the ASGI server.
+    """A request. `generation` stays the same for the whole request; `scope` comes from the ASGI server.
 
     Processing sets the following: `actor` (None if no token is required) and its `groups`; `route` and `graph`, which
     raise LookupError if the request has none; the `values` in the path; `body`, the parsed document for a route with a
@@ -270,7 +270,7 @@ class Call:
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
-        """Return whether the actor may do this, like `require`, but without logging.
+        """Return True if the actor may do this. Same as `require`, but without a log record.
 
         It only affects a response's content.
         """
@@ -371,7 +371,7 @@ class Call:
     async def change_after(
         self, branch: str, nbytes: int, first: Callable[[], B], work: Callable[[B], T], *, reads: bool
     ) -> T:
-        """Run like `change`, with the result of what is done once the change is admitted, and before its turn.
+        """Run like `change`, with the result of work that is done after the change is admitted and before its turn.
 
         That needs a thread only if it `reads`. Otherwise it would wait for other changes to end, instead of joining
         them.
@@ -462,7 +462,7 @@ class PieceStream:
         return piece
 
     async def aclose(self) -> None:
-        """Finish the current piece, produce no more, and release the slot."""
+        """Finish the current piece, produce no more, and free the slot."""
         if not self._open:
             return
         self._open = False

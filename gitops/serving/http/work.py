@@ -149,7 +149,7 @@ class Workers:
 
     @property
     def stuck(self) -> int:
-        """The number of threads whose work has exceeded its limit."""
+        """The number of threads whose work has run longer than allowed."""
         return len(self._stuck)
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ def request_record(
 
 
 class GenerationSource(Protocol):
-    """Provides the generation from which new requests are answered."""
+    """Provides the generation that answers new requests."""
 
     def current(self) -> Generation:
         """Return the newest accepted generation. A request keeps its generation until its last byte."""

@@ -168,7 +168,7 @@ class RowDelta:
 
 
 class TableVersion:
-    """One of the two compared versions of a table; empty if the manifest has no entry for it."""
+    """One of the two versions of a table to compare. Empty if the manifest does not list the table."""
 
     def __init__(self, folder: GraphFolder, entry: TableEntry | None, declared: NodeType | EdgeType | None) -> None:
         """Open the table. Raises the errors of `open_table`."""
@@ -507,7 +507,7 @@ def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[
 
 
 def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
-    """Return the oldest commit after version `n` with a known branch but unreadable changes, and that branch.
+    """Return the oldest commit after version `n` that is on a known branch but has unreadable changes, and the branch.
 
     Raises the errors of `open_snapshot`.
     """

@@ -16,7 +16,7 @@ _SPARSE = 8
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """A set of `count` rows. Even without variables there are rows, which a product multiplies."""
+    """A set of `count` rows. Rows exist even without variables, and a product multiplies them."""
 
     count: int
     columns: Mapping[str, np.ndarray]

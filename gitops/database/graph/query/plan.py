@@ -264,7 +264,7 @@ class ProductOp:
 
 @dataclass(frozen=True, slots=True)
 class NotOp:
-    """Keep the rows for which the block has no row with the same `outer` variables."""
+    """Keep the rows for which the block finds no row with the same `outer` variables."""
 
     outer: tuple[str, ...]
     block: Block
