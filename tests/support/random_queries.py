@@ -121,7 +121,7 @@ def key_reads(draw: Draw[Any], shape: Shape, graph: Graph) -> Query:
     values = [f"{value} as c{at}" if draw(st.booleans()) else value for at, value in enumerate(_plain(draw, scope))]
     limit = f"\n  limit {draw(st.integers(0, 3))}" if draw(st.integers(0, 3)) == 0 else ""
     kind = draw(st.sampled_from(("String", "String?")))
-    params: dict[str, Any] = {} if draw(st.integers(0, 9)) == 0 else {"x": _asked(draw, near, key, graph)}
+    params: dict[str, Any] = {} if draw(st.integers(0, 5)) == 0 else {"x": _asked(draw, near, key, graph)}
     return Query(
         f"query q($x: {kind}) {{\n  match {{\n    {bind}\n  }}\n  return {{ {', '.join(values)} }}{limit}\n}}", params
     )
@@ -137,7 +137,7 @@ def _plain(draw: Draw[Any], scope: Scope) -> list[str]:
 def _asked(draw: Draw[Any], owner: Type, key: str, graph: Graph) -> Any:
     """A value of the parameter: mostly a text that a node has, else another one, or what is no text."""
     if draw(st.integers(0, 7)) == 0:
-        return draw(st.sampled_from((None, 1, True, ["a"], "\ud800")))
+        return draw(st.sampled_from((None, "", 1, True, ["a"], "\ud800")))
     texts = sorted({row[key] for row in graph.nodes.get(owner.name, {}).values() if row.get(key) is not None})
     return draw(st.sampled_from([*texts, "z9", *TEXTS[:2]]))
 

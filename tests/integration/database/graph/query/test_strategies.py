@@ -21,16 +21,18 @@ from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tab
 from gitops.database.graph.query import adjacency, expand, plan, run, tables
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, NodeNumbering
 from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
-from gitops.database.graph.query.options import Budget, Strategy
+from gitops.database.graph.query.compiled import bind_read
+from gitops.database.graph.query.options import Budget, QueryOptions, Strategy
 from gitops.database.graph.query.overlay import EndTables
 from gitops.database.graph.query.tables import ReadTable, ResidentColumns, RowOrder, SortedTexts
 from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
+from gitops.database.language.query import check_query, parse_queries
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
-from tests.support.query_graphs import CLOCK, ask, create, put, road, town, towns, values
+from tests.support.query_graphs import CLOCK, NOW, ask, create, put, road, town, towns, values
 
 DATA = ROOT / "tests" / "data" / "explain.json"
 NODES = 90
@@ -733,3 +735,18 @@ def test_sorted_texts_find_each_text_in_every_alphabet() -> None:
         assert texts.find(text).tolist() == [row for row, cell in enumerate(cells) if cell == text]
     assert texts.find_one("a") is None
     assert SortedTexts.of(np.arange(2), pa.array(["é", "a"])).find_one("é") == 0
+
+
+def test_an_absent_name_is_not_the_empty_one(tmp_path: Path) -> None:
+    root = create(str(tmp_path / "graph"))
+    put(root, [town("a", name=""), town("b"), town("c", name="c")])
+    snapshot, cache = open_snapshot(root), ReadCache()
+    text = "query q($x: String?) { match { $t: Town { name: $x } } return { $t.key as key } }"
+    query = check_query(parse_queries(text.encode())[0], snapshot.schema().catalog)
+    for _ in range(3):
+        ask(snapshot, text, {"x": ""}, cache=cache)
+    bound = bind_read(snapshot, query, cache, QueryOptions(NOW))
+    assert bound is not None
+    for params, found in (({"x": ""}, ["a"]), ({"x": None}, []), ({}, [])):
+        assert values(ask(snapshot, text, params)) == found
+        assert bound.rows(params, NOW) == [{"key": key} for key in found]
