@@ -197,8 +197,7 @@ def _apply_step(
     commit = step.commit
     subject = comment_subject(rule, 0, commit, commit)
     try:
-        # Read the ledger again, because another run may have applied since the event was read, which changes the
-        # origins.
+        # Another run may have applied since the event was read, which changes the origins.
         context.refresh(rule)
         position, store = context.position(rule), context.store
         applied = position.applied
@@ -210,8 +209,7 @@ def _apply_step(
             yield LogLine(f"apply of {rule.name}: no change request gets a report: {merged.pending}")
         earlier, requests = _requests_of_step(context, rule, position, step, merged.requests)
         reported = requests[-_MOST_REPORTED:]
-        number, page = (reported[-1].number, reported[-1].url) if reported else (0, "")
-        subject = comment_subject(rule, number, commit, commit, page)
+        subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
         if missing:
             yield from _report_refused(context, subject, "apply", missing)

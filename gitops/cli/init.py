@@ -35,15 +35,13 @@ from gitops.init.files import (
     InitOutcome,
     InitRequest,
     PublicKey,
-    SetupStep,
     find_cluster,
     find_path,
-    next_steps,
-    upgrade_steps,
 )
 from gitops.init.files import init as plan_files
 from gitops.init.install import JOBS, Wheel, dependencies_of_jobs, install_files, released, running_wheel
 from gitops.init.install import upgrade as plan_upgrade
+from gitops.init.steps import SetupStep, next_steps, upgrade_steps
 from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 

@@ -17,7 +17,7 @@ from gitops.repository.wiring.system import SystemClock
 
 if TYPE_CHECKING:
     from gitops.repository.wiring.replica import ReplicaCopy
-    from gitops.serving.replica import Replica
+    from gitops.serving.replica import ReadReplica
 
 WATCH_S = 2.0
 """How often a read replica looks for a newer revision in its copy."""
@@ -65,15 +65,15 @@ def prepare(copy: ReplicaCopy | None) -> None:
 
 
 @contextmanager
-def copying(options: argparse.Namespace, copy: ReplicaCopy | None, log: logging.Logger) -> Iterator[Replica | None]:
+def copying(options: argparse.Namespace, copy: ReplicaCopy | None, log: logging.Logger) -> Iterator[ReadReplica | None]:
     """During the block, keep the copy up to date. Yields its age; None without a copy."""
     if copy is None:
         yield None
         return
-    from gitops.serving.replica import Replica, ReplicaRules, following
+    from gitops.serving.replica import ReadReplica, ReplicaRules, following
 
     staleness, outage = options.max_staleness or _STALENESS, options.max_outage or _OUTAGE
     rules = ReplicaRules(staleness.total_seconds(), outage.total_seconds(), options.writer)
     clock = SystemClock()
     with following(copy, rules, clock.monotonic, lambda why: log.error("%s", visible(f"copying failed: {why}"))):
-        yield Replica(copy.status, rules, clock.now)
+        yield ReadReplica(copy.status, rules, clock.now)

@@ -38,7 +38,7 @@ class ReplicaRules:
     writer: str | None = None
 
 
-class Replica:
+class ReadReplica:
     """The age of this server's copy. Thread-safe."""
 
     def __init__(self, status: Callable[[], ReplicaStatus], rules: ReplicaRules, now: Callable[[], datetime]) -> None:

@@ -65,7 +65,7 @@ def _run(root: Path, file: Path, workers: int) -> _Run:
     from gitops.database.graph import LanceEngine, LoadRequest, WriteContext, load_records
     from gitops.database.graph.distributed.driver import load_files
     from gitops.database.graph.distributed.sources import cut_lines
-    from gitops.database.graph.results import PUBLISHING, Progress
+    from gitops.database.graph.results import PUBLISHING, StepProgress
     from gitops.repository.wiring.executors import open_executor
     from gitops.repository.wiring.system import RandomIds, SystemClock
 
@@ -78,7 +78,7 @@ def _run(root: Path, file: Path, workers: int) -> _Run:
             load_records(LoadRequest(str(root), records), context)
         return _Run(time.perf_counter() - began, time.process_time() - own, 0, 0)
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: StepProgress) -> None:
         nonlocal published
         if progress.step == PUBLISHING:
             published = time.process_time()

@@ -15,7 +15,7 @@ from gitops.cli.graph.progress import pace
 from gitops.cli.main import main
 from gitops.database.graph import LanceEngine, checkpoints
 from gitops.database.graph.history import optimize
-from gitops.database.graph.results import Progress
+from gitops.database.graph.results import StepProgress
 from gitops.database.graph.write import intake
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
@@ -170,13 +170,13 @@ def test_a_load_that_fails_ends_with_an_event(run: Run, tmp_path: Path) -> None:
 
 
 def test_rate_and_time_left_count_from_the_start_of_a_step() -> None:
-    before = Progress("reading", 100_000, 2**20, 5 * 2**20, "bytes")
-    found = pace(before, Progress("reading", 600_000, 2 * 2**20, 5 * 2**20, "bytes"), 2.0)
+    before = StepProgress("reading", 100_000, 2**20, 5 * 2**20, "bytes")
+    found = pace(before, StepProgress("reading", 600_000, 2 * 2**20, 5 * 2**20, "bytes"), 2.0)
     assert (found.rows_per_second, found.seconds_left) == (250_000, 6)
     assert found.line() == "reading: 600,000 rows, 2.0 MiB of 5.0, 250,000 rows/s, 6 s left"
-    piped = Progress("reading", 10, 100, None, "bytes")
+    piped = StepProgress("reading", 10, 100, None, "bytes")
     assert pace(piped, piped, 0.0).line() == "reading: 10 rows, 0.0 MiB"
-    assert pace(before, Progress("indexing", 7, 1, 3, "indexes", "Person.name"), 0.0).line() == (
+    assert pace(before, StepProgress("indexing", 7, 1, 3, "indexes", "Person.name"), 0.0).line() == (
         "indexing: 7 rows, 1 of 3 indexes, Person.name"
     )
 

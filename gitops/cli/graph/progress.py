@@ -17,7 +17,7 @@ from typing import Any
 from gitops.cli.shared import lasting, shows_progress
 from gitops.cluster.model.plan import RunEvent
 from gitops.core.dataclass import dataclass
-from gitops.database.graph.results import Progress
+from gitops.database.graph.results import StepProgress
 from gitops.render.characters import visible
 from gitops.render.progress import event_form
 from gitops.repository.wiring.system import SystemClock
@@ -27,10 +27,10 @@ _EVENTS_EVERY_S, _LINES_EVERY_S = 1.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LoadPace:
     """Progress of a step, with its rate and the time until it ends; `seconds_left` is None if it is unknown."""
 
-    progress: Progress
+    progress: StepProgress
     rows_per_second: int
     seconds_left: int | None
 
@@ -51,26 +51,26 @@ class Pace:
         return {**asdict(self.progress), "rows_per_second": self.rows_per_second, "seconds_left": self.seconds_left}
 
 
-def pace(before: Progress, now: Progress, seconds: float) -> Pace:
+def pace(before: StepProgress, now: StepProgress, seconds: float) -> LoadPace:
     """Return the pace of a step that was at `before` so many seconds ago."""
     done, left = now.done - before.done, None
     if now.total is not None and done > 0:
         left = math.ceil(max(0, now.total - now.done) * seconds / done)
-    return Pace(now, round((now.rows - before.rows) / seconds) if seconds > 0 else 0, left)
+    return LoadPace(now, round((now.rows - before.rows) / seconds) if seconds > 0 else 0, left)
 
 
-class Reporter:
+class ProgressReporter:
     """Shows the progress of one piece of work. `outcome` has the facts of its last event."""
 
-    def __init__(self, show: Callable[[Pace], None], every_s: float) -> None:
+    def __init__(self, show: Callable[[LoadPace], None], every_s: float) -> None:
         """Create a reporter that shows progress at most once in `every_s` seconds, and each new step."""
         self._show, self._every_s, self._clock = show, every_s, SystemClock()
-        self._began: tuple[Progress, float] | None = None
+        self._began: tuple[StepProgress, float] | None = None
         self._shown = 0.0
-        self._left: Pace | None = None
+        self._left: LoadPace | None = None
         self.outcome: dict[str, Any] = {}
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: StepProgress) -> None:
         """Process the progress of the work."""
         now = self._clock.monotonic()
         before = None if self._began is None else self._began[0]
@@ -90,7 +90,7 @@ class Reporter:
 
 
 @contextlib.contextmanager
-def reporting(options: argparse.Namespace, work: str, **facts: Any) -> Iterator[Reporter | None]:
+def reporting(options: argparse.Namespace, work: str, **facts: Any) -> Iterator[ProgressReporter | None]:
     """Yield a reporter according to the options; None if no progress is wanted.
 
     Events are `WORK_started` with `facts`, `WORK_progress`, and `WORK_finished` with status (done, failed or
@@ -101,7 +101,7 @@ def reporting(options: argparse.Namespace, work: str, **facts: Any) -> Iterator[
             yield reporter
     elif sys.stderr.isatty() and shows_progress(options):
         try:
-            yield Reporter(lambda pace: _redraw(pace.line()), _LINES_EVERY_S)
+            yield ProgressReporter(lambda pace: _redraw(pace.line()), _LINES_EVERY_S)
         finally:
             _redraw("")
     else:
@@ -109,7 +109,7 @@ def reporting(options: argparse.Namespace, work: str, **facts: Any) -> Iterator[
 
 
 @contextlib.contextmanager
-def _events(work: str, facts: dict[str, Any]) -> Iterator[Reporter]:
+def _events(work: str, facts: dict[str, Any]) -> Iterator[ProgressReporter]:
     clock, write, seq = SystemClock(), lasting(sys.stderr), 0
 
     def send(event: str, data: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ def _events(work: str, facts: dict[str, Any]) -> Iterator[Reporter]:
         write(json.dumps(event_form(RunEvent(seq, clock.now(), f"{work}_{event}", None, data))))
 
     began, status = clock.monotonic(), "failed"
-    reporter = Reporter(lambda pace: send("progress", pace.facts()), _EVENTS_EVERY_S)
+    reporter = ProgressReporter(lambda pace: send("progress", pace.facts()), _EVENTS_EVERY_S)
     send("started", facts)
     try:
         yield reporter

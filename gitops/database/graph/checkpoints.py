@@ -40,7 +40,7 @@ from gitops.database.graph.manifest import (
     number,
     read_document,
 )
-from gitops.database.graph.results import RESTORING, LoadResult, Progress
+from gitops.database.graph.results import RESTORING, LoadResult, StepProgress
 from gitops.database.graph.snapshot import Snapshot, kept_versions
 from gitops.database.graph.staged import WriteContext, precise_timestamp
 from gitops.database.graph.tables import arrow_schema, table_form
@@ -81,7 +81,7 @@ class LoadSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class CheckedPart:
     """A part of the file between two checkpoints: its end in bytes, and the digest of its bytes."""
 
     end: int
@@ -105,7 +105,7 @@ class StagedLoad:
     version: int
     schema_ir: str
     tables: Mapping[str, Mapping[str, object]]
-    reads: tuple[Read, ...]
+    reads: tuple[CheckedPart, ...]
     records: int
     rows: Mapping[str, int] | None
     taken: int
@@ -248,11 +248,11 @@ class Checkpoints:
                     raise GitopsError(Code.LOAD_FILE_CHANGED, detail, path=source.name)
         records.seek(end)
 
-    def restore(self, reader: RecordReader, report: Callable[[Progress], None]) -> None:
+    def restore(self, reader: RecordReader, report: Callable[[StepProgress], None]) -> None:
         """Accept the staged rows. Raises RemoteError; IntegrityError `graph_unreadable`."""
         parts = len(self.load.reads)
         for at in range(parts):
-            report(Progress(RESTORING, self._intake.rows, at, parts, "checkpoints"))
+            report(StepProgress(RESTORING, self._intake.rows, at, parts, "checkpoints"))
             for part in read_checkpoint(self._store, self.load.id, at):
                 if part.key:
                     self._take(part)
@@ -345,7 +345,7 @@ class Checkpoints:
             table.kept = len(table.staged)
         with around(self._context.faults, "engine.load", "checkpoint"):
             self._store.write(layout.checkpoint_key(load.id, len(load.reads)), _checkpoint_bytes(parts))
-            read = Read(reader.bytes_read, self._digest.hexdigest())
+            read = CheckedPart(reader.bytes_read, self._digest.hexdigest())
             self._save(replace(load, reads=(*load.reads, read), records=reader.records))
             self.staged = reader.records
         self._begin_part()
@@ -391,7 +391,7 @@ STAGED_LOAD = graph_document(
                 "version": number(1),
                 "schema_ir": DIGEST,
                 "tables": OBJECT,
-                "reads": list_of(record(Read, {"end": number(0), "sha256": DIGEST})),
+                "reads": list_of(record(CheckedPart, {"end": number(0), "sha256": DIGEST})),
                 "records": number(0),
                 "rows": nullable(map_of(number(0), key=str)),
                 "taken": number(0),

@@ -20,7 +20,7 @@ from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.history.branches import ensure_branch
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
-from gitops.database.graph.results import CHECKING, PUBLISHING, READING, LoadResult, Progress, Watcher, unwatched
+from gitops.database.graph.results import CHECKING, PUBLISHING, READING, LoadResult, StepProgress, Watcher, unwatched
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.graph.staged import (
@@ -425,9 +425,9 @@ def _read(
 
     def report() -> None:
         size = None if request.source is None else request.source.size
-        request.progress(Progress(READING, reader.records, reader.bytes_read, size, "bytes"))
+        request.progress(StepProgress(READING, reader.records, reader.bytes_read, size, "bytes"))
 
-    def restored(progress: Progress) -> None:
+    def restored(progress: StepProgress) -> None:
         renew()
         request.progress(progress)
 
@@ -498,7 +498,7 @@ class LoadPublisher:
         """Check the load against a version, unless already done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
-            self._request.progress(Progress(CHECKING, self.intake.rows))
+            self._request.progress(StepProgress(CHECKING, self.intake.rows))
             # The data files were written for the tables and schema of the version at which reading began.
             then = self.read_at.manifest
             moved = any(
@@ -527,7 +527,7 @@ class LoadPublisher:
             outcomes = self.check(snapshot)
             tables = self.intake.tables
             self.begun = True
-            self._request.progress(Progress(PUBLISHING, self.intake.rows))
+            self._request.progress(StepProgress(PUBLISHING, self.intake.rows))
             self._context.faults.reach("engine.load.before_tables")
             keys = sorted(tables)
             written = in_parallel(

@@ -504,7 +504,7 @@ RESTORING, READING, CHECKING, PUBLISHING, INDEXING = "restoring", "reading", "ch
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepProgress:
     """How far a piece of work is.
 
     `step` is what is done now, and `detail` names the object, if there is one. `rows` are the rows so far. `done` of
@@ -519,9 +519,9 @@ class Progress:
     detail: str = ""
 
 
-Watcher = Callable[[Progress], None]
+Watcher = Callable[[StepProgress], None]
 """Receives the progress of some work, in the thread that works. If it raises an exception, the work ends."""
 
 
-def unwatched(progress: Progress) -> None:
+def unwatched(progress: StepProgress) -> None:
     """Ignore progress."""

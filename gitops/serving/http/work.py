@@ -32,7 +32,7 @@ from gitops.serving.logs import JoinedForm
 
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
-    from gitops.serving.replica import Replica
+    from gitops.serving.replica import ReadReplica
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -361,4 +361,4 @@ class HttpContext:
     replace: Callable[[], None] | None = None
     verifier: Callable[[], TokenVerifier] | None = None
     public_url: str | None = None
-    replica: Replica | None = None
+    replica: ReadReplica | None = None

@@ -37,10 +37,9 @@ from gitops.init.files import (
     ForgeKind,
     PublicKey,
     init,
-    next_steps,
-    upgrade_steps,
 )
 from gitops.init.install import dependencies_of_jobs, install_files, pack, released, running_wheel, upgrade
+from gitops.init.steps import next_steps, upgrade_steps
 from tests.support.actions.scaffolds import INSTALL, KEYS, PINNED, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]

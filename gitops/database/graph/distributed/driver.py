@@ -38,7 +38,7 @@ from gitops.database.graph.distributed.keyfiles import read_rows
 from gitops.database.graph.history.branches import ensure_branch
 from gitops.database.graph.load import CommitId, LoadMode, LoadPublisher, LoadRequest, TableCheck
 from gitops.database.graph.manifest import Manifest
-from gitops.database.graph.results import CHECKING, READING, LoadResult, Progress, Watcher, unwatched
+from gitops.database.graph.results import CHECKING, READING, LoadResult, StepProgress, Watcher, unwatched
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import DEFAULT_TERM, WriteContext, hold_lease, retry_until_published, sleep_jittered
 from gitops.database.graph.tables import open_table, remove_files
@@ -294,7 +294,7 @@ class _Driver:
         def on_answer(at: int, answer: Mapping[str, Any]) -> None:
             nonlocal rows, done
             rows, done = rows + answer["records"], done + weights[at]
-            self._progress(Progress(READING, rows, done, sum(weights), "bytes"))
+            self._progress(StepProgress(READING, rows, done, sum(weights), "bytes"))
 
         forms = [{"piece": at, "records": 0} for at in range(len(pieces))]
         answers = self._answers("bulk.write", forms, on_answer)
@@ -450,7 +450,7 @@ class _Counter:
         def on_answer(at: int, answer: Mapping[str, Any]) -> None:
             del at, answer
             self.done += 1
-            self.progress(Progress(CHECKING, self.rows, self.done, self.total, "tasks"))
+            self.progress(StepProgress(CHECKING, self.rows, self.done, self.total, "tasks"))
 
         return on_answer
 

@@ -30,7 +30,7 @@ from gitops.database.executor.port import TaskExecutor
 from gitops.database.graph.history.optimize_tasks import VECTOR_KINDS, TableTasks
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
-from gitops.database.graph.results import INDEXING, OptimizeResult, Progress, Watcher, unwatched
+from gitops.database.graph.results import INDEXING, OptimizeResult, StepProgress, Watcher, unwatched
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.search import METRIC, TEXT_INDEX, index_recall, usable
 from gitops.database.graph.snapshot import ReadTarget, find_root, open_snapshot
@@ -126,7 +126,7 @@ def _optimize_table(
 
             def begin(name: str, at: int) -> None:
                 total = steps[0] + len(steps[1]) + steps[2]
-                progress(Progress(INDEXING, 0, at, total, "steps", f"{key}, {entry.rows:,} rows: {name}"))
+                progress(StepProgress(INDEXING, 0, at, total, "steps", f"{key}, {entry.rows:,} rows: {name}"))
 
             for step in writer.carry_out(*steps, options, begin):
                 done.append(step)

@@ -21,7 +21,7 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import list_branches
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.local_root import LocalRoot
-from gitops.database.graph.results import Progress
+from gitops.database.graph.results import StepProgress
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write import intake
@@ -607,7 +607,7 @@ def test_a_load_that_is_refused_leaves_no_data_file(graph: WrittenGraph, monkeyp
 
 def test_progress_covers_each_step_and_all_records(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_PIECE_BYTES", 2048)
-    told: list[Progress] = []
+    told: list[StepProgress] = []
     rows = [node_of_load_modes(str(n)) for n in range(2500)]
     size = len("\n".join(map(json.dumps, rows)))
     graph.load(rows, progress=told.append, source=LoadSource("records", size, 0))
@@ -618,7 +618,7 @@ def test_progress_covers_each_step_and_all_records(graph: WrittenGraph, monkeypa
         ("checking", 2),
         ("publishing", 2),
     ]
-    assert told[2] == Progress("reading", 2500, size, size, "bytes")
+    assert told[2] == StepProgress("reading", 2500, size, size, "bytes")
 
 
 class Meanwhile(io.BytesIO):

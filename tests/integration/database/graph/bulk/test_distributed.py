@@ -32,7 +32,7 @@ from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
-from gitops.database.graph.results import READING, Progress
+from gitops.database.graph.results import READING, StepProgress
 from gitops.database.graph.staged import read_leases
 from gitops.database.graph.tables import open_table
 from gitops.repository.wiring.executors import open_executor, worker_command
@@ -435,7 +435,7 @@ def test_a_cluster_of_processes_whose_worker_is_killed(local: History, tmp_path:
     executor = open_executor("ray", 2, None)
     killed: list[int] = []
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: StepProgress) -> None:
         import ray
 
         # The processes of the cluster that run tasks; one of them is killed while others run.
