@@ -222,8 +222,7 @@ def _apply_step(
             yield LogLine(f"import of {rule.name}: ledger started")
             context.refresh(rule, relist=False)
             position = context.position(rule)
-        # Ask the forge before taking the lock. Until the cluster converges for the first time, all merged requests
-        # count.
+        # Ask the forge before taking the lock. Until the cluster converges once, all merged requests count.
         asked = merged if position.begun else None
         known = context.known_origins(rule, head=commit, merged=asked, announced=push)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
