@@ -455,7 +455,9 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
         add_no_ledger(current.workspace, current.problems, Severity.ERROR)
         return False
     if need is StateNeed.ABSENT and view.found:
-        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster already has a ledger")
+        # A refresh reads the graphs, which a clone of a server doesn't have.
+        fix = None if current.opened.data_problem is None else "show what the ledger records: gitops status"
+        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster already has a ledger", fix=fix)
         return False
     if need is StateNeed.ABSENT or Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
         return True
