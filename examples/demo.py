@@ -94,10 +94,13 @@ class Demo:
         # Each person has a separate home folder, so that settings of this machine's user have no effect.
         self.env = {**kept, "PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1"}
 
-    def run(self, who: str, *command: str, expect: int = 0, lines: int = 9, since: str = "", at: str = "") -> str:
+    def run(
+        self, who: str, *command: str, expect: int = 0, lines: int = 9, since: str = "", at: str = "", last: str = ""
+    ) -> str:
         """Run a command as a person, print it and its output, and check its exit code.
 
-        Without `--verbose` it prints at most `lines` of the output, from the first one with `since` up to the folded details.
+        Without `--verbose` it prints at most `lines` of the output, from the first one with `since` up to the folded details,
+        and the end of the line with `last`, from there.
         """
         self.show(f"{who}$ {shlex.join(command)}")
         env = {**self.env, "HOME": str(self.folder / "home" / who)}
@@ -119,8 +122,9 @@ class Demo:
         if not self.verbose:
             kept = kept[next((place for place, line in enumerate(kept) if since in line), 0) :]
             kept = kept[: next((place for place, line in enumerate(kept) if _FOLDED.search(line)), len(kept))][:lines]
-        more = len(printed) - len(kept)
-        self.show(*kept, *([f"    (and {more} more lines)"] if more > 1 else []))
+        named = [f"    … {line[line.index(last) :]}" for line in printed if last and last in line]
+        more = len(printed) - len(kept) - len(named)
+        self.show(*kept, *([f"    (and {more} more lines)"] if more > 1 else []), *named)
         return done.stdout
 
     def prepare(self, who: str, *command: str, at: str = "") -> str:
@@ -236,10 +240,11 @@ def deletion(demo: Demo) -> None:
     demo.propose("retire-legacy", "Retire the legacy graph")
     say("Alice tries to merge without an approval. The bot refuses:")
     demo.run("alice", "gitops", "request", "merge", "2", expect=1, lines=1)
-    say("Bob looks first. Without a terminal, the command shows what he would sign, and signs nothing:")
-    asked = demo.run("bob", "gitops", "approve", "graph.legacy", "--request", "2", expect=2, lines=7)
+    say("Bob looks first. Without a terminal, this signs nothing and shows how to sign:")
+    words = ("gitops", "approve", "graph.legacy", "--request", "2")
+    asked = demo.run("bob", *words, expect=2, lines=7, last=f"{' '.join(words[:3])} --rows")
     command = shlex.split(asked[asked.rindex(" gitops approve ") :].splitlines()[0])
-    say("The output ends with the command that signs. Alice runs it, but authors cannot approve their own changes:")
+    say("Alice runs this last command, but authors cannot approve their own changes:")
     demo.run("alice", *command, expect=1, since="ERROR", lines=1)
     say("Bob's approval counts, and the merge deletes the graph:")
     demo.run("bob", *command, lines=1)
