@@ -10,6 +10,7 @@ import argparse
 import difflib
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from types import MappingProxyType
 import gitops
 from gitops.cli.shared import FAILED, OK, say_lines, show_form
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE
-from gitops.core.codes import Code
+from gitops.core.codes import Code, Severity
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
@@ -37,6 +38,7 @@ from gitops.init.files import (
     PublicKey,
     find_cluster,
     find_path,
+    missing_includes,
 )
 from gitops.init.files import init as plan_files
 from gitops.init.install import JOBS, Wheel, dependencies_of_jobs, install_files, released, running_wheel
@@ -52,7 +54,10 @@ Ask = Callable[[str, str | None], str | None]
 
 
 def init(options: argparse.Namespace) -> int:
-    """`gitops init`. Exits 1 if an existing file differs, or if keys and rules contradict each other."""
+    """`gitops init`. Exits 1 if a file that it would write exists and differs, or if keys and rules contradict each other.
+
+    With `--diff`, the differences are the answer and don't change the exit code.
+    """
     checkout = open_checkout(options.folder)
     options.dry_run = options.dry_run or options.diff
     if options.upgrade:
@@ -95,7 +100,9 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
     outcome = plan_upgrade(install, templates, read, present, strategies=strategies, forge=forge, cloud=on_cloud)
     changed = any(file.state is not FileState.SAME for file in outcome.files)
     added = [file.path for file in outcome.files if file.state is FileState.NEW]
-    steps = upgrade_steps(gitops.__version__, added) if changed else ()
+    differ = (file for file in outcome.files if file.state is FileState.DIFFERS)
+    lacks = [line for file in differ for line in missing_includes(file.path, file.before or b"", file.content)]
+    steps = upgrade_steps(gitops.__version__, added, lacks) if changed else ()
     problems = Diagnostics(outcome.diagnostics)
     lines, form = _proposed_rules(options, checkout, problems)
     outcome = replace(outcome, diagnostics=tuple(problems))
@@ -152,7 +159,10 @@ def _finish(
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> int:
     """Write the files, then show `lines`, the files, the problems and the remaining steps."""
-    problems = Diagnostics(outcome.diagnostics)
+    problems = Diagnostics(
+        replace(each, severity=Severity.WARNING) if options.diff and each.code is Code.INIT_FILE_DIFFERS else each
+        for each in outcome.diagnostics
+    )
     made: list[str] = [] if options.dry_run else list(_write(checkout.root, outcome, problems))
     if options.json:
         show_form(
@@ -252,8 +262,11 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         repository=checkout.name,
         forge=ForgeKind(forge),
         bot=bot,
-        bot_key=_passing_key() if will_be_made else PublicKey(*read_public_key(public)),
-        approvers=tuple((name, PublicKey(*read_public_key(file))) for name, file in approvers),
+        bot_key=_passing_key() if will_be_made else _public_key(public, "--bot-key FILE"),
+        approvers=tuple(
+            (name, _public_key(file, f"--approver {shlex.quote(name)}=FILE" if number else "--key FILE"))
+            for number, (name, file) in enumerate(approvers)
+        ),
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
@@ -267,6 +280,15 @@ def _is_on_cloud(checkout: Checkout) -> bool:
     """Return False for a self-hosted GitHub."""
     # github.com or GitHub Enterprise Cloud. An ssh alias such as `work` doesn't contain a dot.
     return re.fullmatch(r"[^.]*|(ssh\.)?github\.com|.*\.ghe\.com", checkout.host or "", re.DOTALL) is not None
+
+
+def _public_key(named: str, option: str) -> PublicKey:
+    """Read a public key. If it cannot be used, the remedy shows the `option` that names it."""
+    try:
+        return PublicKey(*read_public_key(named))
+    except GitopsError as error:
+        error.fix = f"pass the .pub file of an SSH key outside the repository: gitops init {option}"
+        raise
 
 
 def _passing_key() -> PublicKey:
@@ -315,7 +337,12 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     options.new_bot_key = path
     if options.dry_run:
         return False
-    return make_key(path, options.bot or "gitops")
+    try:
+        return make_key(path, options.bot or "gitops")
+    except GitopsError as error:
+        if error.code == Code.INIT_KEY_REFUSED:
+            error.fix = "restore the other file of the pair, or choose a new one: gitops init --new-bot-key FILE"
+        raise
 
 
 _DONE = {
@@ -326,7 +353,7 @@ _DONE = {
 _WORDS = {
     FileState.NEW: "would make {}",
     FileState.SAME: "kept {}: it is the same",
-    FileState.OWN: "kept {}: the cluster folder has its own cluster.yaml",
+    FileState.OWN: "kept {}: the repository has its own",
     FileState.DIFFERS: "kept {}: it differs",
     FileState.RENEWED: "would renew {}",
     FileState.OBSOLETE: "would remove {}: a different version",

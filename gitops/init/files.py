@@ -48,6 +48,12 @@ LOCAL_ACTION = "./{} # zizmor: ignore[self-repository]"
 """The way in which a workflow refers to an action in a folder of its repository."""
 CODEOWNERS = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for code owners. If none of these files exists, the first one is created."""
+GITLAB_CI = ".gitlab-ci.yml"
+"""What GitLab starts. A repository with its own jobs includes the bot's jobs in it."""
+_INCLUDE = re.compile(r"^ *- (local: \S+)$", re.MULTILINE)
+INCLUDES = f"Include the jobs in {GITLAB_CI}, in its list `include` if it has one"
+"""What to do with the lines that `missing_includes` returns."""
+_RULES = frozenset({CONFIG_FILE, DEFAULT_SIGNERS})
 PAUSE_SWITCH = "vars.GITOPS_PAUSED != 'true'"
 
 
@@ -67,7 +73,7 @@ ACTION_FOLDERS: Mapping[ForgeKind, str] = {
 
 
 class FileState(StrEnum):
-    """State of a file. OWN means that the repository already has a cluster folder, which does not change.
+    """State of a file. OWN means that the repository has its own version, which does not change.
 
     `upgrade` replaces RENEWED files and removes OBSOLETE ones.
     """
@@ -221,6 +227,7 @@ def init(
     if any(existing(path) not in (None, made.get(path)) for path in CODEOWNERS):
         made.pop(CODEOWNERS[0], None)  # one of these files already lists the owners of the repository
     own = existing(cluster_yaml) not in (None, made[cluster_yaml])
+    kept = _kept_rules(request, made, existing)
     # Replace a different version completely or not at all.
     other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
     found = Diagnostics()
@@ -235,12 +242,19 @@ def init(
             state = FileState.OWN
         elif before is None:
             state = FileState.NEW
+        elif before == content:
+            state = FileState.SAME
         else:
-            state = FileState.SAME if before == content else FileState.DIFFERS
+            lacks = missing_includes(path, before, content)
+            state = FileState.OWN if path in kept or (path == GITLAB_CI and not lacks) else FileState.DIFFERS
         if state is FileState.DIFFERS:
             extra = " --strategies" if request.strategies else ""
             renew = f"; gitops init --upgrade{extra} renews it" if path in install else ""
-            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with different content; it was not changed{renew}")
+            fix = f"{INCLUDES}: {'; '.join(f'- {line}' for line in lacks)}" if lacks else None
+            if path in _RULES and request.forge is not ForgeKind.HOOKS:
+                fix = f"to add jobs that work by these rules: gitops init --upgrade --forge {request.forge}"
+            detail = f"{path} exists with different content; it was not changed{renew}"
+            found.add(Code.INIT_FILE_DIFFERS, path, detail, fix=fix)
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
     # Keys and rules from new and existing files together must also be consistent.
@@ -252,6 +266,42 @@ def init(
     except GitopsError as error:
         found.add_error(error)
     return InitOutcome(tuple(files), tuple(found))
+
+
+def _kept_rules(
+    request: InitRequest, made: Mapping[str, bytes], existing: Callable[[str], bytes | None]
+) -> frozenset[str]:
+    """Return the rules of a repository that jobs can work by: they have everything that this request says about rules.
+
+    They stay, and the jobs are all that was asked for. Empty if they lack something, or if there are no jobs.
+    """
+    effective = {path: made[path] if (content := existing(path)) is None else content for path in _RULES}
+    try:
+        config = parse_bot_config(effective[CONFIG_FILE])
+        rule = config.cluster(request.cluster)
+        paths = dict.fromkeys((*_RULES, *trust_paths(config)))
+        read = {path: effective[path] if path in effective else existing(path) for path in paths}
+        trust = trust_root({path: content for path, content in read.items() if content is not None})
+    except GitopsError:
+        return frozenset()
+    # The first approver is whoever runs this; they may set up jobs without a say in approvals.
+    people = ((request.bot, request.bot_key), *request.approvers[1:])
+    known = {(name, each.key) for each in trust.signers for name in each.principals}
+    agrees = (
+        request.forge is not ForgeKind.HOOKS
+        and (rule.path, rule.branch) == (request.path, request.branch)
+        and request.bot in trust.ledger_signers
+        and known.issuperset((name, key.blob) for name, key in people)
+        and all(trust.may_approve(name) for name, _ in request.approvers[1:])
+        and set(trust.accounts).issuperset(request.accounts)
+    )
+    return _RULES if agrees else frozenset()
+
+
+def missing_includes(path: str, before: bytes, content: bytes) -> list[str]:
+    """Return the includes that the `.gitlab-ci.yml` of a repository lacks to start the jobs; empty for other files."""
+    wanted = _INCLUDE.findall(content.decode()) if path == GITLAB_CI else []
+    return [line for line in wanted if line.partition(": ")[2].encode() not in before]
 
 
 def _check_people(trust: TrustRoot, forge: ForgeKind, new: Collection[str], found: Diagnostics) -> None:
@@ -408,7 +458,7 @@ PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     },
     ForgeKind.GITEA: {".gitea/workflows/gitops-plan.yml": "gitea/gitops-plan.yml"},
     ForgeKind.GITLAB: {
-        ".gitlab-ci.yml": "gitlab/gitlab-ci.yml",
+        GITLAB_CI: "gitlab/gitlab-ci.yml",
         ".gitlab/gitops.gitlab-ci.yml": "gitlab/gitops.gitlab-ci.yml",
     },
     ForgeKind.HOOKS: {},

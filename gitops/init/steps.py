@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS
 from gitops.core.dataclass import dataclass
 from gitops.init.files import (
     CODEOWNERS,
+    INCLUDES,
     PIPELINES,
     REQUIREMENTS,
     STRATEGIES_PIPELINES,
@@ -81,8 +82,11 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     )
 
 
-def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
-    """Return the steps that remain after jobs were upgraded to a version and the files `added` were created."""
+def upgrade_steps(version: str, added: Collection[str] = (), includes: Sequence[str] = ()) -> tuple[SetupStep, ...]:
+    """Return the steps that remain after jobs were upgraded to a version and the files `added` were created.
+
+    `includes` are the lines that `.gitlab-ci.yml` lacks.
+    """
     new = [kind for kind, paths in PIPELINES.items() if not paths.keys().isdisjoint(added)]
     kept = [kind for kind in new if kind is not ForgeKind.GITEA]
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
@@ -90,6 +94,7 @@ def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep,
     return (
         SetupStep("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
         *(_join_strategies(kind) for kind in forges if kind not in new),
+        *([SetupStep(f"{INCLUDES}:", ("include:", *(f"  - {line}" for line in includes)))] if includes else []),
         *(
             SetupStep(f"Give the jobs their secrets and permissions, as docs/forge-{kind}.md describes")
             for kind in kept

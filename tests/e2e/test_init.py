@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gitops.cli.main import main
 from tests.support.loop import ROOT
@@ -294,7 +295,7 @@ def test_a_file_that_differs_stays_and_fails_the_command(machine: Machine, flags
     mine = place.read_bytes() + b"apply:\n  parallel: 2\n"
     place.write_bytes(mine)
     code, text = machine.init(*flags, check=False)
-    assert code == 1
+    assert code == (0 if flags == ("--diff",) else 1)
     assert "init_file_differs" in text
     assert place.read_bytes() == mine
     if flags == ("--diff",):
@@ -306,18 +307,69 @@ def test_a_difference_elsewhere_does_not_hold_up_the_rest(machine: Machine) -> N
     machine.init("--yes")
     signers = machine.folder / "company/.gitops/allowed_signers"
     signers.write_bytes(signers.read_bytes() + b"# the team\n")
+    owned = machine.folder / "company/.gitlab-ci.yml"
+    owned.write_text("stages: [test]\n")
     code, text = machine.init("--yes", "--forge", "gitlab", check=False)
     assert code == 1
     assert "made .gitlab/gitops.gitlab-ci.yml" in text
+    assert "kept .gitops/allowed_signers: the repository has its own" in text
     assert signers.read_bytes().endswith(b"# the team\n")
+    # With the line of the remedy, the same command has nothing left to do.
+    (include,) = re.findall(r"fix: Include the jobs in .*: (- local: \S+)$", text, re.MULTILINE)
+    owned.write_text(f"stages: [test]\ninclude:\n  {include}\n")
+    assert machine.init("--yes", "--forge", "gitlab")[0] == 0
+
+
+@pytest.mark.e2e
+def test_an_upgrade_shows_what_a_pipeline_of_gitlab_has_to_include(machine: Machine) -> None:
+    machine.init("--yes")
+    owned = machine.folder / "company/.gitlab-ci.yml"
+    owned.write_text("stages: [test]\n")
+    _, text = machine.run("gitops", "init", "--upgrade", "--forge", "gitlab", at="company")
+    lines = re.findall(r"^     (include:|  - local: \S+)$", text, re.MULTILINE)
+    assert lines, text
+    with owned.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    (included,) = yaml.safe_load(owned.read_text())["include"]
+    assert included["local"] in machine.files()
+    _, text = machine.run("gitops", "init", "--upgrade", "--forge", "gitlab", at="company")
+    assert "Remaining steps" not in text
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("option", ["--bot-key", "--approver", "--key", "--new-bot-key"])
+def test_the_remedy_for_a_key_names_the_option_that_it_is_for(machine: Machine, option: str) -> None:
+    good = {"--bot-key": str(machine.folder / "bot.pub"), "--key": str(Path(machine.environ["HOME"]) / "key.pub")}
+    machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "bot")
+    (machine.folder / "half.pub").write_text("x")
+    bad = {"--approver": "ben@x.example=none.pub", "--new-bot-key": str(machine.folder / "half")}.get(
+        option, "none.pub"
+    )
+    chosen = {**good, option: bad}
+    if option == "--new-bot-key":
+        del chosen["--bot-key"]
+
+    def given() -> tuple[str, ...]:
+        return tuple(word for pair in chosen.items() for word in pair)
+
+    code, text = machine.run("gitops", "init", "--yes", *given(), at="company", check=False)
+    (remedy,) = re.findall(r"gitops init (.*FILE)", text)
+    assert (code, "init_key_refused" in text, remedy.split()[0]) == (1, True, option)
+    free = machine.folder / ("new" if option == "--new-bot-key" else "other.pub")
+    if option != "--new-bot-key":
+        machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "other")
+    chosen[option] = remedy.split()[1].replace("FILE", str(free))
+    machine.run("gitops", "init", "--yes", *given(), at="company")
 
 
 @pytest.mark.e2e
 def test_diff_writes_nothing(machine: Machine) -> None:
     machine.init("--yes")
+    workflow = machine.folder / "company/.github/workflows/gitops.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text("name: mine\n")
     before = machine.files()
-    code, text = machine.init("--diff", "--forge", "github", check=False)
-    assert code == 1
+    _, text = machine.init("--diff", "--forge", "github")
     assert "+++ b/.github/workflows/gitops.yml" in text
     assert "init_file_differs" in text
     assert machine.files() == before

@@ -299,8 +299,54 @@ def test_rules_that_are_there_may_keep_their_keys_elsewhere():
     files = made()
     config = files["gitops.yaml"].replace(b".gitops/allowed_signers", b"keys")
     there = {"gitops.yaml": config, "keys": files[".gitops/allowed_signers"]}
-    codes = [d.code for d in errors(init(request(), templates(), INSTALL, there.get))]
+    assert errors(init(request(), templates(), INSTALL, there.get)) == []
+    codes = [d.code for d in errors(init(request("hooks"), templates(), {}, there.get))]
     assert codes == ["init_file_differs"]
+
+
+@pytest.mark.parametrize("forge", TICKS)
+def test_jobs_are_made_beside_rules_that_say_what_the_request_says(forge):
+    rules = {path: content + b"# the team\n" for path, content in made("hooks").items() if path in TRUST}
+    outcome = init(request(forge), templates(), INSTALL, rules.get)
+    assert {file.path: file.state for file in outcome.files if file.path in TRUST} == dict.fromkeys(
+        TRUST, FileState.OWN
+    )
+    assert errors(outcome) == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"branch": "trunk"},
+        {"cluster": "brains"},
+        {"path": "brain"},
+        {"bot_key": SOMEBODY},
+        {"bot": "ada@brain.example", "bot_key": KEYS["ada@brain.example"], "approvers": (("b@x.example", SOMEBODY),)},
+        {"approvers": (("ada@brain.example", KEYS["ada@brain.example"]), ("ben@brain.example", SOMEBODY))},
+        {"accounts": (("github:7", "ada@brain.example"),)},
+    ],
+)
+def test_a_request_that_the_rules_contradict_fails_and_names_the_command_that_works(asked):
+    rules = {path: content + b"# the team\n" for path, content in made("hooks").items() if path in TRUST}
+    outcome = init(request(**asked), templates(), INSTALL, rules.get)
+    differ = {each.path: each.fix for each in errors(outcome) if each.code == "init_file_differs"}
+    fix = "to add jobs that work by these rules: gitops init --upgrade --forge github"
+    assert differ == dict.fromkeys(TRUST, fix)
+
+
+CI = b"stages: [test]\n"
+INCLUDED = b"include:\n  - local: .gitlab/gitops.gitlab-ci.yml\n"
+
+
+@pytest.mark.parametrize(("ci", "state"), [(CI, FileState.DIFFERS), (CI + INCLUDED, FileState.OWN)])
+def test_a_pipeline_of_its_own_needs_only_the_include(ci, state):
+    outcome = init(request("gitlab"), templates(), INSTALL, {".gitlab-ci.yml": ci}.get)
+    assert {f.path: f.state for f in outcome.files}[".gitlab-ci.yml"] is state
+    fixes = [each.fix for each in errors(outcome)]
+    assert fixes == ([] if state is FileState.OWN else [f"{INCLUDE_FIX}: - local: .gitlab/gitops.gitlab-ci.yml"])
+
+
+INCLUDE_FIX = "Include the jobs in .gitlab-ci.yml, in its list `include` if it has one"
 
 
 def test_one_key_for_bot_and_approver_is_refused():
