@@ -1,15 +1,15 @@
-"""An executor through documents in a folder of a disk or bucket, for workers that anything can start.
+"""An executor that exchanges documents in a folder on disk or in a bucket. Workers can be started in any way.
 
     tasks/<key>.json     a task
-    claims/<key>.json    the worker that runs it, with a number that it increases while it lives
+    claims/<key>.json    the worker that runs it, with a counter that it increments while it is alive
     answers/<key>.json   the first answer
     done.json            no more tasks will come, so workers end
 
-1. A worker claims a task with create-if-absent. If a claim stays unchanged for a minute by the clock of another worker,
-   that one takes the task over with compare-and-replace. So clocks of machines are never compared.
-2. A task that two workers run is answered by the first; the other answer is dropped.
-3. A driver that submits a task again, such as after a crash, gets the answer that exists.
-4. Whoever can write to the folder can give workers tasks. So only drivers and workers may write there.
+1. A worker claims a task with create-if-absent. If a claim stays unchanged for a minute by another worker's clock, that
+   worker takes the task over with compare-and-replace. So clocks on different machines are never compared.
+2. If two workers run the same task, the first answer counts and the other one is dropped.
+3. A driver that submits a task again, for example after a crash, gets the existing answer.
+4. Anyone who can write to the folder can give tasks to the workers, so only drivers and workers may write there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHORTEST_S, _LONGEST_S = 0.02, 1.0
 
 
 class FilesExecutor:
-    """Runs tasks on the workers that serve a folder. `slots` is how many there should be."""
+    """Runs tasks on the workers that serve a folder. `slots` is the expected number of workers."""
 
     def __init__(self, store: ObjectStore, slots: int, pause: Pause) -> None:
         """`pause` sleeps for some seconds."""
@@ -47,7 +47,7 @@ class FilesExecutor:
         store.delete(_DONE)
 
     def submit(self, kind: str, form: Mapping[str, Any]) -> str:
-        """Write a task, unless it is there."""
+        """Write the task's document, unless it already exists."""
         key, text = task_document(kind, form)
         if self._waiting.add(key):
             self._store.create(f"tasks/{key}.json", text.encode())
@@ -67,12 +67,12 @@ class FilesExecutor:
             delay = min(_LONGEST_S, 2 * delay)
 
     def cancel(self, key: str) -> None:
-        """Remove a task; a worker that runs it continues."""
+        """Remove a task. A worker that is already running it continues."""
         if self._waiting.take(key):
             self._store.delete(f"tasks/{key}.json")
 
     def close(self) -> None:
-        """Remove the documents of this driver's tasks, and end the workers."""
+        """Remove the documents of this driver's tasks and stop the workers."""
         with contextlib.suppress(RemoteError):
             for key in self._mine:
                 for folder in ("tasks", "claims", "answers"):
@@ -92,9 +92,9 @@ def serve_folder(
     heartbeat_s: float = _BEAT_S,
     dead_s: float = _DEAD_S,
 ) -> int:
-    """Carry out tasks of a folder until its driver ends, or no task came for `idle_s` seconds; return how many.
+    """Run a folder's tasks until its driver ends or no task arrives for `idle_s` seconds. Return the number of tasks.
 
-    `run` carries out a task. Raises RemoteError `storage_failed`.
+    `run` runs one task. Raises RemoteError `storage_failed`.
     """
     claims, done, delay, last = _Claims(store, ids.ulid(), clock, dead_s), 0, _SHORTEST_S, clock.monotonic()
     while True:

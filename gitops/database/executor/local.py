@@ -1,8 +1,8 @@
-"""An executor on processes of this machine.
+"""An executor that runs tasks in processes on this machine.
 
-Each worker is a program that reads tasks from its standard input, a line each, and writes the answers to its standard
-output. It is started as a new process, because Lance does not survive a fork. A worker ends at the end of its input, so
-it ends when the driver is killed, after the task that it runs.
+Each worker is a program that reads tasks from standard input, one per line, and writes the answers to standard output.
+It is started as a new process, because Lance does not survive a fork. A worker exits at the end of its input. So if the
+driver is killed, each worker finishes its current task and exits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gitops.database.executor.port import ATTEMPTS, OpenTasks, failed_document, 
 
 
 class LocalExecutor:
-    """Runs tasks on `slots` processes, which start with the first tasks."""
+    """Runs tasks in `slots` processes, which start when the first tasks are submitted."""
 
     def __init__(self, command: Sequence[str], slots: int) -> None:
         """`command` starts a worker."""
@@ -42,7 +42,7 @@ class LocalExecutor:
         return key
 
     def wait(self) -> tuple[str, Any]:
-        """Wait for the next answer of a worker."""
+        """Wait for the next answer from a worker."""
         self._waiting.keys()
         while True:
             key, text = self._answers.get()
@@ -54,7 +54,7 @@ class LocalExecutor:
         self._waiting.take(key)
 
     def close(self) -> None:
-        """End the workers, also in the middle of a task."""
+        """Stop the workers, even in the middle of a task."""
         self._closed = True
         self._waiting.clear()
         for _ in self._threads:

@@ -1,4 +1,4 @@
-"""The port for tasks, the table of their kinds, and the documents that drivers and workers exchange."""
+"""The port for tasks, the table of task kinds, and the documents that drivers and workers exchange."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a worker provides to tasks."""
+    """The resources that a worker provides to tasks."""
 
     clock: Clock
     ids: IdSource
@@ -52,15 +52,15 @@ class Tools:
 
 
 class TaskExecutor(Protocol):
-    """Runs tasks on other processes or machines. Used by one thread. `close` ends it."""
+    """Runs tasks in other processes or on other machines. Used by one thread. `close` stops it."""
 
     @property
     def slots(self) -> int:
-        """Return how many tasks can run at once, as far as known."""
+        """Return how many tasks can run at once, as far as this is known."""
         ...
 
     def submit(self, kind: str, form: Mapping[str, Any]) -> str:
-        """Submit a task and return its key. Equal tasks have equal keys, and are one task while it runs.
+        """Submit a task and return its key. Equal tasks have equal keys, and count as one task while it runs.
 
         Raises RemoteError `executor_failed`.
         """
@@ -69,18 +69,18 @@ class TaskExecutor(Protocol):
     def wait(self) -> tuple[str, Any]:
         """Wait for the next answer, in no particular order, and return it with the task's key.
 
-        Raises the GitopsError of a task that failed; RemoteError `executor_failed` if its workers ended without an
-        answer three times; GitopsError `executor_version_differs` if a worker runs other code; BugError if no task is
+        Raises the GitopsError of a failed task; RemoteError `executor_failed` if its workers exited without an answer
+        three times; GitopsError `executor_version_differs` if a worker runs different code; BugError if no task is
         running.
         """
         ...
 
     def cancel(self, key: str) -> None:
-        """Forget a task. A task that has not started does not run, as far as possible, and no answer is returned."""
+        """Forget a task. If possible, a task that has not started never runs. Its answer is not returned."""
         ...
 
     def close(self) -> None:
-        """Forget all tasks and release the workers. Tasks that run may continue, because a late task is harmless."""
+        """Forget all tasks and release the workers. Running tasks may continue, because a late task is harmless."""
         ...
 
 
@@ -90,14 +90,14 @@ def task_key(kind: str, form: Mapping[str, Any]) -> str:
 
 
 def task_document(kind: str, form: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the key and the text of a task. Raises BugError for an unknown kind."""
+    """Return a task's key and its JSON document. Raises BugError for an unknown kind."""
     if kind not in KINDS:
         raise BugError(f"no kind {kind!r}")
     return task_key(kind, form), canonical({"v": 1, "kind": kind, "code": code_version(), "form": dict(form)}).decode()
 
 
 def run_task(document: str, tools: Tools) -> str:
-    """Run a task in a worker and return the text of its answer, which has the error of a task that failed."""
+    """Run a task in a worker and return its answer as JSON text. If the task failed, the answer contains the error."""
     try:
         return canonical({"v": 1, "answer": _run(_read(document, "task"), tools)}).decode()
     except GitopsError as error:
@@ -105,14 +105,14 @@ def run_task(document: str, tools: Tools) -> str:
 
 
 def failed_document(error: GitopsError) -> str:
-    """Return the text of an answer with an error."""
+    """Return the JSON text of an answer that contains an error."""
     kind = next(name for name, each in _ERRORS.items() if isinstance(error, each))
     form = {"kind": kind, "code": error.code.value, "detail": error.detail, "path": error.path, "fix": error.fix}
     return canonical({"v": 1, "error": form}).decode()
 
 
 def read_answer(document: str) -> Any:
-    """Return the answer in a text. Raises the task's GitopsError; RemoteError `executor_failed` for any other text."""
+    """Parse an answer. Raises the task's GitopsError, or RemoteError `executor_failed` if `text` is not an answer."""
     form = _read(document, "answer")
     error = form.get("error")
     if error is None:
@@ -124,12 +124,12 @@ def read_answer(document: str) -> Any:
 
 
 def lost(key: str, reason: str) -> RemoteError:
-    """Return the error for a task whose workers ended without an answer."""
+    """Return the error for a task whose workers exited without an answer."""
     return RemoteError(Code.EXECUTOR_FAILED, f"task {key}: {reason}", retryable=True)
 
 
 def probe(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
-    """Describe a worker: the kind that only says where and with which code tasks run."""
+    """Describe a worker. This task kind only reports where tasks run and with which code."""
     del form
     return {
         "host": platform.node(),
@@ -163,27 +163,27 @@ def _read(document: str, what: str) -> Mapping[str, Any]:
 
 
 class OpenTasks:
-    """The tasks of an executor that have not been answered."""
+    """The tasks of an executor that have no answer yet."""
 
     def __init__(self) -> None:
         """Start without tasks."""
         self._keys: dict[str, None] = {}
 
     def add(self, key: str) -> bool:
-        """Add a task; return whether it is new."""
+        """Add a task. Return whether it is new."""
         new = key not in self._keys
         self._keys[key] = None
         return new
 
     def take(self, key: str) -> bool:
-        """Remove a task; return whether it was waiting."""
+        """Remove a task. Return whether it was waiting."""
         return self._keys.pop(key, self) is None
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys
 
     def keys(self) -> list[str]:
-        """Return the keys in the order of submission. Raises BugError if there is none."""
+        """Return the keys in the order of submission. Raises BugError if there are none."""
         if not self._keys:
             raise BugError("no task is running")
         return list(self._keys)
@@ -194,7 +194,7 @@ class OpenTasks:
 
 
 class InProcess:
-    """An executor that runs each task in `wait`, in this process."""
+    """An executor that runs each task in this process, when `wait` is called."""
 
     slots = 1
 
@@ -204,7 +204,7 @@ class InProcess:
         self._texts: dict[str, str] = {}
 
     def submit(self, kind: str, form: Mapping[str, Any]) -> str:
-        """Keep a task until `wait`."""
+        """Keep a task until `wait` is called."""
         key, text = task_document(kind, form)
         self._texts[key] = text
         return key

@@ -1,7 +1,7 @@
-"""An executor on a Ray cluster, by Ray's core only: no dashboard, no data library.
+"""An executor on a Ray cluster. It uses only Ray's core, without the dashboard or the data library.
 
-Whoever reaches an open cluster can run any code on it. So an address is used only with token authentication, here and
-in the cluster, and a cluster that is started here gets a new token.
+Anyone who can reach an open cluster can run any code on it. So an address is used only if token authentication is on,
+both here and in the cluster, and a cluster that is started here gets a new token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_
 
 
 class RayExecutor:
-    """Runs tasks on a cluster at an address, or on processes of this machine."""
+    """Runs tasks on the cluster at an address, or in processes on this machine."""
 
     def __init__(self, run: Callable[[str], str], address: str | None, slots: int | None) -> None:
         """`run` is the worker, a function of an importable module. `slots` limits a cluster that is started here.
@@ -60,7 +60,7 @@ class RayExecutor:
         return key
 
     def wait(self) -> tuple[str, Any]:
-        """Wait for the next answer of the cluster."""
+        """Wait for the next answer from the cluster."""
         self._waiting.keys()
         while True:
             (ready, *_), _ = self._ray.wait(list(self._refs), num_returns=1)
@@ -74,7 +74,7 @@ class RayExecutor:
             return key, read_answer(text)
 
     def cancel(self, key: str) -> None:
-        """Forget a task, and ask the cluster not to start it."""
+        """Forget a task and ask the cluster not to start it."""
         if self._waiting.take(key):
             ref = next(each for each, of in self._refs.items() if of == key)
             del self._refs[ref]
@@ -82,7 +82,7 @@ class RayExecutor:
                 self._ray.cancel(ref)
 
     def close(self) -> None:
-        """Leave the cluster, which ends if it was started here."""
+        """Leave the cluster, and stop it if it was started here."""
         self._ray.shutdown()
 
 

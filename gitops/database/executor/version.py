@@ -1,4 +1,4 @@
-"""The version of the running code, as a digest of its sources."""
+"""The version of the running code: a digest of its source files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("pylance", "pyarrow", "numpy")
 
 
 def source_digest(folders: Sequence[str]) -> str | None:
-    """Return a digest of the modules below these folders of the package and of Python's version; None if unreadable."""
+    """Return a digest of Python's version and the modules in these package folders, or None if unreadable."""
     found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
     root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
     try:
@@ -30,10 +30,10 @@ def source_digest(folders: Sequence[str]) -> str | None:
 
 @cache
 def code_version() -> str:
-    """Return the version of the code that a task can run here: the release, and a digest.
+    """Return the version of the code with which tasks run here: the release and a digest.
 
     The digest covers this package, Python, and the packages that write tables. It is computed once, because a process
-    that is still running after an upgrade runs the earlier code.
+    that keeps running after an upgrade still runs the earlier code.
     """
     # Imported here, because reading a folder needs no packages.
     from importlib.metadata import PackageNotFoundError, version
