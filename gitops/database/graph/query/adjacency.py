@@ -1,12 +1,12 @@
-"""Adjacencies: the edges of one type as compressed sparse rows, for both directions.
+"""Adjacencies: one type's edges as compressed sparse rows, for both directions.
 
-Nodes are numbered by position. If row ids are dense (they are unless most rows were deleted), the position is the row
-id; otherwise it is the index in the sorted row ids. Edges with a missing end are left out. A node's edges are kept in
-table order.
+Nodes are numbered by position. If row ids are dense (which they are unless most rows were deleted), the position is the
+row id. Otherwise it is the index among the sorted row ids. Edges with a missing end are left out. A node's edges are
+kept in table order.
 
-Adjacencies are cached between processes by the rules of `cached_files`. The name of a file is a digest of its inputs (graph,
-tables, versions), so it is never stale. A modified file (header, length, checksum, offsets) counts as absent: the adjacency
-is built again.
+Adjacencies are cached between processes by the rules of `cached_files`. A file's name is a digest of its inputs (graph,
+tables, versions), so the file is never stale. A file with a modified header, length, checksum or offset counts as
+absent, and the adjacency is built again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ARRAYS = ("sources", "targets", "out_offsets", "out_nodes", "out_edges", "in_off
 
 @dataclass(frozen=True, slots=True)
 class NodeNumbering:
-    """Positions of a type's nodes. `rows` has the sorted row ids, or is None if positions are row ids."""
+    """Positions of a type's nodes. `rows` has the sorted row ids, or is None if positions equal row ids."""
 
     count: int
     rows: np.ndarray | None
@@ -54,13 +54,13 @@ class NodeNumbering:
         return row_ids if self.rows is None else np.searchsorted(self.rows, row_ids)
 
     def row_ids(self, positions: np.ndarray) -> np.ndarray:
-        """Return the row ids at positions."""
+        """Return the row ids at these positions."""
         return positions.astype(np.int64) if self.rows is None else self.rows[positions]
 
 
 @dataclass(frozen=True)
 class HalfAdjacency:
-    """One direction: offsets p to p+1 hold the far ends and the row ids of the edges of the node at position p."""
+    """One direction: offsets p to p+1 delimit the far ends and row ids of the edges at the node in position p."""
 
     offsets: np.ndarray
     nodes: np.ndarray
@@ -84,11 +84,11 @@ class Adjacency:
 
     @property
     def edges(self) -> int:
-        """Number of edges."""
+        """The number of edges."""
         return len(self.out.nodes)
 
     def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the outgoing or incoming edges of nodes: node index, row id of the far end, row id of the edge.
+        """Return the nodes' outgoing or incoming edges: the node's index, the far end's row id and the edge's row id.
 
         Raises the errors of `Budget.need`.
         """
@@ -98,7 +98,7 @@ class Adjacency:
         return origins, far.row_ids(half.nodes[places]), half.edges[places]
 
     def ends(self, node: int, *, out: bool, most: int) -> list[int] | None:
-        """Return the row ids of the far ends of a node's outgoing or incoming edges; None if there are more than `most`."""
+        """Return the row ids at the far ends of a node's outgoing or incoming edges, or None if more than `most`."""
         half, near, far = self._half(out=out)
         place = node if near.rows is None else int(near.rows.searchsorted(node))
         start, stop = half.offsets[place : place + 2].tolist()
@@ -122,7 +122,7 @@ class Adjacency:
         return (self.out, self.sources, self.targets) if out else (self.into, self.targets, self.sources)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to store, by the names in `ARRAYS`; a numbering without row ids has an empty array."""
+        """Return the arrays to store, named as in `ARRAYS`. If the numbering has no row ids, their array is empty."""
         none = np.empty(0, np.int64)
         return {
             "sources": none if self.sources.rows is None else self.sources.rows,
@@ -157,7 +157,7 @@ class Adjacency:
 
 
 def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
-    """Build an adjacency from one pass over the edges and node ids.
+    """Build an adjacency in one pass over the edges and node ids.
 
     Raises the errors of `ReadTable.scan`; GitopsError `query_memory_exceeded`.
     """
@@ -186,7 +186,7 @@ def arrange_edges(
     rows_of: np.ndarray,
     budget: Budget,
 ) -> Adjacency:
-    """Build an adjacency from the positions of edge starts and ends, and edge row ids. Raises the errors of `Budget.check`."""
+    """Build an adjacency from edge row ids and the positions of edge ends. Raises the errors of `Budget.check`."""
     starts, ends = _narrow(starts, sources.count), _narrow(ends, targets.count)
     rows_of = _narrow(rows_of, int(rows_of.max()) + 1 if len(rows_of) else 0)
     out = _half(starts, ends, rows_of, sources.count)
@@ -240,13 +240,13 @@ _DEFAULT_BYTES = 4 * 2**30
 
 
 class AdjacencyFolder:
-    """Cached adjacency files in the folder `adjacency` below a cache directory."""
+    """Cached adjacency files in the `adjacency` folder below a cache directory."""
 
     def __init__(self, cache_dir: Path, max_bytes: int = _DEFAULT_BYTES) -> None:
         self._files = CachedFiles(cache_dir / "adjacency", max_bytes)
 
     def read(self, key: str) -> Adjacency | None:
-        """Return the adjacency for this key, mapped into memory; None if there is no trustworthy file."""
+        """Return the adjacency for this key, mapped into memory, or None if there is no trustworthy file."""
         try:
             with self._files.open(f"{key}.csr") as opened:
                 if opened is None or opened[1] < _HEAD:
@@ -259,7 +259,7 @@ class AdjacencyFolder:
         return adjacency
 
     def write(self, key: str, adjacency: Adjacency) -> None:
-        """Store an adjacency; a failure is ignored."""
+        """Store an adjacency. Failures are ignored."""
         self._files.write(f"{key}.csr", adjacency.nbytes, lambda file: _write(file, key, adjacency))
 
 

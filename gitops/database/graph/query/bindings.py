@@ -1,4 +1,4 @@
-"""Rows during execution: a column of stable row ids for each variable, all with the same length. Rows can repeat."""
+"""Rows during execution: each variable has a column of stable row ids, all with the same length. Rows can repeat."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Bindings:
 
     @classmethod
     def unit(cls) -> Bindings:
-        """Return one row without variables, the start of a match."""
+        """Return one row without variables, which is where a match starts."""
         return cls(1, {})
 
     @property
     def nbytes(self) -> int:
-        """Memory usage of the columns in bytes."""
+        """The memory usage of the columns in bytes."""
         return sum(column.nbytes for column in self.columns.values())
 
     def take(self, rows: np.ndarray) -> Bindings:
-        """Return the rows at these positions, in this order; positions can repeat."""
+        """Return the rows at these positions, in this order. Positions can repeat."""
         return Bindings(len(rows), {name: column[rows] for name, column in self.columns.items()})
 
     def keep(self, mask: np.ndarray) -> Bindings:
@@ -60,7 +60,7 @@ class Bindings:
         return Bindings(self.count, {name: self.columns[name] for name in names})
 
     def product(self, other: Bindings) -> Bindings:
-        """Combine every row with every row of `other`; the left row varies slowest."""
+        """Combine every row with every row of `other`. The left row varies slowest."""
         columns = {name: np.repeat(column, other.count) for name, column in self.columns.items()}
         columns.update({name: np.tile(column, self.count) for name, column in other.columns.items()})
         return Bindings(self.count * other.count, columns)
@@ -72,14 +72,14 @@ def ascending(values: np.ndarray) -> bool:
 
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct values, ascending, and the index of each value among them."""
+    """Return the distinct values in ascending order, and each value's index among them."""
     if ascending(values):
         return values, np.arange(len(values))
     return np.unique(values, return_inverse=True)
 
 
 def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Expand runs, given by start and length, to one item per element: its run number and its position."""
+    """Expand runs, given by start and length, to one item per element: its run's number and its position."""
     runs = np.repeat(np.arange(len(counts)), counts)
     if not len(runs):
         return runs, runs
@@ -88,9 +88,9 @@ def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of every pair of equal values, the left ones ascending, then the right ones.
+    """Return the positions of all pairs of equal values, ordered by the left position, then by the right one.
 
-    A null equals nothing.
+    A null does not equal anything.
     """
     distinct = pc.unique(right.drop_null())
     of_right = look_up(right, distinct)
@@ -105,7 +105,7 @@ def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray
 
 
 def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position of the first row of each set of equal rows, and each row's index among those."""
+    """Return the first position of each distinct row, and each row's index among the distinct rows."""
     if len(columns) == 1 and ascending(columns[0]):
         return np.arange(count), np.arange(count)
     which, size = np.zeros(count, np.int64), min(count, 1)
@@ -133,21 +133,21 @@ def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
-    """Return the position of each value in an array of distinct values, -1 for a missing one."""
+    """Return each value's position in an array of distinct values, or -1 if it is missing."""
     found: np.ndarray = np.asarray(pc.fill_null(pc.index_in(values, value_set=among), -1)).astype(np.int64)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of equal rows: `firsts` has the first row of each group, ascending; `of_row` has the group of each row."""
+    """Groups of equal rows. `firsts` has each group's first row, ascending, and `of_row` has each row's group."""
 
     firsts: np.ndarray
     of_row: np.ndarray
 
     @classmethod
     def of(cls, column: pa.Array) -> Groups:
-        """Group equal cells: nulls together, and 0.0 with -0.0."""
+        """Group equal cells. Nulls form one group, as do 0.0 and -0.0."""
         if pa.types.is_nested(column.type):
             seen: dict[Any, int] = {}
             cells = (None if cell is None else tuple(cell) for cell in column.to_pylist())
@@ -177,10 +177,10 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """Number of groups."""
+        """The number of groups."""
         return len(self.firsts)
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes."""
+        """The memory usage in bytes."""
         return int(self.firsts.nbytes + self.of_row.nbytes)

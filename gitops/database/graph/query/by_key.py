@@ -1,7 +1,7 @@
-"""Answers a query for one row by its key from a key file, without loading Lance.
+"""Answers a query for one row, identified by its key, from a key file and without loading Lance.
 
-Only `key = constant → plain properties` is answered here, by the same checks, conversions and comparison as every query.
-Anything else, and any doubt about the file, is left to `run`, which gives the same answer.
+Only `key = constant → plain properties` is answered here, with the same checks, conversions and comparison as in every
+other query. Everything else is left to `run`, which gives the same answer. So is a query whose key file is in doubt.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _HELD_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class KeyLookup:
-    """A query for one row: the table, its key property, the wanted cell, and the returned columns with their types.
+    """A query for one row by its key: the table, its key property, the requested cell, and the returned columns.
 
-    `read` maps each result column to the property that it shows, or to `id`.
+    Columns have their types. `read` maps each result column to the property that it shows, or to `id`.
     """
 
     table: str
@@ -52,7 +52,7 @@ class KeyLookup:
 
     @classmethod
     def of(cls, snapshot: Snapshot, query: CheckedQuery, params: object, options: QueryOptions) -> KeyLookup | None:
-        """Return the lookup that a query is; None if it is anything else.
+        """Return the lookup that a query makes, or None if it is any other query.
 
         Raises GitopsError `query_params_invalid`, `query_literal_invalid`.
         """
@@ -91,7 +91,7 @@ def _has_form(constant: ConstantCell, kind: PropType) -> bool:
 
 
 def read_by_key(snapshot: Snapshot, query: CheckedQuery, params: object, options: QueryOptions) -> QueryRows | None:
-    """Return the result of a query for one row by its key, from a key file; None if `run_query` has to answer.
+    """Answer a query for one row by its key from a key file. Return None if `run_query` must answer it.
 
     Raises GitopsError `query_params_invalid`, `query_literal_invalid`, `query_timeout`.
     """

@@ -26,9 +26,9 @@ _COLUMN_BYTES = 2**26
 
 
 class ReadCache:
-    """A thread-safe cache, bounded in bytes, for values of immutable versions.
+    """A thread-safe cache with a size limit for values of immutable versions.
 
-    A cached value equals a newly read one, because versions never change. Values from `remember` are the exception.
+    Because versions never change, a cached value equals a newly read one. Values from `remember` are an exception.
     """
 
     def __init__(self, max_bytes: int = _DEFAULT_BYTES, max_column_bytes: int = _COLUMN_BYTES) -> None:
@@ -45,17 +45,17 @@ class ReadCache:
         self._bytes = 0
 
     def table(self, snapshot: Snapshot, key: str) -> ReadTable:
-        """Return the table of a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
+        """Return the table with a manifest key at the snapshot's version. Raises GitopsError `graph_unreadable`."""
         entry = snapshot.manifest.tables[key]
         return self._table(snapshot, key, entry, lambda: open_table(snapshot.folder, entry))
 
     def offer(
         self, snapshot: Snapshot, key: str, entry: TableEntry, dataset: LanceDataset, rewritten: TableRows | None
     ) -> None:
-        """Cache a table version that this process made from the snapshot's, if that one is cached.
+        """Cache a table version that this process made from the snapshot's version, if that one is cached.
 
-        `rewritten` are its new rows, if each of them replaces the row with its row id; otherwise it is None. The
-        version does not have to be published.
+        `rewritten` has the new rows if each of them replaces the row with the same row id, and is None otherwise. The
+        version need not be published.
         """
         own = snapshot.manifest.tables[key]
         before = self._find(("table", key, *snapshot.table_identity(own, own.version)))
@@ -99,7 +99,7 @@ class ReadCache:
         return table
 
     def adjacency(self, wanted: WantedAdjacency, budget: Budget, folder: Path | None) -> Adjacency | OverlaidAdjacency:
-        """Return an adjacency from this cache, from its file, converted from another version, or newly built and cached.
+        """Return an adjacency from this cache, from its file or by converting another version, or build and cache one.
 
         Raises the errors of `build_adjacency`.
         """
@@ -121,7 +121,7 @@ class ReadCache:
     def stored(
         self, wanted: WantedAdjacency, budget: Budget, folder: Path | None
     ) -> Adjacency | OverlaidAdjacency | None:
-        """Return an adjacency from memory or a file; None if it must be built."""
+        """Return an adjacency from memory or a file, or None if it must be built."""
         held = self._find(("adjacency", wanted.name))
         if held is not None:
             kept: Adjacency | OverlaidAdjacency = held[0]
@@ -147,22 +147,22 @@ class ReadCache:
         return made
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return a small value of an immutable version, created with `make` if missing (see `Memo` in `search`)."""
+        """Return a small value for an immutable version, created with `make` if missing (see `Memo` in `search`)."""
         return self._keep(("value", key), lambda: (make(), 1024))
 
     def attached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return an object that lives as long as the cache, created with `make` if missing; it bounds its own memory."""
+        """Return an object that lives as long as the cache and limits its own memory. Missing ones are made with `make`."""
         with self._lock:
             found = self._attached[key] = self._attached[key] if key in self._attached else make()
         return found
 
     def recall(self, key: Hashable) -> Any:
-        """Return the last value remembered for this key; None if it was dropped."""
+        """Return the last value remembered under this key, or None if it was dropped."""
         held = self._find(("remembered", key))
         return None if held is None else held[0]
 
     def remember(self, key: Hashable, value: Any, size: int = 256) -> None:
-        """Cache a value of so many bytes that can be outdated when it is recalled."""
+        """Cache a value of this many bytes, which may be outdated when it is recalled."""
         self._add(("remembered", key), value, size)
 
     def _find(self, key: Hashable) -> tuple[Any, int] | None:
@@ -205,7 +205,7 @@ class ReadCache:
 
 @dataclass(frozen=True, slots=True)
 class WantedAdjacency:
-    """A request for an adjacency of three tables; `line` is a name shared by all versions of this adjacency."""
+    """A request for an adjacency between three tables. `line` is a name shared by all versions of this adjacency."""
 
     name: str
     line: str
@@ -213,7 +213,7 @@ class WantedAdjacency:
 
     @classmethod
     def of(cls, snapshot: Snapshot, tables: EndTables) -> WantedAdjacency:
-        """Name the adjacency with digests of the graph and the three tables, with and without table versions.
+        """Name the adjacency by digests of the graph and the three tables, with and without table versions.
 
         For each table, the digest contains the version since which its rows and their ends are unchanged.
         """

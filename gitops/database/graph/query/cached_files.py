@@ -1,4 +1,4 @@
-"""Files that processes of one user share in a folder of that user, never in the root of a graph.
+"""Files that one user's processes share in a folder owned by that user, never in a graph's root.
 
 1. The folder and every file must belong to this user and be writable by no other user; otherwise they count as absent.
 2. A file is written under a temporary name and renamed, so a reader sees a complete file or none.
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 
 class CachedFiles:
-    """The files of one kind; `max_bytes` limits their total size."""
+    """Files of one kind. `max_bytes` limits their total size."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class CachedFiles:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[tuple[int, int] | None]:
-        """Yield a descriptor and the size of a file, and mark it as used; None if there is no trustworthy file.
+        """Yield a file's descriptor and size, and mark it as used, or yield None if no trustworthy file exists.
 
         Raises OSError.
         """
@@ -41,7 +41,7 @@ class CachedFiles:
             os.close(handle)
 
     def mark_used(self, name: str) -> None:
-        """Make a file the last one to be removed. Raises OSError."""
+        """Move a file to the end of the removal order. Raises OSError."""
         os.utime(self._folder / name)
 
     def remove(self, name: str) -> None:
@@ -49,9 +49,9 @@ class CachedFiles:
         (self._folder / name).unlink()
 
     def write(self, name: str, size: int, write: Callable[[BinaryIO], None]) -> None:
-        """Replace a file with the bytes that `write` writes, about `size`, unless that exceeds the limit.
+        """Replace a file with the roughly `size` bytes that `write` produces, unless this exceeds the limit.
 
-        A failure is ignored.
+        Failures are ignored.
         """
         import tempfile
 

@@ -1,15 +1,15 @@
-"""Point reads and one-hop reads without the executor: compiled once, bound once per version, run on rows in memory.
+"""Point reads and one-hop reads without the executor: compiled once, bound once per version, run on in-memory rows.
 
 Rules of this module:
 
-1. A compiled read returns exactly what the executor returns: rows, order, types and errors. A law of the tests compares
-   them for random schemas, graphs and queries.
+1. A compiled read returns exactly what the executor returns: rows, order, types and errors. The tests compare both for
+   random schemas, graphs and queries.
 2. It finds nodes by a text property that equals a parameter, follows at most one edge, and returns plain properties.
-   Everything else is for the executor.
-3. It is bound to one version, and only if everything that it reads is in memory. What is in memory, and how it gets
-   from one version to the next, is decided by `tables` and `overlay`; the executor's reads pay for it.
-4. A bound read never changes and reads no file, so an event loop can run it. It does not find more than a few rows: if
-   there are more, the executor runs.
+   The executor handles everything else.
+3. It is bound to one version, and only if everything that it reads is in memory. The modules `tables` and `overlay`
+   decide what is in memory and how it is carried over to the next version. The executor's reads bear the cost.
+4. A bound read never changes and reads no file, so it can run in an event loop. It returns only a few rows. If there
+   are more, the executor runs instead.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CompiledHop:
 
 @dataclass(frozen=True, slots=True)
 class CompiledCell:
-    """A returned column: its name, whether it is of the far node, the property, and its type."""
+    """A returned column: its name, whether it belongs to the far node, its property, and its type."""
 
     column: str
     far: bool
@@ -78,9 +78,9 @@ class CompiledCell:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRead:
-    """A read of the nodes of table `near` whose text `key` equals a parameter, or of their neighbours over one hop.
+    """A read of the nodes in table `near` whose text `key` equals a parameter, or of their one-hop neighbours.
 
-    Rows are in the order of the near nodes, then of the far nodes; with `far_first`, the other way round.
+    Rows are ordered by near node and then by far node, or the other way round with `far_first`.
     """
 
     query: CheckedQuery
@@ -93,12 +93,12 @@ class CompiledRead:
     limit: int | None
 
     def columns(self, *, far: bool) -> tuple[str, ...]:
-        """Return the properties that are read from the near or the far nodes."""
+        """Return the properties to read from the near or the far nodes."""
         return tuple(dict.fromkeys(each.name for each in self.cells if each.far is far))
 
 
 def compile_read(query: CheckedQuery) -> CompiledRead | None:
-    """Compile a read; None if only the executor can run it."""
+    """Compile a read, or None if only the executor can run it."""
     read = query.body
     if not isinstance(read, TypedRead) or read.aggregated or read.order or read.edge_variables:
         return None
@@ -257,7 +257,7 @@ class BoundRead:
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes, including what it shares with other values of a cache."""
+        """The memory usage in bytes, including memory shared with other cached values."""
         parts = (self.index, self.near, self.far, self.adjacency)
         return sum(each.nbytes for each in parts if each is not None)
 
@@ -267,7 +267,7 @@ class BoundRead:
         return [each.column for each in self.compiled.cells]
 
     def rows(self, params: object, now: datetime) -> list[dict[str, Any]] | None:
-        """Return the rows as JSON objects, like `QueryResult.rows`; None if there are too many.
+        """Return the rows as JSON objects, like `QueryResult.rows`, or None if there are too many.
 
         Raises GitopsError `query_params_invalid`.
         """
@@ -315,7 +315,7 @@ class BoundRead:
 
 
 class BoundReads:
-    """The reads that are bound to one version of a branch, by the identity of their query."""
+    """The reads bound to one version of a branch, by their query's identity."""
 
     __slots__ = ("manifest", "reads")
 
@@ -325,19 +325,19 @@ class BoundReads:
 
     @property
     def nbytes(self) -> int:
-        """Memory usage of all reads in bytes; memory that several reads share counts once for each."""
+        """The memory usage of all reads in bytes. Memory that several reads share is counted for each of them."""
         return 1024 + sum(each.nbytes for each in self.reads.values())
 
 
 def bound_read(snapshot: Snapshot, query: CheckedQuery, cache: ReadCache) -> BoundRead | None:
-    """Return a read that is bound to the snapshot's version; None if it is not. Reads no file."""
+    """Return a read already bound to the snapshot's version, or None if there is none. Reads no file."""
     held: BoundReads | None = cache.recall(_place(snapshot))
     found = held.reads.get(id(query)) if held is not None and held.manifest is snapshot.manifest else None
     return found if found is not None and found.compiled.query is query else None
 
 
 def bind_read(snapshot: Snapshot, query: CheckedQuery, cache: ReadCache, options: QueryOptions) -> BoundRead | None:
-    """Return a read that is bound to the snapshot's version; None if something that it reads is not in memory.
+    """Bind a read to the snapshot's version. Return None if some of the data that it reads is not in memory.
 
     Raises the errors of opening tables, and of reading the differences between two versions.
     """

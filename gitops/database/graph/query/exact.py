@@ -1,10 +1,10 @@
-"""Compares columns and constants without rounding. Logic is three-valued, and only TRUE counts.
+"""Compares columns and constants without rounding. Logic is three-valued, and only TRUE passes.
 
-Numbers compare by their mathematical value, whatever their widths; texts by code point, which is the byte order of
-UTF-8; false before true; dates and times chronologically.
+Numbers compare by their mathematical value regardless of width, and strings by code point, which is also the byte order
+of UTF-8. False comes before true. Dates and times compare chronologically.
 
-The driver can test some conditions while it reads. They are passed as typed expressions, never as text, so nothing can
-be injected. Only conditions with the same result in both places are pushed down: integers, strings, booleans and dates
+The driver can test some conditions while it reads. They are passed as typed expressions, never as text, so injection is
+impossible. Only conditions with the same result in both places are pushed down: integers, strings, booleans and dates
 against a constant. Floats are not pushed down, because the driver treats 0.0 and -0.0 as different, nor are types that
 its filters do not support.
 
@@ -55,7 +55,7 @@ _RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
 
 
 def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
-    """Return a mask of the `count` rows for which the condition is TRUE; `value` returns a side's column."""
+    """Return a mask of the `count` rows for which the condition is TRUE. `value` returns the column for a side."""
     left, right = value(condition.left), value(condition.right)
     if condition.sign is ComparisonOperator.CONTAINS:
         return contains(left, right, count)
@@ -67,7 +67,7 @@ def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Op
 def push_conditions(
     conditions: Sequence[Condition], types: Mapping[str, pa.DataType]
 ) -> tuple[PushedFilter | None, list[Condition]]:
-    """Return the driver's filter (`NEVER` if no row can pass) and the conditions that remain to be tested on the rows.
+    """Return the driver's filter (`NEVER` if no row can pass), and the conditions left to test on the rows.
 
     The driver gets only the few most selective conditions, because its cost grows faster than their number. `types` has
     the column types.
@@ -133,7 +133,7 @@ def _compare_whole(
 
 
 def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
-    """Return a mask of the `count` rows for which `left sign right` is TRUE; not for `contains` and `starts_with`."""
+    """Return a mask of the `count` rows for which `left sign right` is TRUE. Not for `contains` and `starts_with`."""
     if any(isinstance(side, ConstantCell) and side.value is None for side in (left, right)):
         return np.zeros(count, bool)
     if isinstance(left, ConstantCell) and isinstance(right, ConstantCell):
@@ -153,7 +153,7 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
 
 
 def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
-    """Return a mask of the rows whose text or list contains the needle; never true if a side is null."""
+    """Return a mask of the rows whose text or list contains the needle. A null on either side never matches."""
     if isinstance(left, ConstantCell):
         return _every_pair(left, needle, count, lambda text, part: part in text)
     if pa.types.is_string(left.type):
@@ -172,7 +172,7 @@ def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
 
 
 def starts_with(left: Operand, prefix: Operand, count: int) -> np.ndarray:
-    """Return a mask of the rows whose text starts with the prefix; never true if a side is null."""
+    """Return a mask of the rows whose text starts with the prefix. A null on either side never matches."""
     if isinstance(left, pa.Array) and isinstance(prefix, ConstantCell):
         return _found(left, prefix, pc.starts_with)
     return _every_pair(left, prefix, count, str.startswith)
@@ -254,9 +254,9 @@ def _mixed(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 @dataclass(slots=True)
 class ColumnReader:
-    """Reads the columns of bound rows.
+    """Reads columns of bound rows.
 
-    `table` opens a table by key; `search` returns, for each row id, whether its text matches.
+    `table` opens a table by key. `search` returns whether the text matches, for each row id.
     """
 
     table: Callable[[str], ReadTable]
@@ -265,13 +265,13 @@ class ColumnReader:
     _known: dict[str, TableRows] = field(default_factory=dict)
 
     def remember(self, variable: str, rows: TableRows) -> None:
-        """Keep the columns that a scan read with the rows that it bound to the variable."""
+        """Keep the columns that a scan read together with the rows that it bound to the variable."""
         if rows.columns:
             self.budget.hold(rows.nbytes, f"the columns of ${variable}")
             self._known[variable] = rows
 
     def columns(self, variable: str, key: str, names: Sequence[str], row_ids: np.ndarray) -> dict[str, pa.Array]:
-        """Return the columns of a variable's rows, one cell per row."""
+        """Return the columns of a variable's rows, with one cell per row."""
         known = self._known.get(variable)
         if known is not None and row_ids is known.ids and known.columns.keys() >= set(names):
             return {name: known.columns[name] for name in names}
@@ -290,15 +290,15 @@ class ColumnReader:
         return {name: column.take(places) for name, column in found.items()}
 
     def property(self, value: PropertyValue, row_ids: np.ndarray) -> pa.Array:
-        """Return the cells of a property, one per row of its variable."""
+        """Return a property's cells, one per row of its variable."""
         return self.columns(value.variable, f"{value.kind}:{value.owner}", [value.name], row_ids)[value.name]
 
     def groups(self, value: PropertyValue, column: pa.Array) -> Groups:
-        """Return the groups of equal cells of a property's column."""
+        """Return the groups of equal cells in a property's column."""
         return self.table(f"{value.kind}:{value.owner}").groups(value.name, column)
 
     def passing(self, conditions: Sequence[Condition], rows: TableRows) -> TableRows:
-        """Return the rows of one table that satisfy all conditions, using the columns read with them."""
+        """Return one table's rows that satisfy all conditions, using the columns that were read with them."""
 
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):
@@ -323,5 +323,5 @@ class ColumnReader:
         return rows
 
     def keep_nodes(self, conditions: Sequence[Condition], variable: str, row_ids: np.ndarray) -> np.ndarray:
-        """Return the row ids of one variable that satisfy all conditions."""
+        """Return one variable's row ids that satisfy all conditions."""
         return self.keep(conditions, Bindings(len(row_ids), {variable: row_ids})).columns[variable]

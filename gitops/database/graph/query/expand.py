@@ -1,4 +1,4 @@
-"""Hops: find for every source the distinct nodes that a breadth-first search first reaches within the bounds.
+"""Hops: for each source, find the distinct nodes that a breadth-first search first reaches within the bounds.
 
 A source counts as visited from the start, so a cycle of several edges never returns it. A self-loop returns its node at
 the next depth if that depth is within the bounds and the node was not returned before; the search does not continue
@@ -7,10 +7,10 @@ from there.
 Three strategies find the edges of a set of nodes. They produce the same steps in different orders.
 
 The strategy `AUTO` chooses for each hop by estimating how many nodes and edges must be read. An adjacency in memory is
-always used, and a stored one if the caller has a cache. Several steps over few edges build an adjacency. Small requests
-query the edge table if it has an index or is small; with a cache, this ends when they have cost as much as building an
-adjacency. Otherwise a stored adjacency is opened or a new one is built, which takes about a second per million edges
-and serves all later hops. Beyond a limit, or for one step of a query without a cache, all edges are read.
+always used, and so is a stored one if the caller has a cache. Several steps over few edges build an adjacency. Small
+requests query the edge table if it has an index or is small. With a cache, this stops once they have cost as much as
+building an adjacency. Otherwise a stored adjacency is opened or a new one is built, which takes about a second per
+million edges and serves all later hops. Beyond a limit, or for one step of a query without a cache, all edges are read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BITS = 48
 
 @dataclass(frozen=True, slots=True)
 class EdgeSteps:
-    """Edges found in one step, one entry per edge: start node index, row id of the far end, row id of the edge."""
+    """Edges found in one step, one entry per edge: the start node's index, the far end's row id, the edge's row id."""
 
     origins: np.ndarray
     nodes: np.ndarray
@@ -56,7 +56,7 @@ class EdgeSteps:
 
 @dataclass(slots=True)
 class Neighbours(ABC):
-    """Base of the strategies: finds the edges of nodes in a fixed direction."""
+    """Base class of the strategies, which find the edges of nodes in a fixed direction."""
 
     direction: Direction
     budget: Budget
@@ -78,7 +78,7 @@ class Neighbours(ABC):
         )
 
     def has_any(self, nodes: np.ndarray) -> np.ndarray | None:  # noqa: ARG002
-        """Return a mask of the nodes that have a neighbour; None if `steps` is just as cheap."""
+        """Return a mask of the nodes that have a neighbour, or None if `steps` is just as cheap."""
         return None
 
     @abstractmethod
@@ -106,9 +106,9 @@ class StoredNeighbours(Neighbours):
 
 @dataclass(slots=True)
 class ProbedNeighbours(Neighbours):
-    """Finds neighbours in the edge table: queries the edges of the nodes or, with `whole`, reads all edges.
+    """Finds neighbours in the edge table: queries the nodes' edges or, with `whole`, reads all edges.
 
-    `ends` are the tables of the edge's source and target.
+    `ends` are the tables for the edge's source and target.
     """
 
     edges: ReadTable
@@ -144,9 +144,9 @@ class ProbedNeighbours(Neighbours):
 def reach_nodes(
     neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the distinct pairs of source index and reached row id, sorted by both; sources are distinct.
+    """Yield the distinct pairs of source index and reached row id, sorted by both. Sources are distinct.
 
-    The result comes in parts, in source order. A part has a few million pairs, or one source.
+    The result comes in parts, in source order. A part has a few million pairs, or only one source.
     """
     start, size = 0, _FIRST
     while start < len(sources) and hop.low <= hop.steps:
@@ -233,7 +233,7 @@ _MOST_AHEAD, _AHEAD_IN_S = 2_000_000, 250_000
 
 
 class QueryTables:
-    """The tables that one run reads at a snapshot."""
+    """The tables that one run reads from a snapshot."""
 
     def __init__(
         self, snapshot: Snapshot, cache: ReadCache | None, options: QueryOptions, budget: Budget, trace: Trace
@@ -270,29 +270,29 @@ class QueryTables:
             )
 
     def settled(self, key: str, columns: Sequence[str]) -> bool:
-        """Return whether these columns are in memory with all rows; frequent requests load them."""
+        """Return whether these columns are in memory with all rows. Frequent requests load them."""
         table = self.table(key)
         return table.settles(columns, table.rows // _PER_ROW, self._budget) is not None
 
     def rows(self, key: str) -> int:
-        """Return the row count of a table by key, 0 for an absent table."""
+        """Return a table's row count by key, or 0 for an absent table."""
         entry = self._snapshot.manifest.tables.get(key)
         return 0 if entry is None else entry.rows
 
     def catalog(self) -> Catalog:
-        """Return the schema of the snapshot."""
+        """Return the snapshot's schema."""
         key = ("catalog", self._snapshot.identity.graph_id, self._snapshot.manifest.schema_ir)
         catalog: Catalog = self._cache.value(key, lambda: self._snapshot.schema().catalog)
         return catalog
 
     def memo(self, table: str) -> Memo:
-        """Return the memo in which search caches facts about a table."""
+        """Return the memo in which a search caches facts about a table."""
         entry = self._snapshot.manifest.tables[table]
         place = (self._snapshot.folder.dataset(entry.path).uri, entry.version)
         return lambda key, make: self._cache.value((self._snapshot.identity.graph_id, place, key), make)
 
     def neighbours(self, hop: HopOp, count: int) -> Neighbours:
-        """Return the strategy that finds the neighbours of `count` start nodes."""
+        """Return the strategy for finding the neighbours of `count` start nodes."""
         edges, near, far = self.table(hop.edge), self.table(hop.near_table), self.table(hop.far_table)
         ends = (far, near) if hop.direction is Direction.IN else (near, far)
         wanted = WantedAdjacency.of(self._snapshot, EndTables(edges, *ends))

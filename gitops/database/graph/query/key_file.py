@@ -1,18 +1,18 @@
-"""Key files: the rows of a node type by key, in a file of the cache folder that is read without Arrow, numpy or Lance.
+"""Key files: a node type's rows by key, in a cache file that is read without Arrow, numpy or Lance.
 
-A file is trusted by the rules of `cached_files`. Its header names the table version that it was made from by the digest of
-that version's file, so it is never stale: after a change, it counts as absent. There is at most one file per table and
-branch, and writing it removes the values of the version before.
+A file is trusted by the rules of `cached_files`. Its header identifies the table version from which it was made by the
+digest of that version's file, so it is never stale. After a change, it counts as absent. There is at most one file per
+table and branch, and writing it removes the previous version's values.
 
     magic, length and checksum of the header
     header: JSON
     checksums: one per page
-    pages: the hashes of all keys in ascending order, then the cells of each column in the same order
+    pages: all key hashes in ascending order, then each column's cells in the same order
 
 Only pages that a lookup touches are read, and each is checked. Hashes only narrow a search: the caller compares the key.
 
-A column has the parts `valid` (a byte per cell) and, by its type: numbers of a fixed width; texts as offsets and bytes;
-lists as offsets, and the parts of their items.
+A column has the parts `valid` (a byte per cell) and, by its type: fixed-width numbers; strings as offsets and bytes;
+lists as offsets and their items' parts.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _MAX_HEADER = 2**20
 
 
 class DamagedError(ValueError):
-    """A file that differs from what was written."""
+    """A file that differs from the written content."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column's type, and the position and length of each of its parts in the pages."""
+    """A column's type, and each of its parts' position and length in the pages."""
 
     scalar: Scalar
     is_list: bool
@@ -83,10 +83,10 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True)
 class KeyFileHeader:
-    """What a file is about: the graph version `n` and the table version that it was made from, the key, rows and columns.
+    """A file's description: graph version `n`, the table version from which it was made, the key, rows and columns.
 
     `table` is the digest of the table version's file. A file without columns only notes that a row was read by its key;
-    `too_large` means that the rows do not fit into a file.
+    `too_large` means that the rows do not fit in a file.
     """
 
     name: str
@@ -116,7 +116,7 @@ class KeyFileHeader:
 
 
 class KeyFile:
-    """An opened key file. Every method raises one of `UNREADABLE` if what it reads is damaged."""
+    """An opened key file. Every method raises one of the `UNREADABLE` errors if the data that it reads is damaged."""
 
     def __init__(self, handle: int, size: int) -> None:
         """Read the header of an opened file of `size` bytes."""
@@ -139,7 +139,7 @@ class KeyFile:
         self._pages: dict[int, bytes] = {}
 
     def find(self, key: str, kind: PropType, cell: Any) -> int | None:
-        """Return the position of the row whose column `key`, of type `kind`, has this cell; None if no row has it."""
+        """Return the position of the row with this cell in column `key`, of type `kind`, or None if there is none."""
         wanted, low, high = key_hash(cell, kind), 0, self.header.rows
         while low < high:
             middle = (low + high) // 2
@@ -154,7 +154,7 @@ class KeyFile:
         return None
 
     def cell(self, name: str, row: int) -> Any:
-        """Return the cell of a column in a row, as in `gitops.database.graph.values`."""
+        """Return a column's cell in a row, in the form of `gitops.database.graph.values`."""
         column = (self.header.columns or {})[name]
         starts = iter([start for start, _ in column.parts])
         valid = next(starts)
@@ -202,7 +202,7 @@ class KeyFile:
 
     @property
     def bytes_read(self) -> int:
-        """Size of the pages that were read."""
+        """Total size of the pages that were read."""
         return sum(map(len, self._pages.values()))
 
     def _page(self, number: int) -> bytes:
@@ -222,14 +222,14 @@ class KeyFile:
 
 
 class KeyFolder:
-    """Key files in the folder `keys` below a cache directory."""
+    """Key files in the `keys` folder below a cache directory."""
 
     def __init__(self, cache_dir: Path) -> None:
         self._files = CachedFiles(cache_dir / "keys", _FOLDER_BYTES)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[KeyFile | None]:
-        """Yield the file with this name; None if there is none that can be trusted."""
+        """Yield the file with this name, or None if no trustworthy one exists."""
         with contextlib.ExitStack() as stack:
             found = None
             with contextlib.suppress(*UNREADABLE):
@@ -238,12 +238,12 @@ class KeyFolder:
             yield found if found is not None and found.header.name == name else None
 
     def header(self, name: str) -> KeyFileHeader | None:
-        """Return the header of the file with this name; None if there is none that can be trusted."""
+        """Return the header of the file with this name, or None if no trustworthy file exists."""
         with self.open(name) as found:
             return None if found is None else found.header
 
     def mark_used(self, name: str) -> None:
-        """Make a file the last one to be removed."""
+        """Move a file to the end of the removal order."""
         with contextlib.suppress(OSError):
             self._files.mark_used(name)
 
@@ -253,7 +253,7 @@ class KeyFolder:
             self._files.remove(name)
 
     def write(self, header: KeyFileHeader, body: bytes = b"") -> None:
-        """Replace a file; a failure is ignored."""
+        """Replace a file. Failures are ignored."""
         pages = [body[start : start + _PAGE] for start in range(0, len(body), _PAGE)]
         checks = b"".join(zlib.crc32(page).to_bytes(_CHECK, "little") for page in pages)
         form = {"about": header.to_json(), "bytes": len(body), "checks": zlib.crc32(checks)}
@@ -267,12 +267,12 @@ class KeyFolder:
 
 
 def key_file_name(snapshot: Snapshot, key: str) -> str:
-    """Return the name of the key file of a table, such as `node:Person`, on the snapshot's branch."""
+    """Return the name of the key file for a table, such as `node:Person`, on the snapshot's branch."""
     entry = snapshot.manifest.tables[key]
     graph_id, endpoint, uri, path, _ = snapshot.table_identity(entry, 0)
     return f"{canonical_digest([graph_id, endpoint, str(uri).removesuffix(str(path)), snapshot.line.id, key])}.keys"
 
 
 def key_hash(cell: Any, kind: PropType) -> int:
-    """Return the hash by which a key is found. Equal cells have equal hashes."""
+    """Return the hash used to look up a key. Equal cells have equal hashes."""
     return int.from_bytes(blake2b(key_text(cell, kind).encode(), digest_size=8).digest(), "little")

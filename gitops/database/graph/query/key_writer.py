@@ -1,4 +1,4 @@
-"""Writes key files from the columns of a table."""
+"""Writes key files from a table's columns."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _COPIES = 4
 
 
 def note_read_by_key(snapshot: Snapshot, query: CheckedQuery, params: object, options: QueryOptions) -> None:
-    """After a query that Lance answered: make a key file if one would have answered it, and the version was read before.
+    """After a query that Lance answered, create a key file if the query could use one and the version was read before.
 
     The first query of a table version only leaves a note, because a file costs about as much as it saves once. An older
-    version never replaces a newer one. Nothing is written if the query may use less memory than that needs. Failures are
-    ignored.
+    version never replaces a newer one. Nothing is written if this needs more memory than the query may use. Failures
+    are ignored.
     """
     with contextlib.suppress(GitopsError, *DRIVER_ERRORS):
         if options.cache_dir is None or not Budget(None, options.memory_bytes).affords(_COPIES * MAX_BYTES):

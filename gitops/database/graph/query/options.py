@@ -1,4 +1,4 @@
-"""Caller options for one run of a query, and its time and memory limits."""
+"""The caller's options for one query run, and its time and memory limits."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MIB = 2**20
 
 
 class Strategy(StrEnum):
-    """How hops find neighbours; result rows never depend on it.
+    """How hops find neighbours. Result rows never depend on it.
 
     `INDEX` queries the edge table for the edges of the current nodes, `SCAN` reads all edges per step, `CSR` uses an
-    adjacency in memory, which is built once per version; `AUTO` chooses the cheapest for each hop.
+    adjacency in memory, which is built once per version, and `AUTO` chooses the cheapest strategy for each hop.
     """
 
     AUTO = "auto"
@@ -37,9 +37,9 @@ class Strategy(StrEnum):
 class QueryOptions:
     """Query options. `now` is the value of `now()`, in milliseconds. A limit of None means no limit.
 
-    `timeout_s` is checked between operators and between batches. `memory_bytes` limits the query's own memory: current
-    rows, columns read, and any adjacency that it builds. `approximate` allows `nearest` to use an index, which can miss
-    near rows. `cache_dir` is the folder for adjacencies shared between processes; None disables it.
+    `timeout_s` is checked between operators and between batches. `memory_bytes` limits the query's own memory: the
+    current rows, the columns read, and any adjacency that it builds. `approximate` allows `nearest` to use an index,
+    which can miss near rows. `cache_dir` is the folder for adjacencies shared between processes; None disables it.
     """
 
     now: datetime
@@ -55,7 +55,7 @@ class QueryOptions:
 class Budget:
     """One query's limits and current usage.
 
-    `held` is the memory of the current rows and columns; `need` checks that more memory is available.
+    `held` is the memory used by the current rows and columns. `need` checks that more memory is available.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Remaining seconds, infinite without a limit."""
+        """Remaining seconds, which are infinite without a limit."""
         return math.inf if self._deadline is None else self._deadline - self._clock()
 
     def affords(self, nbytes: int) -> bool:

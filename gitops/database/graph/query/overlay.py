@@ -1,9 +1,9 @@
-"""Converts an adjacency to another version of its tables: adds new edges and hides removed ones.
+"""Converts an adjacency to a different version of its tables by adding new edges and hiding removed ones.
 
 Only the differences are read. For fragments with the same files in both table versions, only the deletions are
 compared. The rows of all other fragments are new or removed.
 
-A rewritten node is removed and added with the same id. Its edges are kept under the row id that it has now.
+A rewritten node is removed and added with the same id. Its edges are kept under its current row id.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class OverlaidAdjacency:
-    """A base adjacency with differences: row ids of removed edges, and additional edges.
+    """A base adjacency with differences: the row ids of removed edges, and additional edges.
 
     The additional edges are columns of source, target and edge row ids.
     """
@@ -105,18 +105,18 @@ class OverlaidAdjacency:
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes."""
+        """The memory usage in bytes."""
         arrays = (self.gone, self.others, *(each for n in (self.sources, self.targets) for each in (n.first, n.born)))
         return self.first.nbytes + 2 * sum(array.nbytes for array in arrays)
 
     @property
     def edges(self) -> int:
-        """Number of edges."""
+        """The number of edges."""
         return self.first.edges - len(self.gone) + len(self.others)
 
     @property
     def changes(self) -> int:
-        """Number of differences."""
+        """The number of differences."""
         return len(self.gone) + len(self.others) + sum(len(n.now) + len(n.born) for n in (self.sources, self.targets))
 
     def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -182,9 +182,9 @@ class OverlaidAdjacency:
 def bring(
     adjacency: Adjacency | OverlaidAdjacency, before: EndTables, after: EndTables, budget: Budget
 ) -> Adjacency | OverlaidAdjacency | None:
-    """Convert an adjacency from tables `before` to tables `after`; many differences are merged into a new adjacency.
+    """Convert an adjacency from tables `before` to tables `after`. Many differences are merged into a new adjacency.
 
-    None if there are too many new differences, or if they cannot be read. Raises the errors of `Budget.check`.
+    Returns None if there are too many new differences, or if they cannot be read. Raises the errors of `Budget.check`.
     """
     try:
         return _bring(adjacency, before, after, budget)

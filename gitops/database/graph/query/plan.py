@@ -1,23 +1,23 @@
-"""Plans a checked read as operators.
+"""Plans a checked read as a sequence of operators.
 
 Rules of this module (§ numbers are those of the language's read semantics):
 
-1. The clauses of a block are separated; variables joined by hops form a component; the variables from outside a `not`
-   block form another (§3.1).
+1. The clauses of a block are separated. Variables joined by hops form a component. The variables from outside a `not`
+   block form another one (§3.1).
 2. A component starts with a scan of its first declared bind or, if it has only hops, of its first hop's left variable.
-3. Hops follow in written order, each as soon as one of its ends is bound; if both are bound, it is an existence test.
+3. Hops follow in written order, each as soon as one of its ends is bound. If both ends are bound, the hop is an
+   existence test.
 4. Further components are joined by a product.
-5. If a different variable of a component has far fewer nodes than the root, traversal starts there, and its rows are
-   sorted into the order of rule 2. A hop that can be one edge long connects the same pairs of nodes from either end,
-   because depths are equal both ways. A hop of at least two edges does not, because a self-loop counts only at its far
-   end.
-6. A condition is tested as soon as its variables are bound: during a scan, on arrival, or on the rows; so is a
-   negation. Rows that fail early would also fail later, so this affects only the cost.
+5. If another variable in a component has far fewer nodes than the root, traversal starts there and the rows are sorted
+   into the order of rule 2. A hop that can be one edge long connects the same pairs of nodes from either end, because
+   depths are equal both ways. A hop with at least two edges does not, because a self-loop counts only at its far end.
+6. A condition is tested as soon as its variables are bound: during a scan, on arrival, or on the rows. The same applies
+   to negations. Rows that fail early would also fail later, so this affects only the cost.
 
 Conditions contain constants (literals, parameters and `now()`), which are read once at the start. A cell is the value
 in a column, as in `gitops.database.graph.values`: dates are days, times are milliseconds.
 
-An explanation lists the operators of a run with estimated and actual rows. It has parameter names but never parameter
+An explanation lists the operators of a run with estimated and actual rows. It contains parameter names, but never their
 values.
 """
 
@@ -58,9 +58,9 @@ _TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 @dataclass(frozen=True, slots=True)
 class ConstantCell:
-    """One value that is the same for every row; None is null.
+    """A value that is the same for every row. None is null.
 
-    `label` identifies it in explanations, with only the name of a parameter.
+    `label` identifies it in explanations. For a parameter, this is only its name.
     """
 
     value: Any
@@ -92,7 +92,7 @@ class Constants:
                 raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
 
     def cell(self, value: TypedExpr) -> ConstantCell | None:
-        """Return the cell of a constant; None if the value differs from row to row.
+        """Return a constant's cell, or None if the value differs from row to row.
 
         Raises GitopsError `query_literal_invalid` for an invalid date or time.
         """
@@ -130,7 +130,7 @@ ConditionSide: TypeAlias = "PropertyValue | TextMatch | ConstantCell"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition `left sign right`, which must be TRUE. A constant is on the right side if the sign allows it."""
+    """A condition `left sign right` that must be TRUE. A constant is on the right if the sign allows it."""
 
     left: ConditionSide
     sign: ComparisonOperator
@@ -166,7 +166,7 @@ class Condition:
 
 
 def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
-    """Return the condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
+    """Return a clause's condition. Raises GitopsError `query_literal_invalid`, or `query_unsupported` for a rank."""
     if isinstance(clause, TextFilter):
         return Condition(clause.match, ComparisonOperator.EQ, ConstantCell(True, PropType(Scalar.BOOL), "true"))
     if isinstance(clause, PairTest):
@@ -209,7 +209,7 @@ _TURNED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.B
 
 @dataclass(frozen=True, slots=True)
 class ScanOp:
-    """Bind a variable to the nodes of a table that pass the conditions."""
+    """Bind a variable to a table's nodes that pass the conditions."""
 
     variable: str
     table: str
@@ -218,9 +218,9 @@ class ScanOp:
 
 @dataclass(frozen=True, slots=True)
 class HopOp:
-    """Follow an edge from a bound variable; bind the far variable or, with `exists`, keep the rows that reach it.
+    """Follow an edge from a bound variable and bind the far variable or, with `exists`, keep the rows that reach it.
 
-    `direction` is relative to `near`. With an edge variable (`binding`) there is one row per edge. `conditions` apply
+    `direction` is relative to `near`. With an edge variable (`binding`), there is one row per edge. `conditions` apply
     to the far node.
     """
 
@@ -272,7 +272,7 @@ class NotOp:
 
 @dataclass(frozen=True, slots=True)
 class SortOp:
-    """Sort the rows into the order of a traversal that starts at the component's declared root.
+    """Sort the rows into the order that a traversal from the component's declared root would produce.
 
     `keys` are variables with their tables: nodes sort by row id, edges by edge id.
     """
@@ -302,7 +302,7 @@ class _Hop(NamedTuple):
 def selectivity(conditions: Iterable[Condition]) -> float:
     """Estimate the fraction of rows that pass all conditions.
 
-    It affects only the choice of plan, and appears in explanations.
+    It affects only the choice of plan and appears in explanations.
     """
     found = 1.0
     for condition in conditions:
@@ -313,7 +313,7 @@ def selectivity(conditions: Iterable[Condition]) -> float:
 def plan_block(clauses: Iterable[TypedClause], constants: Constants, rows_of: Callable[[str], int]) -> Block:
     """Return the operators of the outermost block.
 
-    `rows_of` returns a table's row count by key, 0 for an absent table. Raises GitopsError `query_literal_invalid`.
+    `rows_of` returns a table's row count by key, or 0 for an absent table. Raises GitopsError `query_literal_invalid`.
     """
     return _Planner(tuple(clauses), constants, rows_of, {}, {}).block()
 
@@ -510,7 +510,7 @@ def operators_of(block: Block) -> Iterator[Operator]:
 
 
 def show_variable(name: str) -> str:
-    """Return a variable with `$`; `$_` for names made by the planner."""
+    """Return a variable with `$`, or `$_` for a name made by the planner."""
     return "$_" if name.startswith("#") else f"${name}"
 
 
@@ -518,7 +518,7 @@ _ARROWS = {Direction.OUT: "-{}->", Direction.IN: "<-{}-", Direction.BOTH: "<-{}-
 
 
 class Trace:
-    """Row counts and notes per operator. An operator in a `not` block can run several times."""
+    """Row counts and notes for each operator. An operator in a `not` block can run several times."""
 
     def __init__(self) -> None:
         self._steps: dict[int, dict[str, Any]] = {}
@@ -534,12 +534,12 @@ class Trace:
         self.step(operator)[name] = value
 
     def step(self, operator: Operator) -> dict[str, Any]:
-        """Return the counts of an operator. Equal operators at different places in a plan are counted separately."""
+        """Return an operator's counts. Equal operators at different places in a plan are counted separately."""
         return self._steps.setdefault(id(operator), {"rows": 0, "runs": 0})
 
 
 def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float = 1.0) -> list[dict[str, Any]]:
-    """Return the operators of a block in order, each as a JSON object; `rows_of` returns a table's row count by key."""
+    """Return a block's operators in order, each as a JSON object. `rows_of` returns a table's row count by key."""
     forms = []
     for operator in block.operators:
         inner = None

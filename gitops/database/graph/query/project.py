@@ -1,10 +1,10 @@
-"""Turns the current rows into result columns: groups, order, limit, projection.
+"""Turns the current rows into result columns: groups, order, limit and projection.
 
 Rows are sorted, grouped and aggregated by integers that sort exactly like the values.
 
-Order (§3.6): by keys, nulls first in ascending and last in descending order; then by ids, so that the order is total.
-Groups (§3.5): in the order in which they are first seen. Sums are exact and rounded once, at the end, so they do not
-depend on the order of the rows; an average of floats is the rounded sum divided by the count.
+Order (§3.6): by keys, with nulls first in ascending and last in descending order, and then by ids, so that the order is
+total. Groups (§3.5) are in the order in which they are first seen. Sums are exact and rounded once, at the end, so they
+do not depend on the order of the rows; an average of floats is the rounded sum divided by the count.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def sorted_by(key: SortKey, items: Sequence[ReturnItem]) -> TypedExpr:
 
 
 def item_type(value: TypedExpr) -> PropType:
-    """Return the type of a result column; a node is its id.
+    """Return a result column's type. A node is represented by its id.
 
-    Raises GitopsError `query_unsupported` for a rank, a text match, or an aggregate of one of these or of an aggregate.
+    Raises GitopsError `query_unsupported` for a rank, a text match, or an aggregate of a rank, text match or aggregate.
     """
     if isinstance(value, NodeValue):
         return _TEXT
@@ -66,7 +66,7 @@ def item_type(value: TypedExpr) -> PropType:
 
 @dataclass(slots=True)
 class Projection:
-    """Turns the rows of one read into its result; `reader` provides properties and `search` ranks."""
+    """Turns the rows of one read into its result. `reader` provides properties, and `search` provides ranks."""
 
     read: TypedRead
     constants: Constants
@@ -74,7 +74,7 @@ class Projection:
     search: QuerySearch
 
     def grouped(self, rows: Bindings) -> list[pa.Array]:
-        """Return one cell per item and group, in order, cut at the limit."""
+        """Return one cell per item and group, in order, cut off at the limit."""
         read = self.read
         rows, place = self._ranked(rows)
         values = [item.value for item in read.items]
@@ -119,7 +119,7 @@ class Projection:
         return self.reader.groups(value, column) if isinstance(value, PropertyValue) else Groups.of(column)
 
     def ordered(self, rows: Bindings) -> Bindings:
-        """Return the rows in order, cut at the limit."""
+        """Return the rows in order, cut off at the limit."""
         read = self.read
         if not rows.count:
             return rows
@@ -147,7 +147,7 @@ class Projection:
         return rows.keep(places >= 0), pa.array(places[places >= 0])
 
     def columns(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
-        """Return a column per expression; all properties of a variable are read at once."""
+        """Return one column per expression. All properties of a variable are read at once."""
         names: dict[str, tuple[str, list[str]]] = {}
         for value in values:
             if isinstance(value, (PropertyValue, NodeValue)):
@@ -212,9 +212,10 @@ _EXACT = 2.0**53
 
 
 def ranks(column: pa.Array) -> np.ndarray:
-    """Return a number per cell: 0 for the smallest value and so on, equal for equal ones, `NULL` for null.
+    """Return a number for each cell: 0 for the smallest value and so on, equal for equal values, `NULL` for null.
 
-    Texts by code point, false before true, 0.0 equal to -0.0, lists item by item with null items first.
+    Strings compare by code point, false comes before true, 0.0 equals -0.0, and lists compare item by item with null
+    items first.
     """
     kind = column.type
     if pa.types.is_nested(kind):
@@ -254,8 +255,8 @@ def first_rows(
 ) -> np.ndarray:
     """Return the positions of the first `limit` of `count` rows, in order.
 
-    `keys` are columns, each with whether it is descending. `ties` returns further ascending columns for given
-    positions, and is called only for rows with equal keys; without it, such rows keep their order.
+    `keys` are columns, each with a flag for descending order. `ties` returns further ascending columns for given
+    positions, and is called only for rows with equal keys. Without it, such rows keep their order.
     """
     if limit is not None and keys and 0 < limit * _FEW_TIMES < count:
         likely = _candidates(*keys[0], limit)
@@ -311,14 +312,14 @@ def _candidates(column: pa.Array, descending: bool, limit: int) -> np.ndarray | 
 
 
 def group(keys: Sequence[Groups], count: int) -> Groups:
-    """Group `count` rows by all keys; without a key all rows, even none, are one group."""
+    """Group `count` rows by all keys. Without keys, all rows form one group, even if there are none."""
     if not keys:
         return Groups(np.zeros(1, np.int64), np.zeros(count, np.int64))
     return keys[0] if len(keys) == 1 else Groups.of_numbers([key.of_row for key in keys], count)
 
 
 def aggregate(function: AggregateFunction, column: pa.Array, groups: Groups) -> pa.Array:
-    """Return one cell per group; null cells are ignored."""
+    """Return one cell per group. Null cells are ignored."""
     of_row = groups.of_row[np.asarray(column.is_valid())] if column.null_count else groups.of_row
     counts = np.bincount(of_row, minlength=groups.count)
     if function is AggregateFunction.COUNT:

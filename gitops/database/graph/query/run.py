@@ -1,9 +1,9 @@
 """Runs a checked read against one snapshot.
 
 1. Parameters and literals are read before any table is opened.
-2. The clauses become operators; types and properties that the snapshot lacks are rejected.
+2. The clauses become operators. Types and properties that the snapshot lacks are rejected.
 3. The operators produce rows.
-4. The rows are grouped, or sorted and limited; then the returned properties are read.
+4. The rows are grouped, or sorted and limited. Then the returned properties are read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _HASHED = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scala
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """Extra demands on a scan: columns that the result needs, and only the first rows in an order."""
+    """Additional demands on a scan: columns that the result needs, and a limit to the first rows in an order."""
 
     columns: tuple[str, ...] = ()
     order: RowOrder | None = None
@@ -69,7 +69,7 @@ class ScanRequest:
 
 @dataclass(slots=True)
 class Executor:
-    """Executes the blocks of one query: `tables` finds neighbours, `reader` properties."""
+    """Executes one query's blocks. `tables` finds neighbours, and `reader` reads properties."""
 
     tables: QueryTables
     reader: ColumnReader
@@ -77,7 +77,7 @@ class Executor:
     trace: Trace
 
     def block(self, block: Block, rows: Bindings, wanted: ScanRequest | None = None) -> Bindings:
-        """Run a block on the given rows and return its rows. `wanted` is for a block that is only a scan."""
+        """Run a block on the given rows and return its rows. `wanted` applies to a block that is only a scan."""
         for operator in block.operators:
             if not rows.count:
                 break
@@ -327,7 +327,7 @@ _AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, 
 
 
 def json_conversion(kind: PropType) -> Callable[[Any], Any] | None:
-    """Return the conversion of a type's cells to JSON values; None if cells are JSON values already."""
+    """Return the conversion from a type's cells to JSON values, or None if the cells already are JSON values."""
     if kind.scalar in _AS_THEY_ARE:
         return None
     if kind.scalar is Scalar.F64 and not kind.is_list:
@@ -337,11 +337,11 @@ def json_conversion(kind: PropType) -> Callable[[Any], Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Result rows by column, with information about the run.
+    """Result rows by column, and information about the run.
 
     `types` are the column types in the order of `columns`; if two return items have the same name, the later one
-    counts. `touched` are the types whose tables the plan reads, even if the run did not reach them. `explanation` has
-    the operators if requested.
+    counts. `touched` are the types whose tables the plan reads, even if the run did not reach them. If requested,
+    `explanation` has the operators.
     """
 
     manifest_version: int
@@ -353,7 +353,7 @@ class QueryResult:
     statistics: Mapping[str, Any]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as JSON objects, with non-finite floats by name and dates and times as text."""
+        """Return the rows as JSON objects, with non-finite floats as names and dates and times as strings."""
         columns = []
         for name, kind in zip(self.columns, self.types, strict=True):
             cells: list[Any] = raw_columns(pa.table({"cells": self.table.column(name)}))["cells"]
@@ -369,7 +369,7 @@ def run_query(
     options: QueryOptions,
     cache: ReadCache | None = None,
 ) -> QueryResult:
-    """Return the result of a read at a snapshot.
+    """Run a read against a snapshot and return its result.
 
     `params` is a parsed JSON object, or None. `cache` keeps opened tables and adjacencies between runs. Raises
     GitopsError `query_params_invalid`, `query_literal_invalid`, `query_target_differs`, `query_unsupported`,

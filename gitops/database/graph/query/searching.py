@@ -1,4 +1,4 @@
-"""Text matches and ranks of rows during execution, using the search of one table."""
+"""Text matches and row ranks during execution, using one table's search."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _EDITS_OF = "max_edits must be a literal or a parameter, not a property"
 
 @dataclass(slots=True)
 class QuerySearch:
-    """Runs the searches of one query.
+    """Runs one query's searches.
 
-    `embedder` turns texts in `nearest` into vectors; `approximate` allows a vector index.
+    `embedder` converts text in `nearest` to vectors. `approximate` allows the use of a vector index.
     """
 
     tables: QueryTables
@@ -60,7 +60,7 @@ class QuerySearch:
             self._vector_query(rank)
 
     def matches(self, match: TextMatch, row_ids: np.ndarray) -> pa.Array:
-        """Return whether each row's text matches; null if the text or the search text is missing."""
+        """Return whether each row's text matches, or null if the row's text or the search text is missing."""
         query: str | None = self._constant(match.query, _SOUGHT)
         edits: int | None = _EDITS if match.max_edits is None else self._constant(match.max_edits, _EDITS_OF)
         if query is None or edits is None or not len(row_ids):
@@ -77,7 +77,7 @@ class QuerySearch:
         return answer.take(pa.array(which))
 
     def places(self, rank: NearestRank | TextRank | FusedRank, rows: Bindings, limit: int | None) -> np.ndarray:
-        """Return the rank of each row's node among the nodes of all rows, from 0; -1 for unranked nodes.
+        """Return each row's node's rank among all rows' nodes, starting from 0, or -1 for an unranked node.
 
         Nodes with equal distance or relevance are in id order.
         """
@@ -173,9 +173,9 @@ def _target(rank: NearestRank | TextRank) -> PropertyValue:
 
 
 def fuse(first: Sequence[int], second: Sequence[int], k: int = _FUSION_K) -> list[tuple[int, float]]:
-    """Compute reciprocal rank fusion: row ids with scores, best first.
+    """Compute a reciprocal rank fusion. Return row ids with scores, best first.
 
-    Place r (from 0) in a ranking adds 1 / (k + r + 1) to the score.
+    Position r (from 0) in a ranking adds 1 / (k + r + 1) to the score.
 
     Each ranking lists distinct row ids, best first. Equal scores keep the order of first appearance, the first ranking
     before the second. `k` is at least 1.

@@ -1,12 +1,12 @@
-"""Reads one table version for the executor: by filter, by row id, by key.
+"""Reads one table version for the executor, by filter, by row id or by key.
 
 Row ids are the driver's stable row ids. A row keeps its id through updates, compaction, column changes and restored
 versions, and ids are dense enough for array indexes. They are int64 everywhere in this package.
 
-A column stays in memory between queries after reading single cells has cost about as much as reading the whole column.
-A version of a table never changes, so a cached column equals the stored column. It is in the caller's cache, counted in
-bytes, and evicted when the cache is full. A new version of a table uses the cached columns of the version before, if
-few rows differ. Results never depend on any of this.
+A column stays in memory between queries once reading single cells has cost about as much as reading the whole column. A
+table version never changes, so a cached column equals the stored one. It is kept in the caller's cache, counts towards
+the cache's size in bytes, and is evicted when the cache is full. A new version of a table uses the previous version's
+cached columns if only a few rows differ. Results never depend on any of this.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
 
 @dataclass(frozen=True)
 class SortedTexts:
-    """A column's texts sorted by code point, with the row id of each; nulls are left out."""
+    """A column's strings sorted by code point, with each one's row id. Nulls are left out."""
 
     cells: pa.StringArray
     row_ids: np.ndarray
 
     @classmethod
     def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> SortedTexts:
-        """Sort a column's texts."""
+        """Sort a column's strings."""
         order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
         return cls(column.take(order), row_ids[np.asarray(order)])
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes."""
+        """The memory usage in bytes."""
         own = len(self.cells) * _ENTRY_BYTES if len(self.cells) <= _MOST_ENTRIES else 0
         return int(self.cells.nbytes + self.row_ids.nbytes) + own
 
     def find_one(self, text: str) -> int | None:
-        """Return the row id of the only row with this text, if that is known without a search; otherwise None."""
+        """Return the row id of the only row with this text if that is known without a search, otherwise None."""
         return self._distinct.get(text)
 
     @cached_property
@@ -78,7 +78,7 @@ class SortedTexts:
         return found if len(found) == len(self.cells) else {}
 
     def find(self, text: str) -> np.ndarray:
-        """Return the ascending row ids of the rows with this text."""
+        """Return the row ids of the rows with this text, in ascending order."""
         offsets, content = self._buffers
         wanted, places = text.encode(), range(len(self.cells))
         # Bytes of UTF-8 have the order of code points, and reading them is several times faster than reading cells.
@@ -98,11 +98,11 @@ class SortedTexts:
 
 @dataclass(slots=True)
 class ResidentColumns:
-    """Cached columns of one table version, and the reading cost of other columns so far.
+    """One table version's cached columns, and the reading cost of other columns so far.
 
-    `get` returns the value that was `put` under a name, None if it was evicted. `count` sets the size of what the table
-    itself holds. Columns above `most_bytes` are not kept, nor vectors above `most_vector_bytes`. Safe between threads,
-    because the cost is only an estimate and a value is complete when it is put.
+    `get` returns the value that was `put` under a name, or None if it was evicted. `count` sets the size of the data
+    that the table itself holds. Columns larger than `most_bytes` and vectors larger than `most_vector_bytes` are not
+    kept. This is thread-safe, because the cost is only an estimate and a value is complete when it is put.
     """
 
     get: Callable[[str], Any]
@@ -116,7 +116,7 @@ class ResidentColumns:
     _reads: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
-        """Return the ascending row ids and these columns, if all of the columns are cached."""
+        """Return the row ids in ascending order and these columns, if all of the columns are cached."""
         ids = self.get(_ROW_ID)
         if ids is None:
             return None
@@ -129,7 +129,7 @@ class ResidentColumns:
             self._width[name] = max(self._width.get(name, 0.0), column.nbytes / max(1, rows))
 
     def worth(self, types: Mapping[str, pa.DataType], rows: int) -> bool:
-        """Record a request for `rows` cells of each of these columns.
+        """Record a request for `rows` cells in each of these columns.
 
         Return whether to read the whole columns now.
         """
@@ -140,17 +140,17 @@ class ResidentColumns:
         )
 
     def texts(self, name: str) -> SortedTexts | None:
-        """Return a column's sorted texts, if they are cached."""
+        """Return a column's sorted strings if they are cached."""
         found: SortedTexts | None = self.get(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
-        """Record a text search in a column; return whether to sort the column now, if it is small enough."""
+        """Record a text search in a column. Return whether the column is small enough and should be sorted now."""
         paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self.rows
 
     def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
-        """Sort a column's texts and cache them unless they are too large."""
+        """Sort a column's strings, and cache them unless they are too large."""
         texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
         if texts is not None:
             self.put(_SORTED + name, texts)
@@ -168,10 +168,10 @@ class ResidentColumns:
         return found
 
     def vectors(self, name: str, dimension: int, read: Callable[[int], VectorMatrix | None]) -> VectorMatrix | None:
-        """Return a column's vectors, if they are cached.
+        """Return a column's vectors if they are cached.
 
-        On the second request, vectors that fit are loaded with `read`, which gets their size. Until then, other threads
-        do not find them.
+        On the second request, vectors that fit are loaded with `read`, which is given their size. Other threads do not
+        find them until they are loaded.
         """
         found: VectorMatrix | None = self.get(_VECTORS + name)
         size = VectorMatrix.size(self.rows, dimension)
@@ -197,7 +197,7 @@ class ResidentColumns:
         return self._width.get(name, self.most_bytes) * self.rows <= self.most_bytes
 
     def size(self, names: Sequence[str]) -> int:
-        """Return the bytes of these columns and of the row ids, if known; an unknown column counts as the largest."""
+        """Return the bytes of these columns and the row ids, if known. An unknown column counts as the largest one."""
         return int(self.rows * (8 + sum(self._width.get(name, self.most_bytes / max(1, self.rows)) for name in names)))
 
     def forbid(self, names: Sequence[str]) -> None:
@@ -230,7 +230,7 @@ _SHARE, _LEAST = 100, 1_000
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """A sort order: columns, each ascending or descending, nulls first if ascending; keep the first `limit` rows."""
+    """A sort order: columns, each ascending (nulls first) or descending. Only the first `limit` rows are kept."""
 
     columns: Sequence[tuple[str, bool]]
     limit: int
@@ -238,16 +238,16 @@ class RowOrder:
 
 @dataclass(frozen=True, slots=True)
 class PushedFilter:
-    """A filter that the driver tests while it reads, and the columns that it names."""
+    """A filter that the driver tests while it reads, and the columns that it uses."""
 
     expression: pc.Expression
     columns: tuple[str, ...]
 
     @classmethod
     def all_of(cls, filters: Sequence[PushedFilter]) -> PushedFilter:
-        """Combine filters with AND as a balanced tree.
+        """Combine filters with AND in a balanced tree.
 
-        Each level of an expression doubles the bytes sent to the driver.
+        Each level of an expression doubles the number of bytes sent to the driver.
         """
         if len(filters) == 1:
             return filters[0]
@@ -257,14 +257,14 @@ class PushedFilter:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of a table: their row ids, with columns in the same order."""
+    """Rows of a table: their row ids, and columns in the same order."""
 
     ids: np.ndarray
     columns: Mapping[str, pa.Array]
 
     @classmethod
     def of(cls, row_ids: Sequence[int], cells: pa.Table) -> TableRows:
-        """Return rows by row id, with the columns of a table that can be kept in memory."""
+        """Return rows by row id, with a table's columns that can be kept in memory."""
         order = np.argsort(np.array(row_ids, np.int64))
         kept = [name for name in cells.column_names if _plain(cells.schema.field(name).type)]
         columns = {name: _joined(cells.column(name).chunks).take(pa.array(order)) for name in kept}
@@ -272,7 +272,7 @@ class TableRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes."""
+        """The memory usage in bytes."""
         return int(self.ids.nbytes + sum(column.nbytes for column in self.columns.values()))
 
     def keep(self, mask: np.ndarray) -> TableRows:
@@ -285,10 +285,10 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
-    """Another table version with columns in memory: the row ids that are `gone` since, and the rows that `came`.
+    """A different table version with columns in memory, the row ids that are `gone` since, and the rows that `came`.
 
-    A row that was rewritten under the same row id is in both. The rows in `came` have the columns that this object can
-    return.
+    A row that was rewritten under the same row id is in both sets. The rows in `came` have the columns that this object
+    can return.
     """
 
     table: ReadTable
@@ -297,11 +297,11 @@ class OtherVersion:
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes, without the other version."""
+        """The memory usage in bytes, without the other version."""
         return int(self.gone.nbytes + self.came.nbytes)
 
     def then(self, gone: TableRows, came: TableRows) -> OtherVersion:
-        """Return the differences including a further change."""
+        """Return the differences after a further change."""
         lost = self.gone if not len(gone.ids) else np.union1d(self.gone, np.setdiff1d(gone.ids, self.came.ids))
         left = self.came.keep(~np.isin(self.came.ids, gone.ids))
         ids = np.concatenate([left.ids, came.ids])
@@ -313,7 +313,7 @@ class OtherVersion:
         return OtherVersion(self.table, lost, TableRows(ids[order], columns))
 
     def find(self, name: str, text: str) -> np.ndarray | None:
-        """Return the ascending row ids with a text in a column; None if the column is not in memory."""
+        """Return the row ids with a text in a column, ascending, or None if the column is not in memory."""
         texts = self.table.sorted_texts(name)
         if texts is None or name not in self.came.columns:
             return None
@@ -322,7 +322,7 @@ class OtherVersion:
         return np.sort(np.concatenate([found[~np.isin(found, self.gone)], self.came.ids[fresh]]))
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str]) -> dict[str, pa.Array] | None:
-        """Return the columns of rows; None if they are not in memory, or if a row is gone."""
+        """Return these rows' columns, or None if the columns are not in memory or a row is gone."""
         kept = self.table.held(columns)
         fresh = np.isin(row_ids, self.came.ids)
         known = row_ids[~fresh]
@@ -341,7 +341,7 @@ class OtherVersion:
         }
 
     def whole(self, columns: Sequence[str]) -> TableRows | None:
-        """Return all rows, by row id; None if the columns are not in memory."""
+        """Return all rows by row id, or None if the columns are not in memory."""
         kept = self.table.held(columns)
         if kept is None or not self.came.columns.keys() >= set(columns):
             return None
@@ -353,7 +353,7 @@ class OtherVersion:
 
 
 class ReadTable:
-    """A dataset at the version in a manifest. Safe between threads."""
+    """A dataset at the version given in a manifest. Thread-safe."""
 
     def __init__(
         self,
@@ -389,12 +389,12 @@ class ReadTable:
 
     @cached_property
     def fields(self) -> Mapping[str, int]:
-        """The driver's field id of each column. A column that was dropped and declared again has a different id."""
+        """Each column's field id in the driver. A column that was dropped and declared again has a different id."""
         return {field.name(): field.id() for field in self.dataset.lance_schema.fields()}
 
     @cached_property
     def indexed(self) -> frozenset[str]:
-        """Columns with their own BTREE index."""
+        """The columns that have a BTREE index."""
         with self._reading():
             return frozenset(
                 index.field_names[0]
@@ -405,9 +405,9 @@ class ReadTable:
     def scan(
         self, columns: Sequence[str], budget: Budget, filter_: PushedFilter | None = None, order: RowOrder | None = None
     ) -> Iterator[TableRows]:
-        """Yield batches of rows in the requested order, or in any order if there is none.
+        """Yield batches of rows in the requested order, or in any order if none is requested.
 
-        An order with a filter requires that `filters` is true for the table.
+        An order together with a filter requires that `filters` is true for the table.
 
         Raises GitopsError `query_failed`; the errors of `Budget.check`.
         """
@@ -465,13 +465,13 @@ class ReadTable:
         return found
 
     def held(self, columns: Sequence[str]) -> TableRows | None:
-        """Return all rows sorted by row id, if these columns are in memory."""
+        """Return all rows, sorted by row id, if these columns are in memory."""
         found = None if self._residents is None else self._residents.find(columns)
         self._was_read |= found is not None and bool(columns)
         return None if found is None else TableRows(*found)
 
     def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
-        """Return all rows if these columns are in memory, or if this many requested rows justify reading them."""
+        """Return all rows if these columns are in memory, or if a request for this many rows justifies reading all."""
         found = self.held(columns)
         if found is not None or self._residents is None:
             return found
@@ -499,9 +499,9 @@ class ReadTable:
             return None
 
     def hand_on(self) -> ReadTable | None:
-        """Return the version whose columns in memory a later one can use: this one if it was read, or the one before.
+        """Return the version whose in-memory columns a later one can use: this one if it was read, else the previous.
 
-        Afterwards, this one no longer refers to the one before, so that no chain of versions stays open.
+        Afterwards, this version no longer refers to the previous one, so that no chain of versions stays open.
         """
         if self.other is None and not self._was_read:
             return self._previous
@@ -509,7 +509,7 @@ class ReadTable:
         return self
 
     def follow(self, before: ReadTable, rewritten: TableRows) -> None:
-        """Take over the columns in memory of the version before, in which each of these rows had its row id."""
+        """Reuse the cached columns of `before`. Each row in `rewritten` replaces the one with the same row id."""
         if self._previous is before and before.fields == self.fields and len(rewritten.ids) <= self.most_changes:
             names = [name for name in rewritten.columns if before.recalls(name) or name == "id"]
             came = TableRows(rewritten.ids, {name: rewritten.columns[name] for name in names})
@@ -558,15 +558,15 @@ class ReadTable:
             self._residents.count(sum(each.nbytes for each in parts))
 
     def recalls(self, name: str) -> bool:
-        """Return whether a column is in memory, here or in another version with known differences."""
+        """Return whether a column is in memory, either here or in another version with known differences."""
         return self.held((name,)) is not None or (self.other is not None and name in self.other.came.columns)
 
     def sorted_texts(self, name: str) -> SortedTexts | None:
-        """Return a column's sorted texts, if they are in memory."""
+        """Return a column's sorted strings if they are in memory."""
         return None if self._residents is None else self._residents.texts(name)
 
     def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
-        """Return the ascending row ids with a text in a column, if that column is in memory.
+        """Return the row ids with a text in a column, in ascending order, if that column is in memory.
 
         None means that the driver must be queried.
         """
@@ -589,7 +589,7 @@ class ReadTable:
         return Groups.of(column) if self._residents is None else self._residents.groups(name, column)
 
     def vectors(self, name: str, budget: Budget) -> VectorMatrix | None:
-        """Return all vectors of a column if they are in memory, or if they are requested often enough to load them now."""
+        """Return all vectors of a column if they are in memory, or if frequent requests justify loading them now."""
         dimension = self.types[name].list_size
 
         def read(size: int) -> VectorMatrix | None:
@@ -604,7 +604,7 @@ class ReadTable:
         return None if self._residents is None else self._residents.vectors(name, dimension, read)
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """Return columns of existing rows, one cell per requested row id, in the order of the row ids.
+        """Return columns of existing rows, with one cell for each requested row id, in the order of these ids.
 
         Raises GitopsError `query_failed`.
         """
@@ -622,7 +622,7 @@ class ReadTable:
         return self.fetch(row_ids, columns, budget)
 
     def fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
-        """Read columns of rows from the driver, and record their cell sizes."""
+        """Read columns of some rows from the driver, and record their cell sizes."""
         budget.check()
         with self._reading():
             # The only call that takes stable row ids; it is not public in this driver release.
@@ -636,9 +636,9 @@ class ReadTable:
         return taken
 
     def locate(self, ids: pa.Array, budget: Budget, *, whole: bool = False) -> np.ndarray:
-        """Return the row id of each node id, -1 for a missing one.
+        """Return each node id's row id, or -1 if there is none.
 
-        `ids` has no nulls; `whole` reads the whole column instead of querying the driver.
+        `ids` must not contain nulls. `whole` reads the whole column instead of querying the driver.
         """
         distinct = pc.unique(ids)
         if whole or (len(distinct) > _PROBE and len(distinct) * _MOST > self.rows):
@@ -656,11 +656,11 @@ class ReadTable:
         return placed
 
     def difference(self, before: ReadTable, budget: Budget) -> tuple[TableRows, TableRows] | None:
-        """Return the row ids of version `before` that are gone in this version, and the rows that were added.
+        """Return the row ids from version `before` that are gone in this version, and the added rows.
 
-        The rows have their ids and ends, and the columns that the other version has in memory. Fragments with the same
-        files have the same rows, except for deletions. None if columns or many rows differ. Raises GitopsError
-        `query_failed`; the errors of `Budget.check`.
+        The added rows have their ids and ends, and the columns that the other version has in memory. Fragments with the
+        same files have the same rows, except for deletions. Returns None if columns or many rows differ. Raises
+        GitopsError `query_failed`; the errors of `Budget.check`.
         """
         version = before.dataset.version
         if version not in self._differences:
@@ -712,7 +712,7 @@ class ReadTable:
             return self.collect(columns, read(), budget, sort=False)
 
     def positions(self, order: np.ndarray, row_ids: np.ndarray) -> np.ndarray:
-        """Return the positions of row ids among all row ids of this table. Raises GitopsError `query_failed`."""
+        """Return the positions of these row ids among all of the table's row ids. Raises GitopsError `query_failed`."""
         if not len(row_ids):
             return row_ids
         if len(order) and order[-1] == len(order) - 1 and 0 <= row_ids.min() <= row_ids.max() < len(order):
