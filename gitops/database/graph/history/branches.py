@@ -1,8 +1,8 @@
-"""Creates, lists and deletes branches; reads a branch's log and a version's content.
+"""Creates, lists and deletes branches, and reads a branch's log and a version's content.
 
-A branch is created in two steps: its first version, on a new line that is not listed yet, and then its name. Deletion
-removes the name first, then the versions. If a process crashes between the steps, a line without a name remains, which
-gc removes.
+A branch is created in two steps: first its first version, on a new line that is not listed yet, and then its name.
+Deletion removes the name first, then the versions. If a process crashes between the steps, a line without a name
+remains, which gc removes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def ensure_branch(uri: str, name: str, context: WriteContext, origin: ReadTarget
 
 
 def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
-    """Create a branch from an open version; internal names are allowed."""
+    """Create a branch from an open version. Internal names are allowed."""
     store, parent = base.store, base.manifest
     with hold_lease(base, context):
         if read_branches(store).line(name) is not None:
@@ -92,7 +92,7 @@ def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
 
 
 def list_branches(uri: str) -> tuple[BranchInfo, ...]:
-    """Return the branches of a graph, `main` first, then by name; internal ones are left out.
+    """Return a graph's branches: `main` first, then the others by name. Internal branches are left out.
 
     Raises the errors of `open_snapshot`.
     """
@@ -123,7 +123,7 @@ def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) 
     """Call `delete_branch` if branch `into` includes all changes of the branch.
 
     Raises ConflictError `graph_conflict` if another process has written to the branch since the merge. On an object
-    store, where writers take no turns, a version can still be published between this check and the deletion.
+    store, where writers do not take turns, a version can still be published between this check and the deletion.
     """
     with find_root(uri).lease():
         branch, target = open_snapshot(uri, ReadTarget(name)), open_snapshot(uri, ReadTarget(into))
@@ -134,7 +134,7 @@ def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) 
 
 
 def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:
-    """Delete a branch of an open graph; internal names are allowed."""
+    """Delete a branch of an open graph. Internal names are allowed."""
     store = snapshot.store
     for _ in range(_ROUNDS):
         index = read_branches(store)
@@ -169,7 +169,7 @@ MAX_LOG = 10_000
 
 
 def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, ...]:
-    """Return the kept versions of a branch, newest first, including versions from before the fork.
+    """Return the kept versions of a branch, newest first, including versions from before the branch was created.
 
     Returns at most `limit` versions (0 to 10000). Raises the errors of `open_snapshot`.
     """
@@ -179,6 +179,6 @@ def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, 
 
 
 def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
-    """Return the tables of a graph version, with their rows and table versions. Raises the errors of `open_snapshot`."""
+    """Return a graph version's tables, with their rows and table versions. Raises the errors of `open_snapshot`."""
     snapshot = open_snapshot(uri, target)
     return VersionDescription(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)

@@ -10,11 +10,11 @@ type missing from one version counts as empty there. Within a table:
 
 A feed returns the changes of a branch, version by version and page by page, from a position that the reader stores.
 
-1. A position is the last version that the reader has completely and, within the next version, the last row that it has
-   read.
+1. A position consists of the last version that the reader has read completely and, within the next version, the last
+   row that it has read.
 2. The next page contains the rows that differ between that version and the next one on the branch, and so on, up to the
-   page size. A reader that starts with all records of a version and reads every later page has the content of the
-   branch.
+   page size. A reader that starts with all records of a version and then reads every later page has the branch's
+   content.
 3. If a version is no longer kept, a gap is reported and the reader must start again with all records.
 4. With a `ChangeScope`, the feed is for readers that keep typed copies. It lists a version's nodes before its edges,
    and stops before a version that changes the schema of rows, because a schema change cannot be expressed as row
@@ -66,7 +66,7 @@ _IDS = pa.schema([("id", pa.string()), (_AT, pa.int64())])
 
 
 def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
-    """Yield the rows that differ, in order of table key and id; `types` (names or keys) limits the tables.
+    """Yield the rows that differ, in order of table key and id. `types` (names or keys) limits the tables.
 
     Rows are yielded as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; the
     errors of `open_snapshot`.
@@ -75,7 +75,7 @@ def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[
 
 
 def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
-    """Count the differing rows. Raises the errors of `diff_versions`."""
+    """Count the rows that differ. Raises the errors of `diff_versions`."""
     one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
     for change in snapshot_changes(one, other, types):
@@ -152,7 +152,7 @@ def _to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """A changed row: its cells before and after, None if the row does not exist in that version."""
+    """A changed row: its cells before and after, which are None if the row does not exist in that version."""
 
     id: str
     before: Row | None
@@ -160,7 +160,7 @@ class RowDelta:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the changed columns; empty if the row was added or removed."""
+        """The names of the changed columns, or nothing if the row was added or removed."""
         if self.before is None or self.after is None:
             return ()
         names = sorted(self.before.keys() | self.after.keys())
@@ -168,7 +168,7 @@ class RowDelta:
 
 
 class TableVersion:
-    """One of the two versions of a table to compare. Empty if the manifest does not list the table."""
+    """One of the two versions of a table to compare. It is empty if the manifest does not list the table."""
 
     def __init__(self, folder: GraphFolder, entry: TableEntry | None, declared: NodeType | EdgeType | None) -> None:
         """Open the table. Raises the errors of `open_table`."""
@@ -189,11 +189,11 @@ class TableVersion:
         return {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
 
     def addresses(self, fragment: Any) -> pa.Table:
-        """Return the driver's row id and the address of each row in a fragment."""
+        """Return each row's driver row id and address in a fragment."""
         return self._scan([], fragments=[fragment], with_row_id=True, with_row_address=True)
 
     def load(self, fragments: Sequence[Any], row_ids: RowIds) -> pa.Table:
-        """Read all rows of some fragments, and the rows with these driver row ids; return the rows' ids, sorted."""
+        """Read all rows of some fragments, and the rows with these driver row ids. Return their ids, sorted."""
         parts = []
         if fragments:
             parts.append(self._scan(self._plain, fragments=list(fragments), with_row_id=True))
@@ -322,7 +322,7 @@ _GONE = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """Maximum size of a feed page; a single change can be larger."""
+    """Maximum size of a feed page. A single change can be larger."""
 
     changes: int = 1000
     nbytes: int = 4 * 2**20
@@ -334,7 +334,7 @@ class ForeignPositionError(GitopsError):
 
 
 class SchemaBoundaryError(Exception):
-    """A version that changes the schema of a type, so that its changes cannot be returned as row changes."""
+    """A version that changes the schema of a type, so its changes cannot be returned as row changes."""
 
     def __init__(self, commit: str, type_name: str) -> None:
         """Create the error with the version's commit id and the type."""
@@ -376,7 +376,7 @@ class ChangeScope:
 
 
 def type_id(entry: TableEntry) -> str:
-    """Return an id that a type keeps when it is renamed, but not when it is dropped and declared again."""
+    """Return an id that stays the same when a type is renamed, but not when it is dropped and declared again."""
     return entry.path.rpartition("/")[2].partition(".")[0]
 
 
@@ -393,8 +393,8 @@ def _is_same_type(one: _Side, other: _Side, was: str | None, now: str | None) ->
 def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | None = None) -> FeedPosition:
     """Return the position where a reader starts.
 
-    The position for `now` is after the newest version, for `beginning` before all rows, and for `after:ID` after a
-    commit of the branch. `memory` is the cache of `open_snapshot`.
+    The position is after the newest version for `now`, before all rows for `beginning`, and after a commit on the
+    branch for `after:ID`. `memory` is the cache of `open_snapshot`.
 
     Raises UsageError for anything else; ForeignPositionError for a commit of another branch; GitopsError
     `graph_version_gone` if later versions are no longer kept; the errors of `open_snapshot`.
@@ -424,8 +424,8 @@ def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> Fee
 def branches_since(uri: str, position: FeedPosition, memory: Memory | None = None) -> frozenset[str]:
     """Return the names of branches with versions after a position.
 
-    A branch inherits the versions from before its creation. `memory` is the cache of `open_snapshot`. Raises the errors
-    of `read_feed`.
+    A branch inherits the versions from before it was created. `memory` is the cache of `open_snapshot`. Raises the
+    errors of `read_feed`.
     """
     head = open_snapshot(uri, ReadTarget(position.branch), memory)
     later = [each.until for each in head.line.inherits if each.until > position.n]
@@ -457,7 +457,7 @@ def read_feed(
     last: int | None = None,
     memory: Memory | None = None,
 ) -> FeedPage:
-    """Return the page after a position, with changes of the given types (`T`, `node:T`, `edge:E`) up to version `last`.
+    """Return the page after a position: changes of the given types (`T`, `node:T`, `edge:E`) up to version `last`.
 
     Without `types`, all types are included. A `scope` filters and orders the changes. `memory` is the cache of
     `open_snapshot`.
@@ -507,7 +507,7 @@ def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[
 
 
 def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
-    """Return the oldest commit after version `n` that is on a known branch but has unreadable changes, and the branch.
+    """Return the oldest commit after version `n` on a known branch with unreadable changes, and its branch.
 
     Raises the errors of `open_snapshot`.
     """

@@ -1,15 +1,15 @@
 """Garbage collection: frees storage that no graph version needs.
 
 1. Internal branches left by crashed processes are removed.
-2. Versions beyond the retention are chosen, and the floor of their line is raised first. A writer that was suspended
-   during gc and then creates one of these numbers sees from the floor that the number is used.
-3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
+2. Versions beyond the retention are chosen, and the floor of their line is raised first. If a writer that was suspended
+   during gc then creates one of these numbers, the floor shows that the number is used.
+3. Their manifests are removed, oldest first. From then on they cannot be opened, and every earlier reader has a lease.
 4. Leases are read only then (see `staged`). Anything that manifests or leases refer to is kept.
 5. Dataset versions without references that were superseded before the grace period are removed by explicit lists. The
-   newest version of a dataset is always kept. Files of a dataset that belong to no version are removed after seven days
-   unless the dataset has a lease, because then they may belong to a load.
-6. Loads that were interrupted and not continued in time are removed: their documents first, then their data files that
-   no version uses. A load that has expired is never published.
+   newest version of a dataset is always kept. Dataset files without a version are removed after seven days, unless the
+   dataset has a lease. With a lease, they may belong to a load.
+6. Interrupted loads that were not continued in time are removed: their documents first, then the data files that no
+   version uses. A load that has expired is never published.
 7. Unreferenced folders of datasets and lines, schemas, expired leases and unfinished files are removed after the grace
    period.
 
@@ -62,7 +62,7 @@ _KEEP_DROPPED = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention settings of gc.
+    """Retention settings of gc.
 
     A version expires if it is older than the newest `keep_versions` of its line and was superseded more than
     `older_than` ago.
@@ -151,7 +151,7 @@ def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
-    """Collect the references of manifests and leases, except to purged tables."""
+    """Collect the schemas and table versions that manifests and leases refer to. Purged tables are left out."""
     needs, listed = References(), list(manifests)
     purged = purged_paths(listed)
     for manifest in listed:
@@ -186,7 +186,7 @@ _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layou
 def collect_garbage(
     uri: str, context: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
 ) -> GcResult:
-    """Remove all data that the retention does not keep.
+    """Remove all data that the retention settings do not keep.
 
     Safe with concurrent readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also
     for an unreadable manifest, because its references are unknown); RemoteError `storage_failed`.

@@ -1,10 +1,10 @@
-"""Merges one branch into another: a three-way merge by id, against the newest common version.
+"""Merges one branch into another: a three-way merge by id, based on the newest common version.
 
-1. If the target already contains the source, or the source has no changes, no version is made. If only the
-   source has changes, the target gets the tables of the source.
-2. A table that only one side changed is taken from that side. In other tables, the source's changed rows are written;
-   if both sides changed a row, the results must be equal.
-3. The result is checked for rules that two valid sides can break when combined.
+1. If the target already contains the source, or the source has no changes, no version is created. If only the source
+   has changes, the target gets the source's tables.
+2. A table that only one side changed is taken from that side. In other tables, the source's changed rows are written.
+   If both sides changed a row, the results must be equal.
+3. The result is checked against the rules that two valid sides can break when they are combined.
 4. If there are conflicts, all of them are reported and nothing is published. The next writer undoes the staged work.
 5. The resulting version records both parents, so the next merge starts from here.
 6. Criss-cross merges have several bases. If a row differs between bases, its result must be equal on both sides.

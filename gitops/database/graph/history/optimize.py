@@ -3,11 +3,11 @@
 Each table is published separately, through a manifest like any other change, so other writers lose no changes and
 readers of older versions are unaffected. A table is skipped if it has few rows, few fragments and all of its indexes.
 
-These columns are indexed: `id`, `src` and `dst`; members of keys, unique groups and index groups. Indexed strings also
-get indexes of words and substrings. An index only finds candidates, so results never depend on it.
+The indexed columns are `id`, `src`, `dst`, and the members of keys, unique groups and index groups. Indexed strings
+also get indexes of their words and substrings. An index only finds candidates, so results never depend on it.
 
-Two kinds of index are kept as small as possible. Edge ids that increase, such as generated ids, get a zone map. Vector
-indexes store vectors as bytes if a sample loses none of its nearest neighbours, and unchanged otherwise.
+Two kinds of index are kept as small as possible. Ascending edge ids, such as generated ids, get a zone map. Vector
+indexes store vectors as bytes if this does not lose any nearest neighbours of a sample, and otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OVERLAPS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
-    """Minimum rows, fragments or changes for each step; `types` limits the work to these table keys."""
+    """Minimum number of rows, fragments or changes for each step. `types` limits the work to these table keys."""
 
     fragments: int = 20
     deleted_share: float = 0.2

@@ -1,8 +1,8 @@
 """Compaction and index builds as tasks: workers write files without a version, and the driver commits them.
 
-The driver plans on one version of a table and holds its lease. A compaction task rewrites some fragments; an index task
-builds a segment over some fragments. Nothing that a task writes is used unless the driver commits it, so tasks may run
-twice or late.
+The driver plans the tasks for one version of a table and holds its lease. A compaction task rewrites some fragments; an
+index task builds an index segment for some fragments. A task's files are used only if the driver commits them, so tasks
+may run twice or late.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VECTOR_KINDS = ("IVF_SQ", "IVF_FLAT")
 
 @dataclass(frozen=True, slots=True)
 class TableTasks:
-    """The tasks of one table. `run` makes the tasks of a driver differ from those of another one.
+    """The tasks for one table. `run` distinguishes one driver's tasks from another's.
 
     `renew` is called after each answer.
     """
@@ -43,7 +43,7 @@ class TableTasks:
     renew: Callable[[], None]
 
     def compact(self, dataset: lance.LanceDataset, options: Mapping[str, Any]) -> None:
-        """Compact a table, in one commit. Raises the errors of the executor."""
+        """Compact a table in one commit. Raises the executor's errors."""
         tasks = _DRIVER.Compaction.plan(dataset, dict(options)).tasks
         answers = self._answers("optimize.compact", dataset, [{"task": task.json()} for task in tasks])
         done = [_DRIVER.RewriteResult.from_json(answer["result"]) for answer in answers]
@@ -53,7 +53,7 @@ class TableTasks:
     def segments(
         self, dataset: lance.LanceDataset, indexes: Sequence[tuple[str, str, str]]
     ) -> Mapping[str, list[Index]]:
-        """Build segments of indexes, given as name, column and kind; return them by name."""
+        """Build index segments, given as name, column and kind, and return them by name."""
         groups: list[list[int]] = []
         held = _SEGMENT_ROWS
         for fragment in dataset.get_fragments():
@@ -86,14 +86,14 @@ class TableTasks:
 
 
 def compact_task(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
-    """Rewrite the fragments of one task of a compaction."""
+    """Rewrite the fragments of one compaction task."""
     del tools
     task = _DRIVER.CompactionTask.from_json(form["task"])
     return {"result": call_driver(form["path"], lambda: task.execute(_dataset(form))).json()}
 
 
 def index_task(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
-    """Build one segment of an index."""
+    """Build one index segment."""
     del tools
     settings: dict[str, Any] = TEXT_INDEX if form["kind"] == "INVERTED" else {}
     made = call_driver(

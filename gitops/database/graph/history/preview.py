@@ -1,7 +1,7 @@
-"""Previews a migration on real data, on a hidden branch of the live graph that is removed afterwards.
+"""Previews a migration with real data, on a hidden branch of the live graph that is removed afterwards.
 
-The preview counts the rows that each step affects in the newest version of `main`, carries out the migration and reads
-the result. So a successful preview means that the migration has run once. `main` does not change, and the branch is not
+The preview counts the rows of the newest version of `main` that each step affects, runs the migration and reads the
+result. So a successful preview means that the migration has run once. `main` does not change, and the branch is not
 listed. The leftover table versions are undone by the next writer, like any unpublished write, and removed by the next
 gc.
 """

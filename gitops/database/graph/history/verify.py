@@ -1,11 +1,11 @@
-"""Verifies that every document of a graph is valid and every reference resolves.
+"""Verifies that all documents of a graph are valid and all references resolve.
 
 1. The identity, the list of branches and the leases can be read.
-2. Every manifest can be read; the numbers of a line have no gap above its floor; the parent of each manifest is the
-   previous commit.
+2. Every manifest can be read; a line's numbers have no gaps above its floor; each manifest's parent is the previous
+   commit.
 3. Every schema matches the digest in its file name, compiles, and declares the tables of the versions that use it.
 4. Every table opens at every version in a manifest, with the recorded columns, row count and files.
-5. With `deep`: in the newest version of each branch, ids are unique, ends of edges exist, and every schema rule holds.
+5. With `deep`: in the newest version of each branch, ids are unique, edge ends exist, and every schema rule holds.
 6. Unreferenced objects are listed as notes; they are harmless, and gc removes them.
 """
 
