@@ -1,4 +1,4 @@
-"""The documents of a load over an executor, below `bulk/<id>/`."""
+"""Documents of a load over an executor, stored below `bulk/<id>/`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LIMIT = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of an input file, which one task reads: bytes from `start` to `end`, or row groups.
+    """A part of an input file that one task reads: the bytes from `start` to `end`, or row groups.
 
-    `table` is the table key of a Parquet file; None means JSON Lines. `size` is the size of the file in bytes.
+    `table` is the table key of a Parquet file; None means JSON Lines. `size` is the file size in bytes.
     """
 
     file: str
@@ -48,11 +48,11 @@ class SharedLoad:
 
     @property
     def salt(self) -> Salt:
-        """The salt of the keys that the workers exchange."""
+        """The salt of the keys that workers exchange."""
         return shared_salt(self.plan.bulk)
 
     def key(self, name: str) -> str:
-        """Return the object key of a document or file of the load."""
+        """Return the object key of one of the load's documents or files."""
         return f"{layout.BULK}/{self.plan.bulk}/{name}"
 
     def to_json(self) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class SharedLoad:
 
 
 def write_load(store: ObjectStore, load: SharedLoad) -> None:
-    """Store the document of a load."""
+    """Write a load's `plan.json`."""
     store.write(load.key("plan.json"), canonical(load.to_json()))
 
 
 def read_load(store: ObjectStore, bulk: str) -> SharedLoad:
-    """Read the document of a load.
+    """Read a load's document.
 
     Raises GitopsError `graph_version_gone` if the load has ended, IntegrityError `graph_unreadable`.
     """
@@ -88,9 +88,9 @@ def read_load(store: ObjectStore, bulk: str) -> SharedLoad:
 
 @lru_cache(maxsize=4)
 def opened_load(uri: str, bulk: str) -> tuple[SharedLoad, GraphFolder, Snapshot]:
-    """Return a load, its graph's folder, and the version that it began with. A worker opens each load once.
+    """Return a load, its graph's folder, and the version from which it began. A worker opens each load only once.
 
-    Raises the errors of `read_load` and `BulkTask.open`.
+    Raises the same errors as `read_load` and `BulkTask.open`.
     """
     _, folder = find_root(uri).open()
     load = read_load(folder.store, bulk)
@@ -105,9 +105,9 @@ def answer_key(load: SharedLoad, task: str) -> str:
 def recorded(
     kind: str, form: Mapping[str, Any], tools: Tools, work: Callable[[SharedLoad, Snapshot], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the recorded answer to a task; if there is none, do the work and record its answer.
+    """Return the recorded answer to a task. If there is none, do the work and record its answer.
 
-    If another worker was first, its answer counts.
+    If another worker recorded an answer first, that one counts.
     """
     load, folder, snapshot = opened_load(form["uri"], form["bulk"])
     key = answer_key(load, task_key(kind, form))
@@ -125,7 +125,7 @@ def recorded(
 
 
 def write_inputs(store: ObjectStore, load: SharedLoad, form: Mapping[str, Any]) -> str:
-    """Store what the tasks of a stage share; return its digest."""
+    """Store the data that a stage's tasks share, and return its digest."""
     name = canonical_digest(dict(form))[:32]
     store.create(load.key(f"inputs/{name}.json"), canonical(dict(form)))
     return name
@@ -133,7 +133,7 @@ def write_inputs(store: ObjectStore, load: SharedLoad, form: Mapping[str, Any]) 
 
 @lru_cache(maxsize=4)
 def read_inputs(uri: str, bulk: str, name: str) -> Mapping[str, Any]:
-    """Read what the tasks of a stage share, given its digest."""
+    """Read the data that a stage's tasks share, given its digest."""
     load, folder, _ = opened_load(uri, bulk)
     data = folder.store.read(load.key(f"inputs/{name}.json"))
     if data is None:

@@ -1,4 +1,4 @@
-"""The driver of a load over an executor: plans it, submits its tasks, adds up the answers and publishes."""
+"""The driver of a load over an executor: plans it, submits its tasks, combines the answers and publishes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def begin_load(
     slots: int,
     buckets: int = 0,
 ) -> str:
-    """Plan a load of these pieces and return its id. `buckets` is a power of two; 0 derives it from the input.
+    """Plan a load of these pieces and return its id. `buckets` is a power of two, or 0 to derive it from the input.
 
     Raises the errors of `plan_bulk`; UsageError `usage_error` for a table that the graph does not have.
     """
@@ -79,9 +79,9 @@ def begin_load(
 def run_load(
     uri: str, bulk: str, executor: TaskExecutor, context: WriteContext, progress: Watcher = unwatched
 ) -> LoadResult:
-    """Carry out a load, or continue it: submit the tasks that have no answer, then publish one version.
+    """Run or continue a load: submit the tasks that have no answer, then publish one version.
 
-    Can be called again after a failure or a crash. Raises LoadError for invalid records, after discarding the load;
+    Can be called again after a failure or crash. Raises LoadError for invalid records, after discarding the load;
     GitopsError `graph_version_gone` if the load has ended; the errors of `publish_bulk` and of the executor.
     """
     if not is_ulid(bulk):
@@ -93,7 +93,7 @@ def run_load(
 
 
 def find_load(uri: str, pieces: Sequence[Piece], mode: LoadMode, branch: str) -> str | None:
-    """Return the newest load of the same files, mode and branch that is in progress; None if there is none."""
+    """Return the newest load in progress of the same files, mode and branch, or None if there is none."""
     snapshot = open_snapshot(uri)
     for name in reversed(snapshot.folder.children(layout.BULK)):
         with contextlib.suppress(GitopsError):
@@ -108,7 +108,7 @@ def _inputs(pieces: Sequence[Piece]) -> list[tuple[str, int, str | None]]:
 
 
 def discard_load(uri: str, bulk: str) -> None:
-    """Discard a load that is not published: remove its files and its lease. Raises the errors of `run_load`."""
+    """Discard an unpublished load: remove its files and its lease. Raises the same errors as `run_load`."""
     snapshot = open_snapshot(uri)
     load = read_load(snapshot.store, bulk)
     answers = [
@@ -129,9 +129,9 @@ def load_files(
     *,
     buckets: int = 0,
 ) -> LoadResult:
-    """Load pieces of files over an executor, and publish one version.
+    """Load pieces of files over an executor and publish one version.
 
-    A load that fails for another reason than its records can be continued: a note on the error has the load's id.
+    If a load fails for a reason other than its records, it can be continued, and a note on the error has the load's id.
     Raises the errors of `begin_load` and `run_load`.
     """
     if base is not None:

@@ -1,7 +1,7 @@
-"""Keys in files: the keys of each collection by bucket, so that a task reads only its bucket.
+"""Files of keys: each collection's keys by bucket, so that a task reads only its bucket.
 
-A file is a sequence of Arrow record batches, one for each collection and bucket that has keys. Its index is JSON:
-`{"file": KEY, "at": {COLLECTION: [OFFSET, ...]}}` with one offset more than there are buckets.
+A file is a sequence of Arrow record batches, one for each collection and bucket that has keys. The index of a file is
+JSON: `{"file": KEY, "at": {COLLECTION: [OFFSET, ...]}}` with one more offset than there are buckets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCHEMA = pa.schema([("hash", pa.uint64()), ("text", pa.large_string()), ("recor
 
 
 def all_keys(keys: Keys) -> KeyBatch:
-    """Return all keys of a collection; equal keys are in the order in which they were added."""
+    """Return all keys of a collection. Equal keys are in the order in which they were added."""
     parts = 64 if keys.on_disk else 1
     if keys.on_disk:
         keys.spill()
@@ -29,7 +29,7 @@ def all_keys(keys: Keys) -> KeyBatch:
 def write_keys(
     store: ObjectStore, key: str, collections: Mapping[str, KeyBatch], buckets: int
 ) -> Mapping[str, Any] | None:
-    """Write collections of keys to a file by bucket; return its index, or None if there are no keys."""
+    """Write collections of keys to a file by bucket. Return the file's index, or None if there are no keys."""
     data, at = bytearray(), {}
     for name, batch in collections.items():
         offsets = at[name] = [len(data)]
@@ -48,7 +48,7 @@ def write_keys(
 
 
 def read_keys(store: ObjectStore, index: Mapping[str, Any] | None, collection: str, bucket: int) -> KeyBatch | None:
-    """Read one bucket of a collection; None if it has no keys. Raises RemoteError."""
+    """Read one bucket of a collection, or None if the bucket has no keys. Raises RemoteError."""
     offsets = [] if index is None else index["at"].get(collection, [])
     if index is None or not offsets or offsets[bucket] == offsets[bucket + 1]:
         return None
@@ -58,7 +58,7 @@ def read_keys(store: ObjectStore, index: Mapping[str, Any] | None, collection: s
 
 
 def write_rows(store: ObjectStore, key: str, sets: Iterable[Numbers]) -> Mapping[str, Any] | None:
-    """Write sets of numbers to a file; return its index, or None if all of them are empty."""
+    """Write sets of numbers to a file. Return the file's index, or None if all sets are empty."""
     arrays = [each.astype("<i8") for each in sets]
     if not any(each.size for each in arrays):
         return None

@@ -1,4 +1,4 @@
-"""Input files of a load over an executor: on a disk that all workers reach, or in a bucket."""
+"""Input files of a load over an executor, on a disk that all workers can reach or in a bucket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def find_files(pattern: str) -> list[str]:
-    """Return the files that a path, an `s3://` address, or a pattern with `*`, `?` or `[...]` selects, in name order.
+    """Return the files that match a path, an `s3://` address, or a pattern with `*`, `?` or `[...]`, in name order.
 
     Raises UsageError `usage_error` if there are none; RemoteError `storage_failed`.
     """
@@ -57,7 +57,7 @@ def _in_bucket(pattern: str) -> Iterator[str]:
 
 
 def input_pieces(records: str | None, tables: Sequence[tuple[str, str]], catalog: Catalog, slots: int) -> list[Piece]:
-    """Cut the input of a load into pieces: `records` are JSON Lines files, `tables` types with their Parquet files.
+    """Cut a load's input into pieces. `records` are JSON Lines files; `tables` are types with their Parquet files.
 
     Raises UsageError `usage_error` for an unknown type, a missing file, or one that cannot be read; RemoteError.
     """
@@ -73,7 +73,7 @@ def input_pieces(records: str | None, tables: Sequence[tuple[str, str]], catalog
 
 
 def cut_lines(files: Sequence[str], slots: int) -> list[Piece]:
-    """Cut JSON Lines files into pieces of bytes, several for each slot. No file is read."""
+    """Cut JSON Lines files into byte ranges, several per slot. No file is read."""
     sizes = [_size(file) for file in files]
     span = max(_LEAST_BYTES, min(PIECE_BYTES, sum(sizes) // max(1, 4 * slots)))
     return [
@@ -99,7 +99,7 @@ def cut_groups(file: str, table: str, slots: int) -> list[Piece]:
 
 @contextlib.contextmanager
 def open_parquet(file: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file. Raises UsageError `usage_error` if it cannot be read, also while the block runs."""
+    """Open a Parquet file. Raises UsageError `usage_error` if it cannot be read, also inside the block."""
     with open_file(file) as raw:
         try:
             with pq.ParquetFile(pa.PythonFile(raw, "r")) as opened:
@@ -126,7 +126,7 @@ def open_file(file: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_lines(piece: Piece) -> Iterator[BinaryIO]:
-    """Open the lines that start within the bytes of a piece. Raises UsageError if the file has another size now."""
+    """Open the lines that start within a piece's byte range. Raises UsageError if the file's size has changed."""
     with open_file(piece.file) as file:
         require_size(piece, file)
         start, end = (_line_start(file, at) for at in (piece.start, piece.end))
@@ -135,7 +135,7 @@ def open_lines(piece: Piece) -> Iterator[BinaryIO]:
 
 
 def require_size(piece: Piece, file: BinaryIO) -> None:
-    """Raise UsageError `usage_error` if a file has changed in size since the load was planned."""
+    """Raise UsageError `usage_error` if a file's size has changed since the load was planned."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     if size != piece.size:

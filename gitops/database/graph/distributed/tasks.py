@@ -1,4 +1,4 @@
-"""What workers do in a load over an executor. The arguments and answers of all tasks are JSON."""
+"""Worker tasks of a load over an executor. The arguments and answers of all tasks are JSON."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SCAN_ROWS = 1 << 16
 
 
 def write_piece(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
-    """Check the records of a piece one by one; write them to data files, and their keys.
+    """Check a piece's records one by one, then write them and their keys to files.
 
-    `form` has `uri`, `bulk`, `piece` (its number) and `records`, the number of records before the piece, as far as it
-    is known. Returns the number of `records`, `blanks` (for each blank line, the records before it) and `tables`; or,
-    for invalid records, `problems` and their `total`. `cut` means that the rest of the piece was not read.
+    `form` has `uri`, `bulk`, `piece` (its number) and `records`, the number of records before the piece, as far as
+    known. Returns the number of `records`, `blanks` (for each blank line, the records before it) and `tables`; or, if
+    records are invalid, `problems` and their `total`. `cut` means that the rest of the piece was not read.
     """
     return recorded("bulk.write", form, tools, partial(_write, form, tools))
 
@@ -155,9 +155,9 @@ def _columns_of(declared: NodeType | EdgeType, collection: str) -> tuple[str, ..
 def check_bucket(form: Mapping[str, Any], tools: Tools) -> dict[str, Any]:
     """Check one bucket of a table against the other pieces and a version.
 
-    `form` has `uri`, `bulk`, `version`, `stage` (`ids` or `rest`), `table`, `bucket` and `inputs`. Returns for each of
-    the three steps of a load's check the `problems` with their rank and `totals`, and `rows`: the committed rows that are
-    replaced, and the loaded records and rows that a later record replaces.
+    `form` has `uri`, `bulk`, `version`, `stage` (`ids` or `rest`), `table`, `bucket` and `inputs`. For each of the
+    three steps of a load's check, returns the `problems` with their rank and `totals`, and `rows`: the committed rows
+    that are replaced, and the loaded records and rows that a later record replaces.
     """
 
     def work(load: SharedLoad, snapshot: Snapshot) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Reads records column by column, which is many times faster than line by line.
+"""Reads records column by column, which is many times faster than reading them line by line.
 
 This reader accepts only records that the strict line reader (`gitops.database.graph.write.intake.RecordReader`)
-accepts, and produces the same cells. It can reject valid records, and it has no error messages: if a part of the stream
-is unusual, the strict reader reads that part.
+accepts, and produces the same cells. It can reject valid records, and it has no error messages: if any part of the
+stream is unusual, the strict reader reads it.
 
 Arrow's parser reads the columns of one type. It rejects repeated members, unknown members and values of another JSON
 type. The other invalid records are rejected here, before and after parsing:
@@ -10,7 +10,7 @@ type. The other invalid records are rejected here, before and after parsing:
 1. `line_starts` and `lines_by_type` check that each line begins with `{` and ends with `}`, that there are as many
    values as lines (so each line is one value), that no line is long enough for too many brackets, and that the text is
    UTF-8.
-2. `_PARSED` checks for each value type that numbers are finite and exact, and that times have a common format.
+2. `_PARSED` checks for each value type that numbers are finite and exact, and that times are in a common format.
 3. `read_rows` distinguishes missing members from nulls where it matters, and checks ids, lists, enums, ranges and
    patterns.
 """
@@ -53,8 +53,7 @@ class OddError(Exception):
 class ColumnRows(NamedTuple):
     """Rows of one table, with their record numbers.
 
-    `given` is a mask of the ids from records or keys, None if all ids are new; `bytes` is the total length of the
-    lines.
+    `given` is a mask of the ids from records or keys, or None if all ids are new; `bytes` is the total line length.
     """
 
     key: str
@@ -65,7 +64,7 @@ class ColumnRows(NamedTuple):
 
 
 def line_starts(piece: bytes) -> Numbers:
-    """Return the offset of each line, and the end of the last line. Raises OddError."""
+    """Return the offset of each line and the end of the last line. Raises OddError."""
     if not piece.isascii():
         try:
             piece.decode()
@@ -82,7 +81,7 @@ def line_starts(piece: bytes) -> Numbers:
 
 
 def lines_by_type(piece: bytes, starts: Numbers, catalog: Catalog) -> Iterator[tuple[NodeType | EdgeType, Numbers]]:
-    """Yield each type with the positions of its lines, using the first member of each line. Raises OddError."""
+    """Yield each type with the positions of its lines, using each line's first member. Raises OddError."""
     data, left = np.frombuffer(piece, np.uint8), np.arange(starts.size - 1)
     seen = set[tuple[bytes, str]]()
     for _ in range(_MOST_TYPES):
@@ -107,7 +106,7 @@ def lines_by_type(piece: bytes, starts: Numbers, catalog: Catalog) -> Iterator[t
 
 
 def is_columnar(declared: NodeType | EdgeType, *, embeds: bool) -> bool:
-    """Return whether rows of the type can be read by columns: it has no blobs, and no vectors must be computed."""
+    """Return whether the type's rows can be read by columns: it has no blobs, and no vectors must be computed."""
     made = embeds and isinstance(declared, NodeType) and declared.embeds
     return not made and all(kind.scalar in _PARSED for kind in declared.properties.values())
 
@@ -180,16 +179,16 @@ def _row_ids(
 
 
 def fill_ids(given: pa.Array, ids: IdSource) -> pa.Array:
-    """Return the ids with new ids in place of nulls."""
+    """Return the ids, with nulls replaced by new ids."""
     if not given.null_count:
         return given
     return pc.replace_with_mask(given, given.is_null(), pa.array(ids.ulids(given.null_count), pa.string()))
 
 
 def key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the ids made from keys.
+    """Return the ids made from these keys.
 
-    Strings and integers are converted by column; other keys one by one.
+    Strings and integers are converted by column, and other keys one by one.
     """
     kind = declared.properties[key[0]]
     if len(key) == 1 and kind.scalar is Scalar.STRING:
@@ -215,14 +214,14 @@ def _cells(column: pa.Array, kind: PropType, lines: bytes) -> pa.Array:
 
 
 def list_column(items: pa.Array, lengths: pa.Array, kind: PropType) -> pa.Array:
-    """Build a column of lists from items and lengths; a null length gives a null list."""
+    """Build a column of lists from items and lengths. A null length results in a null list."""
     ends = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, items, type=arrow_field("cells", kind).type, mask=lengths.is_null())
 
 
 def vector_column(numbers: pa.Array, lengths: pa.Array, kind: PropType) -> pa.Array:
-    """Build a column of vectors from numbers and lengths; a null length gives a null, all other lengths are the dimension."""
+    """Build a column of vectors from numbers and lengths. A null length means a null, all others are the dimension."""
     vectors = pa.FixedSizeListArray.from_arrays(numbers, type=arrow_field("cells", kind).type)
     if not lengths.null_count:
         return vectors

@@ -1,10 +1,10 @@
-"""Finds rows of one table in a snapshot by ids and values.
+"""Finds one table's rows in a snapshot by ids and values.
 
 Tests on columns become filters for the driver. A filter passes every row that the test passes, and sometimes more rows,
 because the caller checks each row again exactly. So conditions that the driver cannot express are left out here.
-Filters are written in the driver's filter language, because Arrow expressions do not work for tables with a Blob
-column, and for columns of some types. In a text literal, the only special character is the single quote, which ends it;
-tests check this with the driver.
+Filters are written in the driver's filter language, because Arrow expressions do not work for tables with a Blob column
+or for columns of some types. In a string literal, the only special character is the single quote, which ends it. Tests
+verify this with the driver.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _RANGES = {
 def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
     """Return whether a comparison is true.
 
-    Numbers of all types compare exactly, texts by code point; a comparison with null is never true.
+    Numbers of all types compare exactly, and strings compare by code point. A comparison with null is never true.
     """
     return cell is not None and operand is not None and bool(COMPARE[sign](cell, operand))
 
 
 def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
-    """Return a filter for rows whose column equals one of the cells; None if there are no cells."""
+    """Return a filter for rows whose column equals one of the cells, or None if there are no cells."""
     if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
         return None
     if kind.scalar in FLOATS and 0 in cells:
@@ -72,7 +72,7 @@ def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str 
 
 
 def id_range_filter(low: str | None, high: str | None) -> str | None:
-    """Return a filter for rows with `low` <= id < `high`; None if both ends are open."""
+    """Return a filter for rows with `low` <= id < `high`, or None if both ends are open."""
     text = PropType(Scalar.STRING)
     ends = [] if low is None else [_comparison("id", text, ComparisonOperator.GE, low)]
     ends += [] if high is None else [_comparison("id", text, ComparisonOperator.LT, high)]
@@ -80,7 +80,7 @@ def id_range_filter(low: str | None, high: str | None) -> str | None:
 
 
 def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> str | None:
-    """Return a filter for rows whose column passes a comparison with the operand; None if the driver cannot express it."""
+    """Return a filter for rows whose column passes this comparison, or None if the driver cannot express it."""
     if operand is None:
         return NEVER
     if kind.is_list or kind.scalar not in _ORDERED:
@@ -155,7 +155,7 @@ Columns = dict[str, list[Any]]
 
 @dataclass(slots=True)
 class CommittedTable:
-    """Reads one table at the entry's version. The table is opened at the first read unless already `opened`.
+    """Reads one table at the entry's version. The table is opened on the first read unless it is already `opened`.
 
     With a `memory`, rows are looked up in its indexes.
     """
@@ -170,7 +170,7 @@ class CommittedTable:
     _files: Files | None = None
 
     def kind(self, column: str) -> PropType:
-        """Return the type of a column, including `id`, `src` and `dst`."""
+        """Return a column's type, including those of `id`, `src` and `dst`."""
         return self.declared.properties.get(column, _TEXT)
 
     def open(self) -> None:
@@ -179,7 +179,7 @@ class CommittedTable:
             self.opened = open_table(self.folder, self.entry)
 
     def scan(self, columns: Sequence[str], where: Any = None, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Read the rows that pass the driver's filter, with their addresses, optionally up to a limit.
+        """Read the rows that pass the driver's filter, with their addresses, up to an optional limit.
 
         Raises RemoteError; the errors of `open_table`.
         """
@@ -191,7 +191,7 @@ class CommittedTable:
             ).to_batches()
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
-        """Yield batches of the rows whose column has one of the cells, as columns of cells with addresses."""
+        """Yield batches of rows whose column has one of the cells, as columns of cells with addresses."""
         if not cells or not self.entry.rows:
             return
         kind = self.kind(column)
@@ -215,7 +215,7 @@ class CommittedTable:
                 yield raw_columns(found)
 
     def known(self, column: str, cells: Collection[Any]) -> str | None:
-        """Return a filter for the few rows whose column may have one of the cells; None if an index cannot find them.
+        """Return a filter for the few rows that may have one of the cells, or None if no index can find them.
 
         Raises RemoteError; the errors of `open_table`.
         """
@@ -231,7 +231,7 @@ class CommittedTable:
         return f"{ADDRESS} in ({', '.join(map(str, found))})" if found else NEVER
 
     def wrote(self, staged: Sequence[FragmentMetadata], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Record in the memory where rows were written; `rows` are in the order of the staged files."""
+        """Record in the memory where rows were written. `rows` are in the order of the staged files."""
         if self.memory is None:
             return
         start = 0
@@ -240,9 +240,9 @@ class CommittedTable:
             start += each.physical_rows
 
     def first_findable(self, group: Sequence[str], sample: Sequence[Any]) -> int:
-        """Return the index of the first column in a group that the driver can look up, 0 if there is none.
+        """Return the index of the first column in a group that the driver can look up, or 0 if there is none.
 
-        `sample` has example cells of the group.
+        `sample` has example cells from the group.
         """
         names = enumerate(zip(group, sample, strict=True))
         return next(
@@ -250,7 +250,7 @@ class CommittedTable:
         )
 
     def addresses(self, ids: Collection[str]) -> dict[str, int]:
-        """Map these ids to row addresses; absent ids are left out."""
+        """Map these ids to row addresses. Absent ids are left out."""
         return {row_id: address for row_id, (address, _) in self.places(ids).items()}
 
     def hold(self, ids: Collection[str]) -> None:
@@ -264,7 +264,7 @@ class CommittedTable:
                 self.held[row["id"]] = row
 
     def places(self, ids: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Map these ids to address and row id; absent ids are left out."""
+        """Map these ids to addresses and row ids. Absent ids are left out."""
         found: dict[str, tuple[int, int]] = {}
         for row in (self.held.get(each) for each in ids):
             if row is not None:

@@ -1,18 +1,18 @@
-"""First pass of a load: checks single records, writes their rows to data files, and records their keys.
+"""First pass of a load: checks single records, writes their rows to data files and records their keys.
 
 Records are read by columns if possible (`columns`). A part of the stream with anything unusual is read line by line
-here. Only this module decides which records are valid, and creates the messages.
+here. Only this module decides which records are valid and creates the messages.
 
 Memory is bounded regardless of the size of the stream: rows wait in small groups, groups wait as Arrow tables until
-they fill a data file, and keys spill to disk. The data files belong to no table version; if a load fails, `gc` removes
-them.
+they fill a data file, and keys spill to disk. The data files do not belong to a table version. If a load fails, `gc`
+removes them.
 
 The stream is strict NDJSON. It is converted to typed rows, and problems are collected with record and line numbers.
 
     {"type": "Person", "data": {"name": "ann"}}
     {"edge": "Knows", "from": "ann", "to": "bob", "data": {}}
 
-There is one object per line; blank lines are skipped. Unknown members, repeated members and unknown properties are
+There is one object per line. Blank lines are skipped. Unknown members, repeated members and unknown properties are
 rejected.
 """
 
@@ -84,8 +84,8 @@ _BLANK = " \t\r\n"
 class LoadError(GitopsError):
     """Records are invalid, and nothing was published. `problems` has the first 100 of `total` problems.
 
-    `clash` is the table and id of the first record whose key already exists, None if there is none. `joint` means that
-    the problems depend on the graph's content; earlier stages check only the records.
+    `clash` is the table and id of the first record whose key already exists, or None if there is none. `joint` means
+    that the problems depend on the graph's content. Earlier stages check only the records.
     """
 
     def __init__(self, problems: Diagnostics, total: int, clash: tuple[str, str] | None = None) -> None:
@@ -102,7 +102,7 @@ _RECORD = 'write one record a line, with its properties in "data": {"type": "Per
 
 
 class RecordProblems:
-    """Problems found in records: keeps the first 100, counts all, and stops reading at 10,000.
+    """Problems found in records: keeps the first 100, counts all of them, and stops reading at 10,000.
 
     Problems are reported in record order, not in order of discovery.
     """
@@ -113,7 +113,7 @@ class RecordProblems:
         self.total = 0
 
     def blank_line(self, records: int) -> None:
-        """Record a blank line after this many records, so that records can be located by line."""
+        """Record that a blank line follows this many records, so that records can be located by line."""
         self.blanks.append(records)
 
     def add(
@@ -125,9 +125,9 @@ class RecordProblems:
         *,
         fix: str | None = None,
     ) -> None:
-        """Add a problem with a record, counted from 1; 0 means the whole load. For `clash` see `LoadError`.
+        """Add a problem with a record, counted from 1. The number 0 means the whole load.
 
-        Raises LoadError at the 10,000th.
+        For `clash`, see `LoadError`. Raises LoadError at the 10,000th problem.
         """
         self.total += 1
         # One record's problems have a fixed order; the load's problems are found in hash order.
@@ -141,12 +141,12 @@ class RecordProblems:
         return [(record, code, message, fix, clash) for record, _, code, message, fix, clash in self._found]
 
     def place(self, record: int) -> tuple[str, str, SourceRef | None]:
-        """Return a record's location: for programs, for people, and in the stream."""
+        """Return a record's location in three forms: for programs, for people, and as a position in the stream."""
         line = record + bisect_right(self.blanks, record - 1)
         return f"records[{record}]", f"record {record}", SourceRef("records", line)
 
     def settle(self) -> None:
-        """End a stage. Raises LoadError if there is any problem."""
+        """End a stage. Raises LoadError if there are any problems."""
         if not self.total:
             return
         reported = Diagnostics()
@@ -161,10 +161,10 @@ class RecordProblems:
 
 
 class IncomingRow(NamedTuple):
-    """A record as a row: `key` is the table key, `given` the record's data, and `bytes` the line length.
+    """A record as a row. `key` is the table key, `given` the record's data, and `bytes` the line length.
 
-    `new` means that the id was generated, because the record is an edge or a node without key and has no `id`; no other
-    row can have this id.
+    `new` means that the id was generated, because the record has no `id` and is an edge or a node without a key. No
+    other row can have this id.
     """
 
     key: str
@@ -177,9 +177,9 @@ class IncomingRow(NamedTuple):
 
 @dataclass(slots=True)
 class RecordReader:
-    """Reads a stream of records once. A record with a problem produces no row.
+    """Reads a stream of records once. A record with a problem does not produce a row.
 
-    `ids` generates the ids of edges and of nodes without key. With `embeds`, a required vector may be missing if its
+    `ids` generates the ids of edges and nodes without a key. With `embeds`, a required vector may be missing if its
     source text exists. `records` and `bytes_read` count the input so far.
     """
 
@@ -193,13 +193,12 @@ class RecordReader:
     def read(
         self, stream: BinaryIO, before: Callable[[bytes], None] = lambda _: None
     ) -> Iterator[IncomingRow | ColumnRows]:
-        """Yield the rows of the stream; the rows of one table are in stream order.
+        """Yield the stream's rows. The rows of each table are in stream order.
 
-        `before` is called with each block of complete lines, once the rows of all earlier blocks are processed.
-
+        `before` is called with each block of complete lines, once the rows of all earlier blocks have been processed.
         If a part cannot be read by columns, a smaller part is tried. If that also fails, some lines are read one by
-        one, and more each time until a part can be read by columns. Raises LoadError if a line is so long that reading
-        cannot continue.
+        one, more of them each time, until a part can be read by columns again. Raises LoadError if a line is so long
+        that reading cannot continue.
         """
         size, span = _PIECE_BYTES, _LEAST_BYTES
         for block in _blocks(stream):
@@ -449,7 +448,7 @@ class TableIntake:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes of the Arrow tables that are not in a file yet."""
+        """The size of the Arrow tables that have not been written to a file yet."""
         return sum(table.nbytes for table in self.tables)
 
     def all_keys(self) -> list[Keys]:
@@ -458,13 +457,13 @@ class TableIntake:
 
 
 def key_columns_of(declared: NodeType | EdgeType) -> list[str]:
-    """Return the columns that the rules between records need."""
+    """Return the columns needed by the rules that involve several records."""
     ends = ["src", "dst"] if isinstance(declared, EdgeType) else []
     return list(dict.fromkeys(["id", *ends, *(name for group in declared.unique for name in group)]))
 
 
 class LoadIntake:
-    """Accepts the rows of a load. A context manager that closes the key files."""
+    """Accepts a load's rows. It is a context manager that closes the key files."""
 
     def __init__(self, snapshot: Snapshot, embedder: Embedder | None, salt: Salt | None = None) -> None:
         """Create the intake. Data files are written to the snapshot's tables, and rows must match the snapshot's schema.
@@ -492,11 +491,11 @@ class LoadIntake:
 
     @property
     def rows(self) -> int:
-        """Number of accepted rows over all tables."""
+        """The number of accepted rows in all tables."""
         return sum(table.rows for table in self.tables.values())
 
     def add(self, incoming: IncomingRow | ColumnRows) -> None:
-        """Accept a row, or rows. Raises LoadError, RemoteError `storage_failed`, and the embedder's errors."""
+        """Accept one or more rows. Raises LoadError, RemoteError `storage_failed`, and the embedder's errors."""
         table = self.tables.get(incoming.key) or self.open_table(incoming.key)
         table.pending.append(incoming)
         self._pending_bytes += incoming.bytes
@@ -504,12 +503,12 @@ class LoadIntake:
             self._convert_pending()
 
     def finish(self) -> None:
-        """Write the waiting rows. Raises the errors of `add`."""
+        """Write the pending rows. Raises the same errors as `add`."""
         self._convert_pending()
         in_parallel(self._stage, self.tables.values(), tables_at_once(self.snapshot.folder))
 
     def discard(self) -> None:
-        """Remove the unreferenced data files that are not kept."""
+        """Remove the unreferenced data files, except those to be kept."""
         for table in self.tables.values():
             path = self.snapshot.manifest.tables[table.key].path
             remove_files(self.snapshot.folder, path, table.staged[table.kept :])
@@ -517,7 +516,7 @@ class LoadIntake:
     def take_staged(
         self, key: str, fragments: Sequence[FragmentMetadata], records: Numbers, given: Numbers | None
     ) -> None:
-        """Accept rows that are already in data files, which are kept. Only their keys are read.
+        """Accept rows that are already in data files, which are kept. Only the rows' keys are read.
 
         For `given` see `record_keys`.
 
@@ -547,7 +546,7 @@ class LoadIntake:
         return table
 
     def opened(self, key: str, entry: TableEntry) -> lance.LanceDataset:
-        """Return the dataset of a table at the entry's version, reopening it only if the version has changed.
+        """Return a table's dataset at the entry's version, reopening it only if the version has changed.
 
         Raises the errors of `open_table`.
         """
@@ -586,7 +585,7 @@ class LoadIntake:
         return ColumnRows(pending[0].key, arrow_table(declared, columns), records, given, 0)
 
     def record_keys(self, table: TableIntake, rows: pa.Table, records: Numbers, given: Numbers | None) -> None:
-        """Record the keys of the next rows of a table. `given` is a mask of the ids that can clash, None if there are none."""
+        """Record the keys of a table's next rows. `given` is a mask of ids that can clash, or None without any."""
         if self.recorded is not None:
             self.recorded.append((table.key, records, given))
         ordinals = np.arange(table.rows, table.rows + rows.num_rows)

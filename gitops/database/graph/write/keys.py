@@ -1,12 +1,12 @@
-"""The keys of a load, compared by 64-bit hashes.
+"""Keys of a load, compared by 64-bit hashes.
 
-Ids, ends of edges and unique groups are texts. Millions of texts are compared column by column: their hashes are sorted
-and looked up as numbers, and texts with equal hashes are then compared directly. So hash collisions cost time but never
-change a result. Hashes depend on a random salt.
+Ids, edge ends and unique groups are strings. Millions of strings are compared column by column: their hashes are sorted
+and looked up as numbers, and then strings with equal hashes are compared directly. So hash collisions cost time but
+never change a result. Hashes depend on a random salt.
 
 `Keys` collects the keys of one column. Keys beyond a memory limit are written to an unnamed file, so nothing is left
-behind if the process is killed. The file has 64 parts by hash, and clashes are checked part by part. This is the
-partitioning phase of a grace hash join: equal keys of two collections are in parts with the same number.
+behind if the process is killed. The file is divided by hash into 64 parts, and clashes are checked part by part. This
+is the partitioning phase of a grace hash join: equal keys of two collections are in parts with the same number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 class Salt(NamedTuple):
-    """What hashes depend on besides the texts. With a secret salt, colliding texts cannot be prepared."""
+    """An additional input to hashes. With a secret salt, strings with colliding hashes cannot be prepared."""
 
     mix: int
     seed: int
@@ -45,13 +45,13 @@ _SALT = Salt(*(int.from_bytes(os.urandom(8)) | 1 for _ in range(2)))
 
 
 def shared_salt(secret: str) -> Salt:
-    """Return a salt for processes that exchange hashes, from a random text."""
+    """Derive a salt from a random string, for processes that exchange hashes."""
     data = hashlib.sha256(secret.encode()).digest()
     return Salt(int.from_bytes(data[:8]) | 1, int.from_bytes(data[8:16]) | 1)
 
 
 def hash_texts(texts: pa.Array, salt: Salt = _SALT) -> Numbers:
-    """Return the hash of each text in a `large_string` column without nulls."""
+    """Return the hash of each string in a `large_string` column without nulls."""
     if len(texts) > _AT_ONCE:
         # Small enough that the working data stays in the processor's cache.
         return np.concatenate([hash_texts(texts.slice(at, _AT_ONCE), salt) for at in range(0, len(texts), _AT_ONCE)])
@@ -96,7 +96,7 @@ def _mixed(before: Numbers, words: Numbers, salt: Salt) -> Numbers:
 
 
 class KeyBatch(NamedTuple):
-    """Keys with their hashes and two numbers per key, whose meaning the caller defines."""
+    """Keys with their hashes, and two numbers per key whose meaning the caller defines."""
 
     hashes: Numbers
     texts: pa.Array
@@ -109,9 +109,9 @@ class KeyBatch(NamedTuple):
         return KeyBatch(self.hashes[rows], self.texts.take(pa.array(rows)), self.records[rows], self.others[rows])
 
     def grouped(self) -> tuple[Numbers, Numbers]:
-        """Return a stable order in which equal texts are adjacent, and a mask of the first of each text.
+        """Return a stable order in which equal strings are adjacent, and a mask of each string's first occurrence.
 
-        The mask applies to the order.
+        The mask applies to the ordered keys.
         """
         order = np.argsort(self.hashes, kind="stable")
         sorted_hashes = self.hashes[order]
@@ -129,7 +129,7 @@ class KeyBatch(NamedTuple):
 def key_batch(
     texts: pa.Array | pa.ChunkedArray, records: Numbers, others: Numbers | int = 0, salt: Salt = _SALT
 ) -> KeyBatch:
-    """Create a batch without null keys. A single number as `others` applies to all keys."""
+    """Create a batch without null keys. If `others` is a single number, it applies to all keys."""
     numbers = np.broadcast_to(others, records.shape).astype(np.int64, copy=False)
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
@@ -166,7 +166,7 @@ class KeyTable:
         self._ended = np.append(hashes, np.uint64(2**64 - 1))
 
     def find(self, batch: KeyBatch) -> Numbers:
-        """Return the position of each key in `keys`, -1 for an absent key."""
+        """Return each key's position in `keys`, or -1 if it is absent."""
         mine = self.keys
         if not mine.hashes.size:
             return np.full(batch.hashes.size, -1, np.int64)
@@ -200,7 +200,7 @@ class Keys:
 
     @property
     def on_disk(self) -> bool:
-        """Whether keys are in a file; then the rest must also be written there before parts are read."""
+        """Whether some keys are in a file. Then the others must also be written there before parts are read."""
         return self._file is not None
 
     def add(self, batch: KeyBatch) -> None:
@@ -211,7 +211,7 @@ class Keys:
             self.nbytes += batch.texts.nbytes + (24 if batch.others.strides[0] else 16) * batch.hashes.size
 
     def spill(self) -> None:
-        """Write the keys to the file, in parts by hash. Must not be called after `part`, unless it was also called before."""
+        """Write the keys to the file, divided by hash. Must not be called after `part`, unless it was called before."""
         if self._reader is not None or (self.on_disk and not self._batches):
             return
         if self._writer is None:
@@ -227,10 +227,10 @@ class Keys:
             self._writer.write_batch(batch.slice(start, end - start))
 
     def part(self, number: int, parts: int) -> Iterator[KeyBatch]:
-        """Yield the keys of a part, in the order in which they were added; `parts` is 1, or 64 after `spill`.
+        """Yield a part's keys in the order in which they were added. `parts` is 1, or 64 after `spill`.
 
-        Keys are read in batches, because a part can be large: all edges of one node have the same key and are in the
-        same part.
+        Keys are read in batches, because a part can be large: all edges of a node have the same key and are therefore
+        in the same part.
         """
         if self._writer is not None and self._file is not None and self._reader is None:
             self._writer.close()
@@ -248,7 +248,7 @@ class Keys:
         return {text for batch in self.part(0, 1) for text in batch.texts.to_pylist()}
 
     def close(self) -> None:
-        """Close the file, which removes it."""
+        """Close the file, which also removes it."""
         self._reader = self._writer = None
         if self._file is not None:
             self._file.close()
@@ -256,7 +256,7 @@ class Keys:
 
 
 def parts_of(*collections: Keys) -> Iterator[tuple[Iterator[KeyBatch], ...]]:
-    """Yield the keys of several collections part by part; equal keys are in the same part."""
+    """Yield the keys of several collections part by part. Equal keys are in the same part."""
     parts = PARTS if any(each.on_disk for each in collections) else 1
     if parts > 1:
         for each in collections:
@@ -328,16 +328,16 @@ class AddressSet:
 
 
 def group_key(cells: Sequence[Any]) -> str | None:
-    """Return a text that is equal for equal groups; None for a group with a null, which never clashes."""
+    """Return a string that is equal for equal groups, or None for a group with a null, which never clashes."""
     if None in cells:
         return None
     return compact_json([cell + 0.0 if isinstance(cell, float) else cell for cell in cells])
 
 
 def group_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return the `group_key` text of each row, for columns of cells.
+    """Return each row's `group_key` string, given columns of cells.
 
-    Texts without escapes, integers, booleans and times are formatted by column; other rows one by one.
+    Strings without escapes, integers, booleans and times are formatted by column, and other rows one by one.
     """
     texts, hard = [], None
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns]

@@ -1,12 +1,13 @@
-"""In-memory indexes of the tables that a process writes, so that rows are found without reading the tables.
+"""In-memory indexes for the tables that a process writes, so that rows are found without reading the tables.
 
 Rules of this module:
 
-1. An index only proposes places where a row may be. The caller reads each place and compares again; without an index,
-   it filters the table. So an index can be dropped at any time.
-2. An index is for one column (by field id) and covers data files, whose rows never change: every row of a covered file,
-   including rows that some version has removed. A file has a unique name, and its number in the table is looked up in
-   the version that is read. So one index serves all versions and branches of a table, and restored or copied tables.
+1. An index only proposes places where a row may be. The caller reads each place and compares the row again. Without an
+   index, it filters the table. So an index can be dropped at any time.
+2. An index is for one column (by field id) and covers data files, whose rows never change. It contains every row of a
+   covered file, including rows that some version has removed. A file has a unique name, and its number in the table is
+   looked up in the version that is read. So one index serves all versions and branches of a table, as well as restored
+   or copied tables.
 3. A version is searched only after all of its files are covered. The writer covers its own files with the rows that it
    wrote; other files, such as those from a compaction or another process, are read once.
 4. The third search in a column builds an index, because a process that changes only one row does not need one.
@@ -40,10 +41,10 @@ Files = Mapping[str, Any]
 
 
 class WriterMemory:
-    """Thread-safe memory of all tables that a process writes, bounded in bytes.
+    """Thread-safe memory, with a size limit, for all tables that a process writes.
 
-    The table that was written least recently is dropped first. `heads` caches the newest versions and schemas,
-    and gets the tables that were written if it has them for readers. The mutation queues of the process are also here.
+    The table that was written least recently is dropped first. `heads` caches the newest versions and schemas. If it
+    holds a table for readers, it also gets newly written versions. The process's mutation queues are also here.
     """
 
     def __init__(self, heads: ReadCache | None = None, max_bytes: int = _MAX_BYTES) -> None:
@@ -62,7 +63,7 @@ class WriterMemory:
             return found
 
     def table(self, location: str, path: str) -> TableMemory:
-        """Return the memory of a table in the graph at a location."""
+        """Return the memory for a table in the graph at a location."""
         with self._lock:
             found = self._tables.get((location, path))
             if found is None:
@@ -75,7 +76,7 @@ class WriterMemory:
 
 
 class TableMemory:
-    """The indexes of one table, by field id."""
+    """One table's indexes, by field id."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
@@ -85,13 +86,13 @@ class TableMemory:
 
     @property
     def nbytes(self) -> int:
-        """Approximate memory usage of the indexes, in bytes."""
+        """The approximate memory usage of the indexes, in bytes."""
         return sum(index.nbytes for index in list(self._indexes.values()))
 
     def places(
         self, dataset: lance.LanceDataset, files: Files, field: int, column: str, cells: Collection[Any]
     ) -> list[int] | None:
-        """Return the addresses in a version where the column may have one of the cells; None without an index.
+        """Return the addresses where a version's column may have one of the cells, or None without an index.
 
         `files` are the version's files. Raises the driver's errors.
         """
@@ -110,7 +111,7 @@ class TableMemory:
             return index.find(cells, files)
 
     def wrote(self, file: str, fields: Mapping[str, int], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Cover a new data file with its rows, even if it will not belong to a version."""
+        """Cover a new data file with its rows, even if the file will not belong to a version."""
         names = {number: name for name, number in fields.items()}
         with self._lock:
             for field, index in self._indexes.items():

@@ -1,12 +1,10 @@
-"""Runs mutations; each publishes all of its statements in one version, or none of them.
+"""Runs mutations. Each mutation publishes all of its statements in one version, or none of them.
 
-Statements run in order, on the rows of a snapshot plus the changes of earlier statements (§4.3 to §4.6).
-
-A mutation's changes are written rows by id, which replace committed rows, and removed rows.
-
-A statement's values are constants, parameters and the instant of `now()`. A written value is converted to a cell of its
-property. A compared number stays unchanged, because numbers of different types compare exactly (K12), except for 32-bit
-floats; the text of a date or time is converted to a cell.
+Statements run in order, on a snapshot's rows plus the changes made by earlier statements (§4.3 to §4.6). A mutation's
+changes are written rows by id, which replace committed rows, and removed rows. A statement's values are constants,
+parameters and the instant of `now()`. A written value is converted to a cell of its property. A compared number stays
+unchanged, because numbers of different types compare exactly (K12), except for 32-bit floats. Dates and times given as
+strings are converted to cells.
 """
 
 from __future__ import annotations
@@ -52,11 +50,11 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class MutationOptions:
-    """Options of a mutation: `now` is the instant of `now()`; `actor` is recorded in the manifest.
+    """Options for a mutation. `now` is the instant of `now()`, and `actor` is recorded in the manifest.
 
-    With `expected_head` the branch must be at that version, with `expected_commit` at that commit. With `begun`, the
-    version that the caller started from, later changes by others are never overwritten; see `_require_unmoved`.
-    `embedder` computes vectors that an insert leaves out (`@embed`); without it they are missing.
+    With `expected_head`, the branch must be at that version, and with `expected_commit` at that commit. With `begun`,
+    the version that the caller started from, later changes by others are never overwritten; see `_require_unmoved`.
+    `embedder` computes vectors that an insert leaves out (`@embed`). Without it, they are missing.
     """
 
     now: datetime
@@ -70,7 +68,7 @@ class MutationOptions:
 
 @dataclass(slots=True, eq=False)
 class QueuedMutation:
-    """A mutation with its outcome, which is set after it ran."""
+    """A mutation, and its outcome, which is set after it ran."""
 
     statements: tuple[typed.TypedStatement, ...]
     operands: Operands
@@ -87,7 +85,7 @@ class QueuedMutation:
         return self is first or (not guarded and own.actor == others.actor and deletes == delete)
 
     def named(self, catalog: Catalog) -> Iterator[tuple[str, str]]:
-        """Yield node types with the ids in the statements: keys of updated nodes, and ends of inserted edges."""
+        """Yield node types and the ids in the statements: keys of updated nodes and ends of inserted edges."""
         for each in self.statements:
             if isinstance(each, typed.TypedUpdate):
                 declared, by = catalog.nodes.get(each.type_name), each.predicate
@@ -104,7 +102,7 @@ class QueuedMutation:
 class Mutator:
     """Runs mutations with a given clock and id source.
 
-    Safe for several processes. Writers take turns, and a writer that still loses a race starts again with the newest
+    Safe for several processes. Writers take turns, and a writer that still loses a race starts over from the newest
     version.
     """
 
@@ -128,10 +126,10 @@ class Mutator:
         self._memory = memory or WriterMemory()
 
     def run(self, uri: str, query: CheckedQuery, params: object, options: MutationOptions) -> MutationResult:
-        """Run a checked mutation; `params` is a JSON object or None.
+        """Run a checked mutation. `params` is a JSON object or None.
 
-        Raises before reading: GitopsError `mutation_mixed`, `query_params_invalid`, `mutation_invalid` for a read
-        query. Raises later: `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` if other writers were
+        Before reading, raises GitopsError `mutation_mixed`, `query_params_invalid`, `mutation_invalid` for a read
+        query. Later, raises `mutation_invalid`, `resource_limit`, `head_moved`; `graph_conflict` if other writers were
         faster 32 times; the errors of `open_snapshot`, and RemoteError `storage_failed`. After an error, nothing was
         published.
         """
@@ -140,10 +138,10 @@ class Mutator:
     def enqueue(
         self, uri: str, query: CheckedQuery, params: object, options: MutationOptions
     ) -> Callable[[], MutationResult]:
-        """Queue a mutation; return a function that runs it, together with the other waiting mutations.
+        """Queue a mutation. Return a function that runs it together with the other waiting mutations.
 
         Raises the errors of `run`. The function must be called once, in any thread. An earlier call for another
-        mutation can already run this one.
+        mutation may already have run this one.
         """
         if query.kind is not QueryEffect.MUTATION:
             detail = f"query {query.name} reads and changes nothing, so it is not a mutation"
@@ -374,7 +372,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class TableChanges:
-    """The changes of one table.
+    """One table's changes.
 
     `written` has complete rows by id. `gone` has the addresses of deleted rows by id. `replaced` has the address and
     row id of committed rows that written rows are known to replace; ids in `new` are known to replace no row. `changed`
@@ -415,7 +413,7 @@ class TableChanges:
             raise GitopsError(Code.RESOURCE_LIMIT, f"one mutation writes at most {MAX_BYTES} bytes to {name}")
 
     def find_replaced(self) -> dict[str, tuple[int, int]]:
-        """Return the address and row id of the committed rows that written rows replace."""
+        """Find the address and row id of each committed row that a written row replaces."""
         unknown = self.written.keys() - self.replaced.keys() - self.new
         self.replaced.update(self.committed.places(unknown))
         self.new.update(unknown - self.replaced.keys())
@@ -424,7 +422,7 @@ class TableChanges:
 
 @dataclass(slots=True)
 class GraphChanges:
-    """Changes of all tables of a snapshot, created on demand."""
+    """Changes to all tables of a snapshot, created on demand."""
 
     snapshot: Snapshot
     catalog: Catalog
@@ -449,7 +447,7 @@ class GraphChanges:
             self.node(name).committed.hold(ids[name])
 
     def begin(self) -> dict[str, TableChanges]:
-        """Start another mutation; return the changes of the earlier ones, for `restore`."""
+        """Start another mutation. Return the changes of the earlier ones, for `restore`."""
         before = self._tables
         self._tables = {key: table.copy() for key, table in before.items()}
         return before
@@ -480,7 +478,7 @@ def _size(cell: Any) -> int:
 
 @dataclass(slots=True)
 class MutationRun:
-    """One run of a mutation; each statement adds to `changes` and the counts.
+    """One run of a mutation. Each statement adds to `changes` and to the counts.
 
     `ends` has, by node type, the node ids that inserted edges need in the snapshot, each with the first edge type and
     column that needed it. `sources` has, by edge type, the nodes whose number of edges changes.
@@ -497,12 +495,15 @@ class MutationRun:
     sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def result(self, n: int, published: Manifest | None) -> MutationResult:
-        """Return the result for version `n`; `published` is the published version, if any."""
+        """Return the result for version `n`. `published` is the published version, if there is one."""
         changed = bool(self.nodes or self.edges)
         return MutationResult(self.nodes, self.edges, n, changed, published if changed else None)
 
     def run(self, statement: typed.TypedStatement) -> None:
-        """Run one statement. Raises GitopsError `mutation_invalid`, `resource_limit`; the errors of reading the tables."""
+        """Run one statement.
+
+        Raises GitopsError `mutation_invalid`, `resource_limit`, and the errors of reading the tables.
+        """
         if isinstance(statement, typed.TypedUpdate):
             self._update(statement)
         elif isinstance(statement, typed.TypedDelete):
@@ -675,7 +676,7 @@ def mutation_error(message: str) -> GitopsError:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The parameters of one run, and the instant of `now()` in milliseconds since 1970."""
+    """One run's parameters, and the instant of `now()` in milliseconds since 1970."""
 
     params: Mapping[str, Any]
     now: int
@@ -702,7 +703,7 @@ class Operands:
             raise mutation_error(f"{place} {error}") from error
 
     def compared(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
-        """Convert a value for comparison with cells of this type; comparisons with None are never true.
+        """Convert a value for comparison with cells of this type. Comparisons with None are never true.
 
         Raises GitopsError `mutation_invalid`.
         """
@@ -717,7 +718,7 @@ class Operands:
             raise mutation_error(f"{place} {error}") from error
 
     def raw(self, value: typed.TypedExpr) -> Any:
-        """Return the value of an expression, before conversion to a cell."""
+        """Return an expression's value before conversion to a cell."""
         if isinstance(value, typed.NowValue):
             return self.now
         if not isinstance(value, typed.ParameterValue):

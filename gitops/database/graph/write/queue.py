@@ -1,14 +1,15 @@
-"""Queues for concurrent mutations of a branch by several threads, which are published in groups.
+"""Queues for concurrent mutations of one branch by several threads, which are published in groups.
 
 Rules of this module:
 
-1. Mutations are carried out in the order in which they came. One thread carries out a group for all; the others wait.
-2. A group has at most 64 mutations of one actor, because a version names one. All of them only delete, or none does,
-   because a delete looks at committed rows. A mutation that expects a version of the branch is alone in its group, so
-   the version in its receipt contains no other mutation.
-3. A caller gets its answer after the version is published, or its own error. An error of one mutation takes back what
-   that mutation did, and no more.
-4. While groups are larger than one, the next one waits up to 4 ms until it is as large as the last.
+1. Mutations are carried out in the order in which they arrived. One thread carries out a whole group while the others
+   wait.
+2. A group has at most 64 mutations by one actor, because a version names only one. Either all of them are deletes or
+   none is, because a delete reads committed rows. A mutation that expects a version of the branch is alone in its
+   group, so the version in its receipt contains no other mutation.
+3. After the version is published, each caller gets its answer or its own error. An error in one mutation undoes only
+   that mutation's changes.
+4. While groups have more than one member, the next group waits up to 4 ms to become as large as the last one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LINGER_S = 0.004
 
 
 class Waiting(Protocol):
-    """A waiting mutation with its outcome, which is set after it ran."""
+    """A waiting mutation, and its outcome, which is set after it ran."""
 
     outcome: MutationResult | BaseException | None
 
@@ -45,15 +46,15 @@ class MutationQueue:
         self._last = 1
 
     def add(self, mutation: Waiting) -> None:
-        """Add a mutation to the queue. The caller must call `finish` for each."""
+        """Add a mutation to the queue. The caller must call `finish` for each one."""
         with self._turn:
             self._waiting.append(mutation)
             self._turn.notify_all()
 
     def finish(self, mutation: Waiting, carry_out: Callable[[Sequence[Any]], None]) -> MutationResult:
-        """Return the result of a queued mutation, or raise its error.
+        """Return a queued mutation's result, or raise its error.
 
-        `carry_out` sets the outcomes of a group in order; members without an outcome stay in the queue.
+        `carry_out` sets a group's outcomes in order. Members without an outcome stay in the queue.
         """
         with self._turn:
             self._turn.wait_for(lambda: mutation.outcome is not None or not self._busy)

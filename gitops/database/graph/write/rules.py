@@ -1,4 +1,4 @@
-"""Row rules (§4.7): missing vectors (`@embed`), constraints, ids from keys, and messages."""
+"""Row rules (§4.7): missing vectors (`@embed`), constraints, ids derived from keys, and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def embed_rows(
 ) -> None:
     """Compute every vector that a record omits if its source text exists.
 
-    `given` has the members of each written row; an explicit null is kept. Without an embedder, no vectors are computed.
+    `given` has each written row's members. An explicit null is kept. Without an embedder, no vectors are computed.
     Raises GitopsError `embedding_failed` for vectors that do not match the property; the embedder's errors.
     """
     if embedder is None or not isinstance(declared, NodeType):
@@ -52,7 +52,7 @@ def embed_rows(
 def cell_faults(
     declared: NodeType | EdgeType, cells: Mapping[str, Any], pending: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """Return the problems with a row's cells, except patterns; `pending` cells can be missing."""
+    """Return the problems with a row's cells, without checking patterns. `pending` cells can be missing."""
     for name, kind in declared.properties.items():
         cell = cells[name]
         if cell is None:
@@ -79,7 +79,7 @@ def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Itera
 
 
 def find_mismatches(check: PatternCheck, cells: list[str | None] | pa.Array) -> list[int]:
-    """Return the positions of the texts that do not match; a missing text counts as a match."""
+    """Return the positions of strings that do not match. A missing string counts as a match."""
     found, texts = _search(check.pattern), cells if isinstance(cells, list) else cells.to_pylist()
     return [at for at, text in enumerate(texts) if text is not None and not found(text)]
 
@@ -98,13 +98,13 @@ def _search(pattern: str) -> Callable[[str], bool]:
 
 
 def pattern_fault(declared: NodeType | EdgeType, check: PatternCheck) -> str:
-    """Return the message for a text that does not match a pattern."""
+    """Return the message for a string that does not match a pattern."""
     place = f"{declared.name}.{check.property_name}"
     return f"@check violation on {place}: the value does not match {check.pattern[:_SHOWN]!r}"
 
 
 def node_id(declared: NodeType, cells: Mapping[str, Any]) -> str | None:
-    """Return the id made from a node's non-null key cells (§4.2); None for a type without key."""
+    """Return the id derived from a node's non-null key cells (§4.2), or None for a type without a key."""
     if declared.key is None:
         return None
     texts = [key_text(cells[name], declared.properties[name]) for name in declared.key]
@@ -125,5 +125,5 @@ def unique_violation(declared: NodeType | EdgeType, group: Sequence[str], cells:
 
 
 def hashable_cells(cells: Iterable[Any]) -> tuple[Any, ...]:
-    """Return a group's cells as a dictionary key, equal for equal groups."""
+    """Return a group's cells as a dictionary key that is equal for equal groups."""
     return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)
