@@ -1,6 +1,6 @@
 """The graph database: one Lance dataset per type below a graph root, published through immutable manifests.
 
-Other packages import these names from here, and lightweight types from `port` and `results`. A name is loaded on first
+Other packages import these names from here and lightweight types from `port` and `results`. A name is loaded on first
 use, so a command that reads no rows starts without the Lance driver. This package does not depend on the control plane.
 """
 
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def require_driver() -> Iterator[None]:
-    """Convert an ImportError for the engine's packages to GitopsError `engine_unavailable`."""
+    """Convert an ImportError for one of the engine's packages to GitopsError `engine_unavailable`."""
     try:
         yield
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Version ancestry: tests whether a version includes another, and finds merge bases and the bases that gc must keep.
+"""Version ancestry: tests whether a version includes another one, and finds merge bases and bases that gc must keep.
 
-Each version records the highest number that it includes from every line. So one comparison shows whether it includes
-another version, even if the versions between them are no longer kept.
+Each version records the highest number that it includes from every line. So a single comparison shows whether it
+includes another version, even if the versions in between are no longer kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gitops.database.storage.port import ObjectStore
 
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
-    """Return whether the history of `manifest` contains version `ref`, or is that version."""
+    """Return whether `manifest` is version `ref`, or has it in its history."""
     return manifest.reach.get(ref.line, 0) >= ref.n
 
 
@@ -29,7 +29,7 @@ def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
 
 
 def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Manifest, ...]:
-    """Return the newest common versions: one, or several after criss-cross merges.
+    """Return the newest common versions. There is one, or several after criss-cross merges.
 
     Raises GitopsError `graph_version_gone` if a base is no longer kept.
     """
@@ -52,10 +52,10 @@ def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Man
 
 
 def require_merged_branches(snapshot: Snapshot) -> None:
-    """Raise ConflictError `graph_has_branches` if a branch has unmerged changes; internal branches are ignored.
+    """Raise ConflictError `graph_has_branches` if a branch has unmerged changes. Internal branches are ignored.
 
-    Branches with different schemas cannot be merged, so a migration would cut these changes off. A branch without
-    changes loses nothing.
+    Branches with different schemas cannot be merged, so these changes could not be merged after a migration. A branch
+    without changes loses nothing.
     """
     store, names = snapshot.store, []
     for line in read_branches(store).lines()[1:]:
@@ -77,7 +77,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
 
 
 def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
-    """Return whether branch version `manifest` has, or may have, changes that version `head` lacks."""
+    """Return whether branch version `manifest` has, or may have, changes that are missing from version `head`."""
     if includes_version(manifest, head.ref):
         return False
     try:
@@ -97,7 +97,7 @@ def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Mani
 
 
 def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
-    """Return line and number of every version that merging two branches could need as a base."""
+    """Return the line and number of every version that a merge of two branches could need as its base."""
     numbers = ((line.id, head_number(store, line.id)) for line in index.lines())
     heads = [read_manifest(store, n, line) for line, n in numbers if n is not None]
     return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}

@@ -1,25 +1,26 @@
 """Bulk loads: many processes, on one or more machines, write rows, and one process publishes them.
 
-1. `plan_bulk` fixes the version that workers start from, and protects their files from gc.
-2. `write_part` runs anywhere: it turns Arrow batches into data files of one table. It changes no manifest and no version.
+1. `plan_bulk` fixes the version that workers start from and protects their files from gc.
+2. `write_part` runs anywhere. It converts Arrow batches to data files for one table without changing a manifest or
+   version.
 3. `publish_bulk` checks all parts together and publishes one version of the graph. `discard_bulk` cancels the load.
 
 The driver and the workers exchange plans, tasks and parts as plain JSON:
 
 1. A plan is a lease on its base version. Until it expires, gc keeps that version, all later versions of its tables, and
    the files that workers write.
-2. A plan expires after six days. The Lance driver keeps files without a version for seven days, so the files of a part
-   exist as long as its plan is valid. Later, gc removes them.
+2. A plan expires after six days. The Lance driver keeps files without a version for seven days, so a part's files exist
+   as long as its plan is valid. After that, gc removes them.
 3. Plans, tasks and parts contain no credentials; every process reads them from its own environment.
 
-A worker writes Arrow batches of one table to data files that belong to no version. Batches are checked as strictly as
-JSON records, column by column where possible. A value is accepted if it keeps its meaning in the column's type: an
-integer that fits, a float of another width, a time with a zone. Strings are not parsed. Non-finite numbers, nulls
-inside lists and invalid UTF-8 are rejected.
+A worker writes Arrow batches for one table to data files that do not belong to a version. Batches are checked as
+strictly as JSON records, column by column where possible. A value is accepted if it keeps its meaning in the column's
+type: an integer that fits, a float of a different width, a time with a zone. Strings are not parsed. Non-finite
+numbers, nulls inside lists and invalid UTF-8 are rejected.
 
 Workers check single rows. Publishing checks the rules that involve several rows, across all parts and the current
-graph: ids and unique groups do not clash, edges have both ends, cardinalities are in bounds. This is the second pass of
-a load (`gitops.database.graph.load`), and it reads only the keys back from the data files.
+graph: ids and unique groups must not clash, edges must have both ends, and cardinalities must be in bounds. This is the
+second pass of a load (`gitops.database.graph.load`), and it reads only the keys back from the data files.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class _Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class BulkTask(_Exchanged):
-    """Worker input for one table: the graph, the version, and the schema that the rows must match."""
+    """A worker's input for one table: the graph, the version, and the schema that the rows must match."""
 
     bulk: str
     uri: str
@@ -128,9 +129,10 @@ class BulkTask(_Exchanged):
     path: str
 
     def open(self) -> Snapshot:
-        """Open the version of the task.
+        """Open the task's version.
 
-        Raises GitopsError `graph_conflict` if the root contains a different graph, and the errors of `open_snapshot`.
+        Raises GitopsError `graph_conflict` if the root contains a different graph, and the same errors as
+        `open_snapshot`.
         """
         snapshot = open_snapshot(self.uri, ReadTarget(self.branch, version=self.version))
         entry = snapshot.manifest.tables.get(self.key)
@@ -145,7 +147,7 @@ class BulkTask(_Exchanged):
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan(_Exchanged):
-    """A bulk load in progress: its id, its base version, and the folder and columns of each table.
+    """A bulk load in progress: its id, its base version, and each table's folder and columns.
 
     The id becomes the commit id of the published version, so a plan can be published only once.
     """
@@ -160,7 +162,7 @@ class BulkPlan(_Exchanged):
     expires_at: str
 
     def task(self, key: str) -> BulkTask:
-        """Return the worker input for a table, given its key (`node:Person`, `edge:Knows`).
+        """Return a worker's input for a table, given the table's key (`node:Person`, `edge:Knows`).
 
         Raises UsageError `usage_error`.
         """
@@ -173,9 +175,9 @@ class BulkPlan(_Exchanged):
 
 @dataclass(frozen=True, slots=True)
 class BulkPart(_Exchanged):
-    """Rows of one table in data files; `fragments` describes the files in the Lance driver's JSON.
+    """Rows of one table in data files. `fragments` describes the files as the Lance driver's JSON.
 
-    `fresh` means that all ids were generated for these rows and cannot clash.
+    `fresh` means that all ids were generated for these rows, so they cannot clash.
     """
 
     bulk: str
@@ -202,7 +204,7 @@ class BulkPart(_Exchanged):
 
 
 def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
-    """Begin a bulk load into a branch. Other writers are not blocked; only a schema change invalidates the load.
+    """Begin a bulk load into a branch. Other writers are not blocked. Only a schema change invalidates the load.
 
     Raises the errors of `open_snapshot`; GitopsError `graph_version_gone` if gc has already removed the version.
     """
@@ -234,12 +236,12 @@ _ACCEPTED: Mapping[Scalar, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def cell_type(kind: PropType) -> pa.DataType:
-    """Return the Arrow type of a column of cells; blobs are bytes until they are stored."""
+    """Return the Arrow type of a column of cells. Blobs are bytes until they are stored."""
     return pa.large_binary() if kind.scalar is Scalar.BLOB else arrow_field("cells", kind).type
 
 
 def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
-    """Convert a column to cells of the property type. Nulls stay null; blobs are bytes. Raises CellError."""
+    """Convert a column to cells of the property's type. Nulls stay null, and blobs are bytes. Raises CellError."""
     try:
         column.validate(full=True)
         if pa.types.is_null(column.type):
@@ -321,14 +323,14 @@ _PRESENT = object()
 
 
 def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> BulkPart:
-    """Check single rows and write them to data files; the part is durable but not visible to readers.
+    """Check single rows and write them to data files. The part is durable but not visible to readers.
 
     `batches` has one column per property (optional properties can be missing), `id` if the type has no key, and for
     edges `from` and `to` with the ids of their ends (`src` and `dst` if properties have these names). `ids` generates
     missing ids. Memory is bounded by one batch or one data file (64 MiB), whichever is larger.
 
-    Raises LoadError with the invalid rows, counted from 1, after removing the files; the errors of `BulkTask.open`;
-    RemoteError.
+    Raises LoadError with the invalid rows, counted from 1, after removing the files; the same errors as
+    `BulkTask.open`; RemoteError.
     """
     snapshot = task.open()
     folder, entry = snapshot.folder, snapshot.manifest.tables[task.key]
@@ -368,7 +370,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
 
 
 def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
-    """Return the columns that batches of a table can have, and whether each is required."""
+    """Return the columns that a table's batches can have, and whether each one is required."""
     ends = dict.fromkeys(_end_columns(declared), True) if isinstance(declared, EdgeType) else {}
     return {**ends, **{name: not kind.nullable for name, kind in declared.properties.items()}, "id": False}
 
@@ -379,7 +381,7 @@ def _end_columns(declared: EdgeType) -> tuple[str, str]:
 
 
 class RowMaker:
-    """Converts batches to rows of one table, and records problems with row numbers counted across batches."""
+    """Converts batches to rows of one table and records problems, with row numbers counted across batches."""
 
     def __init__(self, declared: NodeType | EdgeType, ids: IdSource, problems: RecordProblems) -> None:
         self._declared = declared
@@ -392,7 +394,7 @@ class RowMaker:
         """Whether all ids were made here."""
 
     def rows(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the rows of a batch, or no rows if any row has a problem.
+        """Return a batch's rows, or no rows if any row has a problem.
 
         Raises LoadError if there are too many problems.
         """
@@ -501,15 +503,14 @@ class RowMaker:
 def publish_bulk(
     plan: BulkPlan, parts: Sequence[BulkPart], context: WriteContext, mode: LoadMode = LoadMode.MERGE
 ) -> LoadResult:
-    """Check the parts together and publish them as one version of the plan's branch. Parts without rows are ignored.
+    """Check all parts together and publish them as one version of the plan's branch. Empty parts are ignored.
 
-    Can be called again after a failure or a crash: a plan is published only once, and later calls return the same
-    result.
+    Can be called again after a failure or crash. A plan is published only once, and later calls return the same result.
 
     Raises LoadError with the invalid parts and rows (`parts[0].rows[17]`); UsageError for duplicate parts, or parts of
     a different plan; GitopsError `graph_version_gone` if the plan has expired or was discarded, `graph_conflict` if the
-    schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also if a file of
-    a part has changed since it was written.
+    schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also if a part's
+    file has changed since it was written.
     """
     given = [part for part in parts if part.rows]
     staged = _read_fragments(plan, given)
@@ -544,9 +545,9 @@ def require_same_schema(plan: BulkPlan, snapshot: Snapshot) -> None:
 
 
 def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
-    """Discard a bulk load. Removes the plan and the files of the parts, except files that a version uses.
+    """Discard a bulk load: remove its plan and its parts' files, except files that a version uses.
 
-    If a worker crashed before it returned its part, gc removes its files after seven days. Raises the errors of
+    If a worker crashed before it returned its part, gc removes its files after seven days. Raises the same errors as
     `publish_bulk`.
     """
     staged = _read_fragments(plan, parts)
@@ -609,7 +610,10 @@ def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[Frag
 
 
 def find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
-    """Return the earlier result of this bulk load, found by its commit id (the plan's id); None if it was not published.
+    """Return the earlier result of this bulk load, or None if it was not published.
+
+    A result is found by its commit id, which is the plan's id. Raises UsageError for a part that is not in the
+    published version.
 
     Raises UsageError for a part that is not in the published version.
     """
@@ -633,10 +637,10 @@ def find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]
 
 
 def mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> None:
-    """Mark the plan as being published, or return the earlier mark.
+    """Record that publishing the plan has begun, or return the earlier record.
 
-    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` if the plan has expired, or
-    if it was marked earlier and gc has removed the versions that could show whether it was published.
+    The mark is a lease that ends one second earlier. Raises GitopsError `graph_version_gone` if the plan has expired,
+    or if it was marked earlier and gc has removed the versions that would show whether it was published.
     """
     store, until = snapshot.store, parse_timestamp(plan.expires_at)
     lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
@@ -654,7 +658,7 @@ def mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> Non
 
 
 def end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
-    """End the lease of a plan. After a failure, the lease expires later."""
+    """End a plan's lease. If this fails, the lease expires later."""
     with contextlib.suppress(RemoteError):
         snapshot.store.delete(layout.lease_key(plan.bulk))
 
@@ -666,7 +670,7 @@ def load_parquet(
     mode: LoadMode = LoadMode.MERGE,
     branch: str = MAIN,
 ) -> LoadResult:
-    """Load Parquet files, one type per file, in one publish.
+    """Load Parquet files, one type per file, and publish them all at once.
 
     Raises the errors of `write_part` (with the file name) and `publish_bulk` (parts are the files, from 0); UsageError
     for an unknown type or an unreadable file.

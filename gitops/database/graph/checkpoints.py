@@ -1,10 +1,10 @@
-"""Checkpoints of a load: an interrupted load of a file can be continued without reading again what is staged.
+"""Checkpoints of a load: an interrupted load of a file continues without rereading the records already staged.
 
-1. Data files of a load belong to no version until it is published. At a checkpoint, all rows so far are in data files,
-   and these are durable. The checkpoint lists the files, and the record number of each row.
-2. The load's document is written after its checkpoints, and is replaced only if it is unchanged. So of two processes
-   that continue the same load, the later one takes it over.
-3. A continued load reads the keys of the staged rows back from the data files, and the file from the checkpoint on.
+1. A load's data files do not belong to a version until it is published. At a checkpoint, all rows so far are in durable
+   data files. The checkpoint lists the files and the record number of each row.
+2. The load's document is written after its checkpoints and is replaced only if it has not changed. So if two processes
+   continue the same load, the later one takes it over.
+3. A continued load reads the staged rows' keys from the data files, and reads the input file from the checkpoint on.
 4. The load's id becomes the commit id of its version, so a load is published only once.
 5. A document expires three days after the last checkpoint. Then the load cannot be continued or published, and gc
    removes its files.
@@ -68,9 +68,9 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class LoadSource:
-    """The file of a load, and what else must be the same when the load is continued.
+    """The input file of a load, and everything else that must be the same when the load continues.
 
-    `name` identifies the file, `changed_ns` is the time of its last change, and `embeddings` the model that computes
+    `name` identifies the file, `changed_ns` is its last modification time, and `embeddings` is the model that computes
     vectors.
     """
 
@@ -82,7 +82,7 @@ class LoadSource:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPart:
-    """A part of the file between two checkpoints: its end in bytes, and the digest of its bytes."""
+    """The part of the file between two checkpoints: its end in bytes, and the digest of its bytes."""
 
     end: int
     sha256: str
@@ -92,9 +92,9 @@ class CheckedPart:
 class StagedLoad:
     """A load that can be continued.
 
-    `records` is the number of records before the last checkpoint, `tables` the tables' `table_form`, and `version` the
-    version from which the load began. `rows` is not None once the load is being published. `taken` counts the processes
-    that have continued it.
+    `records` is the number of records before the last checkpoint, `tables` has the `table_form` of each table, and
+    `version` is the version from which the load began. `rows` is not None once the load is being published. `taken`
+    counts the processes that have continued it.
     """
 
     id: str
@@ -118,7 +118,7 @@ class StagedLoad:
 
 
 class Checkpoint(NamedTuple):
-    """Rows of one table that a checkpoint added: their data files, record numbers, and a mask of ids that can clash."""
+    """Rows that a checkpoint added to one table: their data files, record numbers, and a mask of ids that can clash."""
 
     key: str
     fragments: list[FragmentMetadata]
@@ -127,7 +127,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_loads(store: ObjectStore) -> Iterator[tuple[StagedLoad, bytes]]:
-    """Yield all loads that can be continued, or have expired, with their documents.
+    """Yield all loads that can be continued or have expired, with their documents.
 
     Raises IntegrityError `graph_unreadable`.
     """
@@ -142,7 +142,7 @@ def read_loads(store: ObjectStore) -> Iterator[tuple[StagedLoad, bytes]]:
 
 
 def read_checkpoint(store: ObjectStore, load_id: str, part: int) -> Iterator[Checkpoint]:
-    """Yield the tables of a checkpoint. The first has no key, and the records before blank lines.
+    """Yield a checkpoint's tables. The first item has no key, and contains the records before blank lines.
 
     Raises IntegrityError `graph_unreadable`; RemoteError.
     """
@@ -204,10 +204,10 @@ class Checkpoints:
         self._begin_part()
 
     def take_over(self) -> LoadResult | None:
-        """Continue the interrupted load of the same file; return its result if it was already published.
+        """Continue the interrupted load of the same file, or return its result if it was already published.
 
-        Raises GitopsError `load_not_staged` if there is none, `graph_conflict` if the schema has changed since,
-        `graph_version_gone` if it is unknown whether it was published.
+        Raises GitopsError `load_not_staged` if there is none, `graph_conflict` if the schema has changed since, and
+        `graph_version_gone` if it is unknown whether the load was published.
         """
         snapshot, new = self._intake.snapshot, self.load
         loads = [each for each in read_loads(self._store) if not each[0].expired(self._context.now())]
@@ -229,7 +229,7 @@ class Checkpoints:
         return None
 
     def require_same(self, source: LoadSource, records: BinaryIO) -> None:
-        """Move the file to the last checkpoint. The file is compared only if its size or the time of its change differ.
+        """Move the file to the last checkpoint. The file is compared only if its size or modification time differs.
 
         Raises GitopsError `load_file_changed` if it differs before the last checkpoint.
         """
@@ -249,7 +249,7 @@ class Checkpoints:
         records.seek(end)
 
     def restore(self, reader: RecordReader, report: Callable[[StepProgress], None]) -> None:
-        """Accept the staged rows. Raises RemoteError; IntegrityError `graph_unreadable`."""
+        """Accept the staged rows. Raises RemoteError and IntegrityError `graph_unreadable`."""
         parts = len(self.load.reads)
         for at in range(parts):
             report(StepProgress(RESTORING, self._intake.rows, at, parts, "checkpoints"))
@@ -270,7 +270,7 @@ class Checkpoints:
             raise
 
     def before(self, reader: RecordReader) -> Callable[[bytes], None]:
-        """Return a function that is called before each block of the file, and writes a checkpoint if it is time."""
+        """Return a function to call before each block of the file. It writes a checkpoint when one is due."""
 
         def process(block: bytes) -> None:
             if self._bytes >= CHECKPOINT_BYTES and not reader.problems.total and self._restorable():
@@ -281,12 +281,12 @@ class Checkpoints:
         return process
 
     def publishing(self, rows: Mapping[str, int]) -> None:
-        """Record that the load is about to be published. Raises the errors of a checkpoint."""
+        """Record that the load is about to be published. Raises the same errors as a checkpoint."""
         if self._stored is not None:
             self._save(replace(self.load, rows=rows))
 
     def published(self, snapshot: Snapshot) -> LoadResult | None:
-        """Return the result of the load if a version has its rows."""
+        """Return the load's result, if a version contains its rows."""
         if self._stored is None or self.load.rows is None:
             return None
         for holder, n in kept_versions(self._store, snapshot.line):
@@ -298,7 +298,7 @@ class Checkpoints:
         return None
 
     def end(self) -> None:
-        """Remove the load's document and checkpoints after it was published. What remains expires."""
+        """Remove the load's document and checkpoints after it was published. Anything left behind expires."""
         if self._stored is None:
             return
         with contextlib.suppress(RemoteError), around(self._context.faults, "engine.load", "end"):

@@ -1,19 +1,20 @@
-"""Deletes a graph: exactly one incarnation, with at most the permitted number of rows, and only by the newest run.
+"""Deletes a graph: only one incarnation, with at most the permitted number of rows, and only for the newest run.
 
-1. At an absent root, only the leftovers of an interrupted delete of this incarnation are removed.
+1. If the root is absent, only leftovers of an interrupted delete of this incarnation are removed.
 2. The root is leased, and must contain the incarnation in the order.
 3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits,
    if rows were replaced since the version at which its approvals were checked, or if one of its approvals already
    deleted this incarnation, which means that a backup was restored.
-4. The version `delete` is published on top of the checked version. This is the point of no return. A writer that
-   published in between wins, and the steps begin again; every later writer loses, and the graph no longer opens.
+4. The version `delete` is published on top of the checked version. This is the point of no return. If a writer
+   published in between, that writer wins and the steps begin again. Every later writer fails, and the graph no longer
+   opens.
 5. A marker next to the root records the approvals by which the incarnation was deleted.
 6. The files are removed. If a run is interrupted after step 4, the next run continues with step 5.
 
 Replaced rows of an earlier version are counted without reading a column:
 
 1. Tables are paired by their folder, which a renamed type keeps. Unchanged tables are not opened.
-2. A row is identified by its row id and by the table version that wrote it, because an updated row can keep its id.
+2. A row is identified by its row id and the table version that wrote it, because an updated row can keep its id.
    Compaction, indexes and migrations keep both because they write no row.
 3. Pairs of removed and added rows count as replaced rows. Rows that were only deleted make a graph smaller, and rows
    that were only added are growth, which a separate rule limits.
@@ -48,7 +49,7 @@ from gitops.database.graph.staged import StagedVersion, WriteContext, retry_unti
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The marker of a deleted incarnation: its last version, its rows, and the approvals of every delete."""
+    """The marker of a deleted incarnation: its last version, its row count, and the approvals of every delete."""
 
     incarnation: str
     version: int
@@ -68,12 +69,12 @@ DELETION = graph_document(
 
 
 def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
-    """Delete a graph by the steps in this module's docstring. Raises the errors of `GraphEngine.delete`."""
+    """Delete a graph by the steps in this module's docstring. Raises the same errors as `GraphEngine.delete`."""
     retry_until_published(partial(_delete, find_root(uri), order, context), lambda _: None)
 
 
 def check_delete(uri: str, order: DeleteOrder) -> None:
-    """Raise the errors of steps 2 and 3, except for the fence, because the number of the deleting run is not known yet."""
+    """Raise the errors of steps 2 and 3, but do not check the fence, because the deleting run has no number yet."""
     root = find_root(uri)
     if root.existence() is Existence.ABSENT:
         return
@@ -84,18 +85,21 @@ def check_delete(uri: str, order: DeleteOrder) -> None:
 
 
 def finish_delete(uri: str, context: WriteContext) -> None:
-    """Carry out steps 5 and 6 if step 4 is done, and clear an absent root. Raises the errors of `GraphEngine.finish_delete`."""
+    """Carry out steps 5 and 6 if step 4 is done, and clear an absent root.
+
+    Raises the same errors as `GraphEngine.finish_delete`.
+    """
     retry_until_published(partial(_finish, find_root(uri), context), lambda _: None)
 
 
 def deleted_by(uri: str, incarnation: str) -> frozenset[str]:
-    """Return the approvals in an incarnation's marker, or none if there is no marker. Raises GitopsError."""
+    """Return the approvals in an incarnation's marker, or an empty set if there is no marker. Raises GitopsError."""
     found = _read_marker(find_root(uri), incarnation)
     return frozenset() if found is None else frozenset(found.approvals)
 
 
 def raise_fence(uri: str, fence: int, context: WriteContext) -> None:
-    """Publish a version that changes only the fence. Does nothing at an absent root."""
+    """Publish a version that changes only the fence. Does nothing if the root is absent."""
     root = find_root(uri)
 
     def attempt() -> None:
@@ -205,7 +209,7 @@ def _read_marker(root: GraphRoot, incarnation: str) -> Deletion | None:
 
 
 def replaced_rows(now: Snapshot, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-    """Count the rows of version `since` that were replaced since then, in the given types or in all.
+    """Count the rows of version `since` that have been replaced since then, in the given types or in all types.
 
     If that version has fewer than `rows`, the first later version with that many rows counts, because a person without
     the graph knows only the version in the ledger and the number of rows loaded since. Raises GitopsError

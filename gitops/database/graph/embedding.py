@@ -1,9 +1,9 @@
-"""Text embeddings: the port, a client for the widely used embeddings API, and a hash implementation for tests.
+"""Text embeddings: the port, a client for the widely used embeddings API, and a hash-based implementation for tests.
 
     POST embeddings  {"model": .., "input": [text, ..], "encoding_format": "float"}
     answer           {"data": [{"index": 0, "embedding": [number, ..]}, ..]}
 
-One of many descriptions of the API: https://docs.mistral.ai/api/#tag/embeddings
+One of many descriptions of this API: https://docs.mistral.ai/api/#tag/embeddings
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HashEmbedder:
     """
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:  # noqa: ARG002
-        """Compute vectors as described in the class docstring; `model` is ignored."""
+        """Compute vectors as described in the class docstring, ignoring `model`."""
         return [_hash_vector(text, dimension) for text in texts]
 
 
@@ -67,7 +67,7 @@ def _hash_vector(text: str, dimension: int) -> list[float]:
 
 @dataclass(slots=True)
 class ServiceEmbedder:
-    """An Embedder that calls a service with `POST embeddings`.
+    """An Embedder that sends `POST embeddings` requests to a service.
 
     `post` sends a JSON body to a path below the service URL and returns the JSON response; `model` is the default
     model.

@@ -1,7 +1,7 @@
-"""The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store.
+"""The control plane's graph engine, on Lance datasets in local folders or under object store prefixes.
 
-The content of kept versions is read from their manifests; a table is opened only to count the values in a column. Data
-that a migration dropped stays in the version before it until gc or a purge removes that version.
+The content of kept versions is read from their manifests. A table is opened only to count the values in a column. Data
+that a migration dropped stays in the previous version until gc or a purge removes that version.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 class LanceEngine:
     """A GraphEngine that loads the Lance driver only to create or change a table.
 
-    Safe for several processes and, on an object store, several hosts: if writers race, one publishes and the others get
-    `graph_conflict`.
+    Safe for several processes and, on an object store, several hosts: if writers race, one of them publishes and the
+    others get `graph_conflict`.
     """
 
     def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
@@ -62,7 +62,7 @@ class LanceEngine:
         self._faults = faults or NoFaults()
 
     def exists(self, uri: str) -> port.Existence:
-        """Return whether anything exists at the root. ABSENT means a definite not-found."""
+        """Return whether anything exists at the root. ABSENT means a definite not-found response."""
         return existence(uri)
 
     def read(self, uri: str) -> port.GraphReading:
@@ -124,7 +124,7 @@ class LanceEngine:
         return replaced_rows(open_snapshot(uri), since, types, rows)
 
     def preview(self, uri: str, schema_source: bytes) -> port.MigrationPreview:
-        """Preview the effects of `prepare_migration`. Raises the errors of `read`, and of an invalid schema text."""
+        """Preview the effects of `prepare_migration`. Raises the errors of `read` and of an invalid schema text."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
@@ -141,7 +141,7 @@ class LanceEngine:
         return sum(entry.rows for key, entry in tables.items() if entry != found[key])
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Return whether a manifest after version `since` records restore number `fence`."""
+        """Return whether a manifest after version `since` records a restore with number `fence`."""
         from gitops.database.graph.restore import find_restore
 
         snapshot = open_snapshot(uri)
@@ -183,7 +183,7 @@ class LanceEngine:
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
     ) -> port.PreparedVersion:
-        """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` if the root is not free."""
+        """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` if the root is taken."""
         schema = accept_schema(schema_source)
         now = timestamp(self._clock.now())
         identity = GraphIdentity(self._ids.ulid(), now)
@@ -249,7 +249,10 @@ class LanceEngine:
         *,
         fence: int | None = None,
     ) -> StagedVersion:
-        """Stage steps on the snapshot's branch, regardless of other branches. Raises the errors of `prepare_migration`."""
+        """Stage steps on the snapshot's branch, regardless of other branches.
+
+        Raises the same errors as `prepare_migration`.
+        """
         base = snapshot.manifest
         tables, dropped = base.tables, base.dropped
         purged: tuple[str, ...] = ()
@@ -296,7 +299,7 @@ class LanceEngine:
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root, and the leftovers of crashed writers next to it.
 
-        Succeeds on absent and partial roots.
+        Succeeds for absent and partial roots.
         """
         with _storage(uri):
             root = find_root(uri)
@@ -340,7 +343,7 @@ def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) 
 
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
-    """Plan the migration steps from one schema to another; `allow_data_loss` makes every drop hard."""
+    """Plan the migration steps from one schema to another. With `allow_data_loss`, every drop is hard."""
     from gitops.database.language.schema.migration import plan_migration as plan
 
     migration = plan(accepted, desired)
@@ -387,7 +390,7 @@ def _unreadable(uri: str) -> Iterator[None]:
 
 
 def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
-    """For each table or column in `names` that the newest version lacks, find the newest version with data in it.
+    """For each table or column in `names` that is not in the newest version, find the newest version with data in it.
 
     Versions are read until all are found.
     """

@@ -1,9 +1,9 @@
-"""Finds the missing files of a graph version, and the files that a change made, by name and without the Lance driver.
+"""Finds a graph version's missing files and the files that a change created, by name and without the Lance driver.
 
 The driver stores each table version in one file: length-prefixed Protocol Buffers messages, and a footer with the
-position of the first. The file lists the data files and deletion file of each fragment, its transaction, and the
-position of its index list (https://lance.org/format/table, `table.proto`). This module does not read the listed files,
-and does not check that indexes exist; `verify` opens every table instead.
+position of the first message. The file lists the data files and deletion file of each fragment, its transaction, and
+the position of its index list (https://lance.org/format/table, `table.proto`). This module does not read the listed
+files or check that indexes exist; `verify`, in contrast, opens every table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIXED = {1: 8, 5: 4}
 
 
 def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return the missing files that a graph version needs for its rows, each prefixed with its table's key.
+    """Return the files that a graph version's rows need but that do not exist, each prefixed with its table's key.
 
     Raises IntegrityError `graph_unreadable` if a table version is damaged; RemoteError.
     """
@@ -49,17 +49,17 @@ def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def version_digest(snapshot: Snapshot, entry: TableEntry) -> str | None:
-    """Return the digest of a table version's file, which names all data files; None if the file is missing.
+    """Return the digest of a table version's file, which names all data files, or None if the file is missing.
 
-    Names of data files are random, so versions with equal digests have the same rows, even if the graph was replaced by
-    a copy of itself in between. Raises RemoteError.
+    Data file names are random, so versions with equal digests have the same rows, even if the graph was replaced by a
+    copy of itself in between. Raises RemoteError.
     """
     data = snapshot.store.read(f"{entry.path}/{version_file(entry.version)}")
     return None if data is None else digest(data)
 
 
 class TableFiles:
-    """The files of tables, listed once per folder. Correct only for versions that existed before the first listing."""
+    """Files of tables, listed once per folder. Correct only for versions that existed before the first listing."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class TableFiles:
         self._names: dict[str, frozenset[str]] = {}
 
     def missing(self, entry: TableEntry) -> list[str]:
-        """Return the missing files that a table version needs. Raises the errors of `find_missing`."""
+        """Return the missing files that a table version needs. Raises the same errors as `find_missing`."""
         version = _read_version(self._store, self._path, entry.version)
         if version is None:
             return [f"{self._path}/{version_file(entry.version)}"]
@@ -83,9 +83,9 @@ class TableFiles:
 
 
 def made_files(store: ObjectStore, path: str, base: int | None, made: Iterable[int]) -> Iterator[str]:
-    """Yield paths, relative to the table's folder, of files that versions `made` need and version `base` does not.
+    """Yield paths of files that versions `made` need and version `base` does not, relative to the table's folder.
 
-    An index is a folder. The large blobs of a data file are also in a folder, named like the file without its suffix.
+    An index is a folder. A data file's large blobs are also in a folder, which has the file's name without the suffix.
     The result includes the version files themselves and their transactions. Raises IntegrityError `graph_unreadable`
     for a damaged version; RemoteError.
     """

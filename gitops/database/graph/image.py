@@ -1,4 +1,4 @@
-"""Checks graph-wide rules: ids and unique groups are unique, ends of edges exist, cardinalities are in bounds.
+"""Checks graph-wide rules: ids and unique groups are unique, edge ends exist, and cardinalities are in bounds.
 
 Each violation identifies its row. Tables are read column by column.
 """
@@ -41,16 +41,16 @@ class GraphImage:
         self._catalog = catalog
 
     def declared(self, key: str) -> NodeType | EdgeType:
-        """Return the type of a table."""
+        """Return a table's type."""
         return declared_type(self._catalog, key)
 
     def duplicate_ids(self, key: str) -> Iterator[RowProblem]:
-        """Return ids that more than one row has."""
+        """Return the ids that more than one row has."""
         for (row_id,), _ in self._repeated(key, ("id",)):
             yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
 
     def unique(self, key: str) -> Iterator[RowProblem]:
-        """Return rows that share the values of a unique group with another row; rows with a null member are exempt."""
+        """Return rows that share a unique group's values with another row. Rows with a null member are exempt."""
         declared = self.declared(key)
         for group in declared.unique:
             for values, row_ids in self._repeated(key, group):
@@ -59,7 +59,7 @@ class GraphImage:
                     yield RowProblem(key, row_id, "UniqueViolation", ", ".join(group), detail)
 
     def orphans(self, key: str) -> Iterator[RowProblem]:
-        """Return edges with a missing end."""
+        """Return the edges with a missing end."""
         edge = self._edge(key)
         batches = list(self._batches(key, ["id", "src", "dst"]))
         edges = pa.Table.from_batches(batches) if batches else None
@@ -74,7 +74,7 @@ class GraphImage:
                 yield RowProblem(key, row_id, "OrphanEdge", column, detail)
 
     def cardinality(self, key: str) -> Iterator[RowProblem]:
-        """Return sources with too few or too many edges; sources without edges are not checked."""
+        """Return the sources with too few or too many edges. Sources without edges are not checked."""
         edge = self._edge(key)
         low, high = edge.cardinality
         if (low, high) == (0, None):
@@ -88,7 +88,7 @@ class GraphImage:
                 yield RowProblem(key, source, "CardinalityViolation", "src", detail)
 
     def values(self, key: str) -> Iterator[RowProblem]:
-        """Return rows that violate a single-row rule, or whose id differs from the id made from their key."""
+        """Return rows that violate a single-row rule, and rows whose id differs from the one made from their key."""
         declared = self.declared(key)
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
         for batch in self._batches(
@@ -145,9 +145,9 @@ class GraphImage:
 
 
 def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
-    """Return the rows that must be checked one by one, because the columns do not prove that they satisfy every rule.
+    """Return the rows to check one by one, because the columns do not prove that they satisfy every rule.
 
-    Numbers are compared by column only if the bound has the column's type, because other comparisons are not exact.
+    Numbers are compared by column only if the bound has the column's type, because other comparisons are inexact.
     """
     mask = pa.array(np.zeros(batch.num_rows, bool))
     for name, kind in declared.properties.items():
@@ -190,7 +190,7 @@ def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
 
 
 def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RowProblem]:
-    """Return the violations of single-row rules in one row."""
+    """Return one row's violations of single-row rules."""
     for fault in row_faults(declared, row):
         # Messages begin with the property, such as `T.p`.
         named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")

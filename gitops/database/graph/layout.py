@@ -1,14 +1,14 @@
-"""Folder layout of a graph.
+"""The folder layout of a graph.
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name in a listing is the newest
     branches/index.json        the existing branches, with their lines and fork points
     branches/<id>/manifests/   the versions of one line, in the same form
-    floors/<line>.json         the number up to which manifests of a line may have been removed
+    floors/<line>.json         the number up to which a line's manifests may have been removed
     leases/<id>.json           versions that gc keeps for a reader or writer
     loads/<id>.json            loads that can be continued, until they are published
     loads/<id>-<part>.arrow    their data files and record numbers, by checkpoint
-    bulk/<id>/                 a bulk load in progress over an executor, which its lease of the same id protects
+    bulk/<id>/                 a bulk load in progress over an executor, protected by the lease with the same id
     schema/<sha256>.pg         accepted schema texts, byte for byte, by their digest
     schema/<sha256>.json       their canonical forms, by their digest
     nodes/<id>.lance/          one dataset per incarnation of a node type
@@ -39,7 +39,7 @@ _NEWEST = 10**20 - 1
 
 
 def is_line(text: str) -> bool:
-    """Return whether a text is a line id: the main line, or one incarnation of a branch."""
+    """Return whether `text` is a line id, either of the main line or of one incarnation of a branch."""
     return text == MAIN or is_ulid(text)
 
 
@@ -49,12 +49,12 @@ def manifests(line: str) -> str:
 
 
 def manifest_key(n: int, line: str = MAIN) -> str:
-    """Return the object key of manifest `n` (counted from 1) of a line."""
+    """Return the object key of a line's manifest `n` (counted from 1)."""
     return f"{manifests(line)}/{_NEWEST - n:020}.json"
 
 
 def floor_key(line: str) -> str:
-    """Return the object key of a line's floor: manifests up to this number may have been removed."""
+    """Return the object key of a line's floor. Manifests up to this number may have been removed."""
     return f"{FLOORS}/{line}.json"
 
 
@@ -69,12 +69,12 @@ def load_key(load_id: str) -> str:
 
 
 def checkpoint_key(load_id: str, part: int) -> str:
-    """Return the object key of a checkpoint of a load, counted from 0."""
+    """Return the object key of a load's checkpoint, counted from 0."""
     return f"{LOADS}/{load_id}-{part}.arrow"
 
 
 def manifest_number(name: str) -> int | None:
-    """Return the version number in a manifest's file name; None for any other name."""
+    """Return the version number in a manifest's file name, or None for any other name."""
     stem, dot, suffix = name.partition(".")
     if dot + suffix != ".json" or len(stem) != len(str(_NEWEST)) or not (stem.isascii() and stem.isdigit()):
         return None

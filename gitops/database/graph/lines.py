@@ -1,11 +1,11 @@
-"""Graph branches, and the line on which each branch publishes.
+"""Graph branches, and the line to which each branch publishes.
 
 Rules of this module:
 
-1. One document lists all branches; it changes only by compare-and-replace. So a branch is created or deleted in one
+1. One document lists all branches and changes only by compare-and-replace. So a branch is created or deleted in one
    step. A reused name gets a new line, so work staged for the old line cannot be published on the new one.
-2. The branch `main` is not listed. It is the line `main` and exists as long as the graph.
-3. A line records which lines it inherits older versions from, and up to which number.
+2. The branch `main` is not listed. It is the line `main`, and it exists as long as the graph does.
+3. A line records from which lines it inherits older versions, and up to which numbers.
 4. Names that begin with two underscores are internal. They are not listed, and users cannot use them.
 """
 
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 
 @dataclass(frozen=True, slots=True)
 class InheritedVersions:
-    """Inherited versions: those of another line, up to number `until`."""
+    """Versions inherited from another line, up to number `until`."""
 
     line: str
     until: int
@@ -53,7 +53,8 @@ class Line:
 
     A line is the sequence of versions that one incarnation of a branch published.
 
-    `fork` is the version that it was created from, None for `main`. `created_at` and `actor` are only for information.
+    `fork` is the version from which it was created, or None for `main`. `created_at` and `actor` are informational
+    only.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Line:
     actor: str | None = None
 
     def holder(self, n: int) -> str:
-        """Return the id of the line that version `n` of this branch is on."""
+        """Return the id of the line that contains version `n` of this branch."""
         held = self.id
         for older in self.inherits:
             if n > older.until:
@@ -74,7 +75,7 @@ class Line:
         return held
 
     def child_inherits(self, n: int) -> tuple[InheritedVersions, ...]:
-        """Return the inherited versions of a line forked from version `n` of this branch."""
+        """Return the inherited versions of a line that is forked from version `n` of this branch."""
         return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
 
 
@@ -83,13 +84,13 @@ MAIN_LINE = Line(layout.MAIN, layout.MAIN)
 
 @dataclass(frozen=True, slots=True)
 class BranchIndex:
-    """The branches of a graph except `main`, and the stored bytes (None if there is no document yet)."""
+    """A graph's branches except `main`, and the stored bytes (None if there is no document yet)."""
 
     branches: Mapping[str, Line]
     data: bytes | None = None
 
     def line(self, name: str) -> Line | None:
-        """Return the line of a branch."""
+        """Return a branch's line."""
         return MAIN_LINE if name == layout.MAIN else self.branches.get(name)
 
     def lines(self) -> tuple[Line, ...]:
@@ -97,7 +98,7 @@ class BranchIndex:
         return (MAIN_LINE, *(self.branches[name] for name in sorted(self.branches)))
 
     def swap(self, store: ObjectStore, branches: Mapping[str, Line]) -> bool:
-        """Replace the branches if the stored document has not changed; return False if it has."""
+        """Replace the branches if the stored document has not changed. Return False if it has changed."""
         data = BRANCHES.write(BranchIndex(branches))
         if self.data is None:
             return store.create(layout.BRANCH_INDEX, data)
@@ -105,7 +106,7 @@ class BranchIndex:
 
 
 def check_name(name: str, *, internal: bool = False) -> str:
-    """Return a branch name without surrounding white space. Raises GitopsError `graph_branch_name` if it is invalid.
+    """Return a branch name without surrounding whitespace. Raises GitopsError `graph_branch_name` if it is invalid.
 
     Names are parts joined by `/`. A part has letters, digits and `_ . -`, and cannot begin with a dot or hyphen.
     """
@@ -119,7 +120,7 @@ def check_name(name: str, *, internal: bool = False) -> str:
 
 
 def read_branches(store: ObjectStore) -> BranchIndex:
-    """Read the branch index of a graph. Raises IntegrityError `graph_unreadable`."""
+    """Read a graph's branch index. Raises IntegrityError `graph_unreadable`."""
     data = store.read(layout.BRANCH_INDEX)
     if data is None:
         return BranchIndex({})
@@ -128,7 +129,7 @@ def read_branches(store: ObjectStore) -> BranchIndex:
 
 
 def read_line(store: ObjectStore, name: str) -> Line:
-    """Read the line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
+    """Read a branch's line. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
     if name == layout.MAIN:
         return MAIN_LINE
     index = read_branches(store)
@@ -142,14 +143,14 @@ def read_line(store: ObjectStore, name: str) -> Line:
 
 
 def read_floor(store: ObjectStore, line: str) -> int:
-    """Return the number up to which manifests of a line may have been removed, 0 for none. Raises `graph_unreadable`."""
+    """Return the number up to which a line's manifests may have been removed, or 0. Raises `graph_unreadable`."""
     key = layout.floor_key(line)
     data = store.read(key)
     return 0 if data is None else read_document(FLOOR, data, store.display(key)).n
 
 
 def write_floor(store: ObjectStore, line: str, n: int) -> None:
-    """Record that manifests of a line up to number `n` may have been removed."""
+    """Record that a line's manifests up to number `n` may have been removed."""
     store.write(layout.floor_key(line), FLOOR.write(_Floor(n)))
 
 

@@ -1,4 +1,4 @@
-"""Load records into a graph: all of them in one publish, or none."""
+"""Loads records into a graph, publishing either all of them at once or none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Columns = str | tuple[str, ...]
 
 
 class LoadMode(StrEnum):
-    """What happens to existing rows: replace those with the same id, reject such records, or replace the whole table."""
+    """How existing rows are treated: replace rows with the same id, reject such records, or replace the whole table."""
 
     MERGE = "merge"
     APPEND = "append"
@@ -79,7 +79,7 @@ class LoadMode(StrEnum):
 
 @dataclass(slots=True)
 class TableCheck:
-    """Result of checking one table: replaced committed rows, and loaded rows that a later record replaces."""
+    """The result of checking one table: committed rows to replace, and loaded rows that a later record replaces."""
 
     replaced: AddressSet = field(default_factory=AddressSet)
     superseded: BitSet = field(default_factory=BitSet)
@@ -103,7 +103,7 @@ class JointChecks:
     _outcomes: dict[str, TableCheck] = field(default_factory=dict)
 
     def run(self) -> dict[str, TableCheck]:
-        """Run all stages. Raises LoadError after the first stage with a problem; RemoteError."""
+        """Run all stages. Raises LoadError after the first stage that finds a problem, and RemoteError."""
         self._outcomes = {key: TableCheck() for key in self.intake.tables}
         try:
             for key, table in self.intake.tables.items():
@@ -329,11 +329,11 @@ _UNCERTAIN = "the load was being published; to see whether the graph has it: git
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A load: its records (strict NDJSON, read only once), mode and branch.
+    """A load: its records (strict NDJSON, read only once), its mode and its branch.
 
     With `base`, a missing `branch` is created from the newest version of `base` once the records are valid. `progress`
     is called periodically while records are read, and before each further step. `embedder` computes vectors that
-    records omit (`@embed`); without it they are missing.
+    records omit (`@embed`). Without it, they are missing.
 
     With `source`, `records` is a seekable file, and the load writes checkpoints (see `checkpoints`). With `resume`, the
     interrupted load of this source is continued.
@@ -353,16 +353,16 @@ class LoadRequest:
 def load_records(
     request: LoadRequest, context: WriteContext, pause: Callable[[int], None] = sleep_jittered
 ) -> LoadResult:
-    """Check every record, write the tables and publish one version. A load without records publishes nothing.
+    """Check all records, write the tables and publish one version. A load without records publishes nothing.
 
-    The stream is read only once, in bounded memory, while other writers continue; a load takes its turn only to
-    publish. If others have published during the load, it is checked against the new version without reading the records
-    again.
+    The stream is read only once, in bounded memory, while other writers continue. A load waits for its turn only to
+    publish. If others have published during the load, it is checked against the new version without rereading the
+    records.
 
-    The context generates ids for edges, for nodes without key, and for the transaction; `pause` waits between attempts.
-    Raises LoadError with the problems found; the errors of `open_snapshot`; GitopsError `graph_conflict` if the schema
-    changed while the records were read, or other writers published first 32 times; RemoteError `storage_failed`. A note
-    on a KeyboardInterrupt says whether the rows may have been published.
+    The context generates ids for edges, for nodes without a key, and for the transaction; `pause` waits between
+    attempts. Raises LoadError with the problems found; the errors of `open_snapshot`; GitopsError `graph_conflict` if
+    the schema changed while the records were read, or other writers published first 32 times; RemoteError
+    `storage_failed`. A note on a KeyboardInterrupt says whether the rows may have been published.
     """
     publisher: LoadPublisher | None = None
     checkpoints: Checkpoints | None = None
@@ -461,7 +461,7 @@ def _open_branch(request: LoadRequest) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """An IdSource that returns one given id."""
+    """An IdSource that returns one fixed id."""
 
     id: str
 
@@ -473,9 +473,10 @@ class CommitId:
 
 
 class LoadPublisher:
-    """Last step of a load: publishes the rows of `intake`, whose data files were written for version `read_at`.
+    """The last step of a load. Publishes the rows of `intake`, whose data files were written for version `read_at`.
 
-    If `begun` is true, tables may have versions with the rows; if `publishing` is true, a graph version may have them.
+    If `begun` is true, tables may already have versions with the rows. If `publishing` is true, a graph version may
+    have them.
     """
 
     def __init__(
@@ -495,7 +496,7 @@ class LoadPublisher:
         self.begun = self.publishing = False
 
     def check(self, snapshot: Snapshot) -> dict[str, TableCheck]:
-        """Check the load against a version, unless already done."""
+        """Check the load against a version, unless this was already done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
             self._request.progress(StepProgress(CHECKING, self.intake.rows))
@@ -517,7 +518,7 @@ class LoadPublisher:
         return JointChecks(snapshot, self.intake, self._request.mode).run()
 
     def attempt(self) -> LoadResult:
-        """Wait for the turn, check against the newest version, and publish."""
+        """Wait for a turn, check the load against the newest version, and publish."""
         with find_root(self._request.uri).lease():
             # Attempts are repeated only if nothing was published.
             self.publishing = False

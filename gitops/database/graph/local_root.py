@@ -47,7 +47,7 @@ class LocalFolder:
         self.store = LocalStore(path)
 
     def dataset(self, path: str) -> DatasetLocation:
-        """Return the dataset's folder; it needs no driver options."""
+        """Return the dataset's folder, which needs no driver options."""
         return DatasetLocation(str(self._path / path))
 
     def place(self, path: str) -> Path:
@@ -55,7 +55,7 @@ class LocalFolder:
         return self._path / path
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
-        """Sync files, then their folders up to the dataset's folder and, if the dataset is new, the folder above it."""
+        """Sync files, then their folders up to the dataset's folder and, for a new dataset, the folder above it."""
         dataset = str(self._path / path)
         files, folders = [], {dataset}
         for name in names:
@@ -73,7 +73,7 @@ class LocalFolder:
         in_parallel(_sync, sorted(folders), _SYNCS_AT_ONCE)
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield files below the path, and empty folders. Files that vanish during the walk are skipped."""
+        """Yield the files and empty folders below the path. Files that vanish during the walk are skipped."""
         for place, folders, names in os.walk(self._real(prefix)):
             for name in names if names or folders else [""]:
                 file = Path(place, name)
@@ -83,7 +83,7 @@ class LocalFolder:
                     yield StoredFile(file.relative_to(self._path).as_posix(), status.st_size, written)
 
     def marks(self, keys: Sequence[str]) -> tuple[FileMark | None, ...] | None:
-        """Look at files in this order, without following links; None if the disk fails."""
+        """Check files in this order, without following links. Return None if the disk fails."""
         found: list[FileMark | None] = []
         for key in keys:
             try:
@@ -97,7 +97,7 @@ class LocalFolder:
         return tuple(found)
 
     def children(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of the folders directly below a path, without links."""
+        """Return the names of the folders directly below a path, leaving out links."""
         try:
             with os.scandir(self._real(prefix)) as entries:
                 return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
@@ -147,7 +147,7 @@ class LocalRoot:
         return path_existence(self._path)
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:
-        """Return the graph folder after checking that it contains a graph."""
+        """Check that the folder contains a graph and return it."""
         seen = self.existence()
         if seen is Existence.ABSENT:
             raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location)
@@ -186,11 +186,11 @@ class LocalRoot:
         return StagingFolder(self._path)
 
     def beside(self) -> LocalStore:
-        """Return the store of files in the parent folder."""
+        """Return the file store of the parent folder."""
         return LocalStore(self._path.parent)
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """If the folder contains this graph, rename it away, then remove its files. The lease prevents a swap in between."""
+        """If the folder has this graph, rename it away and remove its files. The lease prevents a swap meanwhile."""
         if self.existence() is not Existence.ABSENT:
             if read_identity(LocalStore(self._path)).graph_id != graph_id:
                 return
@@ -199,9 +199,9 @@ class LocalRoot:
         self.reclaim()
 
     def reclaim(self) -> None:
-        """Remove folders that removals renamed, and staging folders whose owners have crashed.
+        """Remove folders that removals have renamed, and staging folders whose owners have crashed.
 
-        The staging folder of a running process is kept.
+        A running process's staging folder is kept.
         """
         remove_set_aside(self._path)
         _remove_abandoned(self._path)
@@ -250,7 +250,7 @@ class StagingFolder:
     def take_root(self) -> None:
         """Rename the folder to the root.
 
-        Raises ConflictError `graph_conflict` if another graph exists there by now.
+        Raises ConflictError `graph_conflict` if another graph now exists there.
         """
         try:
             self._path.rename(self._root)

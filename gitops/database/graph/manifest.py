@@ -2,17 +2,17 @@
 
 Rules of this module:
 
-1. An existing manifest never changes. Publishing creates the next number of a line, and only if it is absent.
+1. An existing manifest never changes. Publishing creates the next number on a line, and only if it is absent.
 2. The reader is strict. It rejects a document with an unknown or missing member, a wrong type, an unsafe path or a
    wrong checksum.
-3. A reader opens tables at the versions listed here, never at their latest.
+3. A reader opens tables at the versions listed here, never at their latest versions.
 4. The version `delete` is a graph's last version. Every version from the control plane has a `fence`, the number of its
    operation, and operations with a lower number are refused from then on. The version `fence` changes nothing else. The
    number also identifies the control plane's `restore` versions.
 5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version
    that it was forked from, so a number identifies one version in a branch's history. `txn_id` is the commit id.
 
-This module also contains the reader of all graph documents, and the forms that they share.
+This module also contains the reader for all graph documents and the forms that they share.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ TIME = text_form(lambda text: parse_timestamp(text) is not None, "an RFC 3339 ti
 
 
 def number(least: int) -> Form[int]:
-    """Return the form of a 64-bit integer of at least `least`."""
+    """Return the form of a 64-bit integer that is at least `least`."""
     return integer(least, 2**63 - 1)
 
 
 def matches(pattern: str) -> Callable[[str], bool]:
-    """Return a check that a whole text matches a pattern."""
+    """Return a check that a whole string matches a pattern."""
     accepts = re.compile(pattern).fullmatch
     return lambda text: accepts(text) is not None
 
 
 def sealed(form: Form[T]) -> Form[T]:
-    """Add a member `checksum`, a digest of all other members except the format, so that any change to them is detected."""
+    """Add a `checksum` member: a digest of all other members except the format, so that any change is detected."""
 
     def read(value: Any) -> T:
         members = dict(OBJECT.read(value))
@@ -91,12 +91,12 @@ def sealed(form: Form[T]) -> Form[T]:
 
 
 def graph_document(formats: Mapping[int, Form[T]]) -> Document[T]:
-    """Return a document type that reads these formats and writes the newest."""
+    """Return a document type that reads these formats and writes the newest one."""
     return Document(versions=formats, code=Code.GRAPH_UNREADABLE, version_name="format")
 
 
 def read_document(document: Document[T], data: bytes, place: str) -> T:
-    """Parse a stored document; `place` is for messages. Raises IntegrityError `graph_unreadable`."""
+    """Parse a stored document. `place` is used in messages. Raises IntegrityError `graph_unreadable`."""
     try:
         return document.read(data)
     except IntegrityError as error:
@@ -104,7 +104,7 @@ def read_document(document: Document[T], data: bytes, place: str) -> T:
 
 
 def read_json(form: Form[T], value: Any, place: str) -> T:
-    """Parse plain JSON with a form; `place` is for messages. Raises IntegrityError `graph_unreadable`."""
+    """Parse plain JSON with a form. `place` is used in messages. Raises IntegrityError `graph_unreadable`."""
     try:
         return form.read(value)
     except MalformedError as problem:
@@ -117,7 +117,7 @@ OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimiz
 
 @dataclass(frozen=True, slots=True)
 class GraphIdentity:
-    """A graph's identity, the same in all its versions."""
+    """A graph's identity, which is the same in all its versions."""
 
     graph_id: str
     created_at: str
@@ -129,9 +129,9 @@ class GraphIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One table at one version: its path below the root, row count, and field id of each column.
+    """One table at one version: its path below the root, its row count, and each column's field id.
 
-    `members` is the table version since which no row was added or removed, and every row kept its driver row id.
+    `members` is the table version since which no rows were added or removed and every row has kept its driver row id.
     `changed` maps each column that changed later to the version that last changed it. So all entries of a path with the
     same `column_version` have the same column content.
     """
@@ -144,13 +144,13 @@ class TableEntry:
     changed: Mapping[str, int] = field(default_factory=dict)
 
     def column_version(self, name: str) -> int:
-        """Return the table version since which a column is unchanged."""
+        """Return the table version since which a column has not changed."""
         return self.changed.get(name, self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
-    """A table that a migration removed from the graph. Its files and its last version are kept unless `purged`.
+    """A table that a migration removed from the graph. Its files and last version are kept unless it is `purged`.
 
     A hard drop of a property also purges its old table, because the remaining columns are copied to another folder.
     """
@@ -176,12 +176,12 @@ class CommitRef:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of graph version `n`. `tables` maps keys (`node:T`, `edge:E`) to tables; digests have 64 hex digits.
+    """The manifest of graph version `n`. `tables` maps keys (`node:T`, `edge:E`) to tables. Digests have 64 hex digits.
 
     `lineage` maps each other line to the highest number that this version includes. `branch`, `actor`, `operation` and
-    `message` record who made the version and how; they are informational, except as in rule 4. Publishing fills in
-    `branch`, `line`, `parent` and `lineage` from the base version. `fence` is the highest operation number of the
-    control plane on this graph, and `approvals` are the ids of the approvals that permitted a delete.
+    `message` record who made the version and how. They are informational, except as described in rule 4. Publishing
+    fills in `branch`, `line`, `parent` and `lineage` from the base version. `fence` is the control plane's highest
+    operation number on this graph, and `approvals` are the ids of the approvals that permitted a delete.
     """
 
     n: int
@@ -204,20 +204,20 @@ class Manifest:
 
     @property
     def ref(self) -> CommitRef:
-        """The reference to this version for other documents."""
+        """The reference to this version in other documents."""
         return CommitRef(self.line, self.n, self.txn_id)
 
     @property
     def reach(self) -> dict[str, int]:
-        """The highest number that this version includes from each line, its own line included."""
+        """The highest number that this version includes from each line, including its own."""
         return {**self.lineage, self.line: self.n}
 
     def to_bytes(self) -> bytes:
-        """Return the document bytes. Equal manifests give equal bytes."""
+        """Return the document's bytes. Equal manifests have equal bytes."""
         return MANIFEST.write(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form that a log contains."""
+        """Return the JSON form that logs contain."""
         return {
             "commit": self.txn_id,
             "manifest_version": self.n,
@@ -246,16 +246,16 @@ def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
 
 
 def publish(store: ObjectStore, manifest: Manifest) -> bool:
-    """Publish a manifest as the newest version of its line; return False if another writer already created this number.
+    """Publish a manifest as its line's newest version. Return False if another writer already created this number.
 
-    Publishing the same manifest again returns True; the transaction id identifies it.
+    Publishing the same manifest again, as identified by its transaction id, returns True.
     """
     key, data = layout.manifest_key(manifest.n, manifest.line), manifest.to_bytes()
     return store.create(key, data) or store.read(key) == data
 
 
 def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest:
-    """Read manifest number `n` of a line. Raises IntegrityError `graph_unreadable` if it is absent or malformed."""
+    """Read a line's manifest `n`. Raises IntegrityError `graph_unreadable` if it is absent or malformed."""
     found = find_manifest(store, n, line)
     if found is None:
         place = store.display(layout.manifest_key(n, line))
@@ -269,7 +269,7 @@ def find_manifest(
     line: str = layout.MAIN,
     keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
 ) -> Manifest | None:
-    """Read manifest `n` of a line; None if it is absent. Raises IntegrityError `graph_unreadable` if it is malformed.
+    """Read a line's manifest `n`, or None if it is absent. Raises IntegrityError `graph_unreadable` if malformed.
 
     `keep` caches parsed manifests by digest.
     """

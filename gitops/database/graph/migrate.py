@@ -1,15 +1,15 @@
-"""Carries out migration steps on the tables of one graph, without making the result visible.
+"""Carries out migration steps on one graph's tables without making the result visible.
 
 All steps except hard drops change only metadata: columns are added as nulls, renamed and dropped without rewriting
-data, a dropped type keeps its files, a renamed type keeps its folder. Older graph versions are unaffected.
+data, a dropped type keeps its files, and a renamed type keeps its folder. Older graph versions are unaffected.
 
 A hard drop removes data permanently. The rest of the table is copied to a new folder, and the old folder, with all
 older versions of the table, is removed after the new version is published.
 
-A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds data that the
-current schema no longer has, and publishes one version with the effect of a hard drop: the rest of a table that lost a
-property is copied to a new folder, and the old folder is removed with all its versions. Older versions of the graph
-stay, but the affected tables can no longer be opened there.
+A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds data that is no
+longer in the current schema, and publishes one version with the effect of a hard drop. If a table lost a property, the
+rest of the table is copied to a new folder, and the old folder is removed with all its versions. Older versions of the
+graph remain, but their affected tables can no longer be opened.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _TablePlan:
 
 
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
-    """Create an empty table for every type of the catalog, each in its own folder."""
+    """Create an empty table for every type in the catalog, each in a separate folder."""
     keys = [*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)]
     return _create_all(folder, catalog, keys, ids)
 
@@ -178,7 +178,7 @@ def _table_key(kind: TypeKind, name: str) -> str:
 
 
 def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:
-    """Remove dropped data permanently. Readers of older versions lose the affected tables by design.
+    """Permanently remove dropped data. By design, readers of older versions lose access to the affected tables.
 
     Raises the errors of `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` if another writer
     published first; RemoteError `storage_failed`.

@@ -1,15 +1,15 @@
-"""Mirrors: the newest versions of a graph in a bucket, copied to a local folder that opens like any other graph.
+"""Mirrors: a graph's newest versions in a bucket, copied to a local folder that opens like any other graph.
 
-Every file of a published version is immutable and has a name that is never used again, so only files that are not here
-yet are copied. Rules of this module:
+Every file of a published version is immutable and has a name that is never used again, so only files that do not exist
+locally yet are copied. Rules of this module:
 
 1. A version is copied in the order in which it was published: table files, schemas, its manifest, and then the index
    of branches. So a reader of the folder sees a complete version or none, and needs nothing from the bucket while it
    reads.
-2. Gc at the bucket may remove a version while it is copied. Then the copy of a newer one begins. Versions that are
-   already here stay readable.
-3. The first version is copied into a hidden folder of that incarnation of the graph, which is then renamed to the
-   mirror's place. An interrupted copy continues where it stopped.
+2. Gc may remove a version from the bucket while it is being copied. Then the mirror starts to copy a newer one.
+   Versions that were already copied stay readable.
+3. The first version is copied into a hidden folder for that incarnation of the graph, which is then renamed to the
+   mirror's path. An interrupted copy continues where it stopped.
 4. Numbers that were not copied count as removed: the floor of a line is raised to just below its newest copied version
    after that version. A floor is never above a line's newest version, as in every graph.
 5. Older versions are removed when the bucket no longer keeps them, when there are many, or when a newer one does not
@@ -51,14 +51,14 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class MirrorLimits:
-    """The most bytes that all copies can use, and a clock."""
+    """The maximum number of bytes for all copies, and a clock."""
 
     most_bytes: int
     now: Callable[[], datetime]
 
 
 class GraphMirror:
-    """The mirror of one graph. Used by one thread of the process that holds the lock of `copies`."""
+    """The mirror of one graph. Used by one thread of the process that holds the `copies` lock."""
 
     def __init__(self, uri: str, place: Path, copies: FileCopies, limits: MirrorLimits) -> None:
         """Create the mirror of the graph at an `s3:` address in a local folder. Raises the errors of `ObjectRoot.at`."""
@@ -72,9 +72,9 @@ class GraphMirror:
         self._seen: tuple[list[Snapshot], Mapping[str, Line]] | None = None
 
     def look(self) -> None:
-        """Look up the newest versions, which the next `follow` copies. Raises the errors of `open_snapshot`.
+        """Look up the newest versions, which the next `follow` call copies. Raises the errors of `open_snapshot`.
 
-        It changes nothing here, so several mirrors can look concurrently.
+        This does not change the mirror, so several mirrors can do it concurrently.
         """
         self._seen = self._newest()
 
@@ -89,7 +89,7 @@ class GraphMirror:
         return heads, lines
 
     def follow(self) -> int:
-        """Copy the newest versions of all branches that are not here, and return the number of the newest of `main`.
+        """Copy each branch's newest version if it is missing here. Return the newest version number of `main`.
 
         Raises GitopsError `replica_cache_full` if there is no room; the errors of `open_snapshot`; RemoteError, OSError.
         """
@@ -104,9 +104,10 @@ class GraphMirror:
         raise AssertionError
 
     def check(self, places: Iterable[Path] | None = None) -> int:
-        """Read files of tables, by default all and the documents too, and remove damaged ones, which `follow` copies again.
+        """Read table files, by default all of them and the documents, and remove damaged ones.
 
-        Older versions of their tables are removed. Returns the number of damaged files. Raises OSError, RemoteError.
+        The next `follow` call copies removed files again. Older versions of the affected tables are also removed.
+        Returns the number of damaged files. Raises OSError, RemoteError.
         """
         damaged = [] if places is not None else [*_damaged_documents(LocalFolder(self._place))]
         damaged += self._copies.damaged(self.places() if places is None else places)
@@ -118,12 +119,12 @@ class GraphMirror:
         return len(damaged)
 
     def take_copied(self) -> tuple[int, int]:
-        """Return the number of copied files and of their bytes since the last call."""
+        """Return the number of files copied since the last call, and their total bytes."""
         copied, self._copied = self._copied, (0, 0)
         return copied
 
     def places(self) -> Iterator[Path]:
-        """Yield the copied files of tables."""
+        """Yield the copied table files."""
         return _table_files(self._place)
 
     def _follow(self, heads: Sequence[Snapshot], lines: Mapping[str, Line]) -> int:

@@ -1,27 +1,27 @@
-"""A graph root under a prefix of an object store.
+"""A graph root under an object store prefix.
 
-    graph.json      the claim of a graph that is being created, then the identity of the graph
-    <graph_id>/     the folder of that graph, laid out exactly like a local root
+    graph.json      a graph's claim while it is being created, then its identity
+    <graph_id>/     that graph's folder, laid out exactly like a local root
 
 An object store has no rename, so a graph becomes visible when `graph.json` points to its folder. Rules of this module:
 
-1. Only `graph.json` decides. It is written only by create-if-absent, or by compare-and-replace of the content that the
-   writer saw.
-2. Creating a graph begins with a claim. An existing claim is replaced, which fences its owner, running or not, because
-   the owner's publish compares with its own claim and fails. So a crashed creator does not block others, and of two
-   creators the later one wins.
+1. Only `graph.json` determines the root's state. It is written only by create-if-absent, or by compare-and-replace of
+   the content that the writer saw.
+2. Creating a graph begins with a claim. An existing claim is replaced, which fences off its owner, running or not,
+   because the owner compares `graph.json` with its own claim before it publishes, and fails. So a crashed creator does
+   not block others, and the later of two creators wins.
 3. Publishing replaces the claim with the identity, in one compare-and-replace. Before that, there is only a claim, and
    a root with only a claim is ABSENT, even if other creators left folders.
-4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were fenced earlier.
-   Folders that it sees later may belong to the next creator, which has replaced its claim. Otherwise only rules 5 to 7
-   delete folders.
-5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with part of its
-   data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json` does not
-   count as a lost graph, and an interrupted deletion is requested again.
-6. `remove_incarnation` replaces `graph.json` of that graph with a claim without an owner, by compare-and-replace, and
-   only then deletes its folder. So it cannot delete a different graph, and a crash leaves an absent root.
-7. `reclaim` at a root with only a claim replaces it with a claim without an owner, and deletes the folders that it saw
-   before, as in rule 4. These are leftovers of a crashed create, or of a crashed removal.
+4. A creator deletes the folders that it saw before its claim, because their creators are fenced off by this claim or an
+   earlier one. Folders that it sees later may belong to the next creator, which has replaced its claim. Otherwise only
+   rules 5 to 7 delete folders.
+5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, but never a graph with only
+   part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is occupied, a lost `graph.json`
+   does not count as a lost graph, and an interrupted deletion is requested again.
+6. `remove_incarnation` replaces that graph's `graph.json` with an ownerless claim by compare-and-replace, and only then
+   deletes the folder. So it cannot delete a different graph, and a crash leaves an absent root.
+7. If a root has only a claim, `reclaim` replaces it with an ownerless claim and deletes the folders that it saw before,
+   as in rule 4. These are leftovers of a crashed create or removal.
 8. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
 """
 
@@ -58,15 +58,15 @@ class PrefixStore(ObjectStore, Protocol):
         ...
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
-        """Yield the objects of `keys` with their size in bytes and last write time."""
+        """Yield the same objects as `keys`, with their size in bytes and last write time."""
         ...
 
     def download(self, key: str, size: int, target: BinaryIO) -> bool:
-        """Append an object of this many bytes to a file; return False if it does not exist."""
+        """Append an object with this many bytes to a file. Return False if the object does not exist."""
         ...
 
     def delete_keys(self, keys: Iterable[str]) -> None:
-        """Remove objects in no particular order; absent objects are ignored. After a failure, some may remain."""
+        """Remove objects in no particular order. Absent objects are ignored. After a failure, some may remain."""
         ...
 
 
@@ -89,18 +89,18 @@ class ObjectFolder:
         self._root.delete_keys(tuple(self._root.keys(self._name)))
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
-        """Do nothing: objects are durable, because the driver waits until the service has confirmed each put."""
+        """Do nothing. Objects are durable, because the driver waits until the service has confirmed each put."""
 
     def marks(self, keys: Sequence[str]) -> None:
-        """Return None, because a service tells no more about an object than a request for it would."""
+        """Return None, because a service can report no more about an object than reading it would."""
 
     def files(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield all objects below a prefix of the folder."""
+        """Yield all objects below one of the folder's prefixes."""
         for key, size, written in self._root.details(f"{self._name}/{prefix}"):
             yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
 
     def download(self, path: str, size: int, target: BinaryIO) -> bool:
-        """Append a file of this many bytes to a local one; return False if it does not exist. Raises RemoteError."""
+        """Append a file with this many bytes to a local one. Return False if it does not exist. Raises RemoteError."""
         return self._root.download(f"{self._name}/{path}", size, target)
 
     def children(self, prefix: str) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class ObjectRoot:
 
     @classmethod
     def at(cls, uri: str) -> ObjectRoot:
-        """Return the root at an `s3:` address, using the service and credentials in the environment.
+        """Return the root at an `s3:` address, using the service and credentials from the environment.
 
         The bucket itself cannot be a root, because removing a root removes everything below it. Only characters that
         every client uses literally are allowed, so that the driver and this module use the same keys. Raises
@@ -149,7 +149,7 @@ class ObjectRoot:
         return cls(S3Store(address, probe_at=beside), lance_options, lambda: S3Store(above, probe_at=beside))
 
     def existence(self) -> Existence:
-        """Return PRESENT for a graph and for content that is neither graph nor claim. Takes one or two requests."""
+        """Return PRESENT for a graph and for content that is neither a graph nor a claim. Takes one or two requests."""
         try:
             marker = self._marker()
         except IntegrityError:
@@ -159,7 +159,7 @@ class ObjectRoot:
         return Existence.ABSENT if marker is None or _is_claim(marker) else Existence.PRESENT
 
     def open(self) -> tuple[GraphIdentity, ObjectFolder]:
-        """Return the graph in `graph.json`. Takes one request."""
+        """Return the graph that `graph.json` refers to. Takes one request."""
         marker = self._marker()
         if marker is None:
             raise GitopsError(Code.GRAPH_MISSING, f"{self.location} contains no graph", path=self.location)
@@ -175,11 +175,11 @@ class ObjectRoot:
         return self._store.read(layout.IDENTITY) == identity.to_bytes()
 
     def lease(self) -> AbstractContextManager[None]:
-        """Do nothing, because writers on several hosts share no lock that is freed when a host crashes."""
+        """Do nothing, because no lock is shared by writers on several hosts and also freed when a host crashes."""
         return contextlib.nullcontext()
 
     def stage(self, identity: GraphIdentity) -> ObjectStaging:
-        """Claim the root and remove the leftovers of other creates.
+        """Claim the root and remove leftovers of other creates.
 
         1. The root must be empty, or contain a claim and folders of creators. 2. The claim is written by
            compare-and-replace of the content that was seen. 3. Folders that were seen in step 1 are deleted. Later ones
@@ -205,11 +205,11 @@ class ObjectRoot:
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
 
     def beside(self) -> ObjectStore:
-        """Return the store of objects below the parent prefix."""
+        """Return the object store for the parent prefix."""
         return self._beside()
 
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
-        """Remove the graph with this id by rule 6."""
+        """Remove the graph with this id, following rule 6."""
         marker = self._store.read(layout.IDENTITY)
         if marker is not None and not _is_claim(marker):
             found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
@@ -221,7 +221,7 @@ class ObjectRoot:
         self._store.delete_keys(tuple(self._store.keys(graph_id)))
 
     def reclaim(self) -> None:
-        """Remove leftovers at a root with only a claim, by rule 7."""
+        """Remove leftovers at a root that has only a claim, following rule 7."""
         seen = self._store.read(layout.IDENTITY)
         if seen is None or not _is_claim(seen):
             return
@@ -232,7 +232,7 @@ class ObjectRoot:
         self._store.delete_keys(left)
 
     def tidy(self) -> None:
-        """Do nothing, because it cannot be known whether another creator has crashed.
+        """Do nothing, because there is no way to know whether another creator has crashed.
 
         The next claim removes its leftovers (rule 4).
         """
@@ -292,8 +292,8 @@ class ObjectStaging:
         """Give up the claim, then remove the folder.
 
         The order matters if the response to `take_root` was lost: either the claim is gone and the request can no
-        longer succeed, or it has succeeded and nothing may be removed. A claim without an owner remains, because it
-        cannot be deleted conditionally and the deletion could hit the claim of the next creator.
+        longer succeed, or it has succeeded and nothing may be removed. An ownerless claim remains, because it cannot be
+        deleted conditionally and the deletion could hit the next creator's claim.
         """
         with contextlib.suppress(RemoteError):
             if not _swap(self._root, self._claim, CLAIM.write(_Claim(None))):

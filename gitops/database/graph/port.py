@@ -32,8 +32,8 @@ class Existence(StrEnum):
 class GraphReading:
     """The observed state of an open graph: the accepted schema text, byte for byte, and the manifest version.
 
-    `rows` counts the rows of all types; if branches differ, each table counts at its largest. `fence` is the highest
-    operation number of the control plane, 0 if there was no operation.
+    `rows` counts the rows of all types. If branches differ, each table counts with its largest row count. `fence` is
+    the control plane's highest operation number, or 0 if there was no operation.
     """
 
     schema_source: bytes
@@ -45,9 +45,10 @@ class GraphReading:
 
 @dataclass(frozen=True, slots=True)
 class HeldData:
-    """A graph version with data in a table or column: the table's row count, or the number of rows with a value in the column.
+    """A graph version with data in a table or column, and the number of rows there with data.
 
-    `rows` is None if the count is unknown here.
+    For a table, `rows` is the row count; for a column, it is the number of rows with a value. It is None if unknown
+    here.
     """
 
     version: int
@@ -56,9 +57,9 @@ class HeldData:
 
 @dataclass(frozen=True, slots=True)
 class KeptData:
-    """Data kept in a graph's versions: the newest version, its rows by table (`node:Person`), and earlier data.
+    """Data kept in a graph's versions: the newest version, its row counts by table (`node:Person`), and earlier data.
 
-    For each requested column (`node:Person.nick`), `rows` has the number of rows with a value in the newest version,
+    For each requested column (`node:Person.nick`), `rows` has the number of rows with a value in the newest version, or
     None if unknown. For each other requested table or column, `held` has the newest version with data, if one was
     found. If all versions are still kept (`complete`), a table or column that was not found never had data.
     """
@@ -73,9 +74,9 @@ class KeptData:
 class DeleteOrder:
     """Preconditions of a delete: this incarnation, at most `max_rows` rows, and no operation with a higher fence.
 
-    `version` is the version at which the approvals were checked; none of its rows can have been replaced since. It is
-    None if there are no approvals. `approvals` are the ids of the permitting approvals. They are recorded next to the
-    root, so that none of them can delete the same incarnation again after it was restored from a backup.
+    `version` is the version at which the approvals were checked. None of its rows may have been replaced since then. It
+    is None if there are no approvals. `approvals` are the ids of the permitting approvals. They are recorded next to
+    the root, so that none of them can delete the same incarnation again after it was restored from a backup.
     """
 
     incarnation: str
@@ -87,7 +88,7 @@ class DeleteOrder:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """The types whose rows to restore, and the graph version that contains them."""
+    """The types whose rows to restore, and the graph version that contains these rows."""
 
     version: int
     types: tuple[str, ...]
@@ -95,7 +96,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPreview:
-    """Effects of a schema update on the live graph; `steps` are plain JSON.
+    """Effects of a schema update on the live graph. `steps` are plain JSON.
 
     `supported` is false if a step is not possible.
 
@@ -125,79 +126,80 @@ class MigrationPreview:
 
 
 class PreparedVersion(Protocol):
-    """Staged work on one graph, invisible until published. For a single use."""
+    """Staged work on one graph, which is invisible until it is published. For a single use."""
 
     def publish(self) -> int:
-        """Make the version visible in one atomic step; return the new manifest version.
+        """Make the version visible in one atomic step. Return the new manifest version.
 
-        Raises ConflictError `graph_conflict` if another writer published first; then nothing becomes visible.
+        Raises ConflictError `graph_conflict` if another writer published first. In that case, nothing becomes visible.
         """
         ...
 
     def abort(self) -> None:
-        """Discard the prepared version; its files stay unreferenced. Do not call it after `publish`."""
+        """Discard the prepared version. Its files remain, unreferenced. Do not call this after `publish`."""
         ...
 
 
 class GraphReader(Protocol):
-    """The read half of the port: needs no heavy imports and never writes."""
+    """The port's read half, which needs no heavy imports and never writes."""
 
     def exists(self, uri: str) -> Existence:
-        """Return whether anything is at the root. An unpublished graph does not count."""
+        """Return whether anything exists at the root. An unpublished graph does not count."""
         ...
 
     def read(self, uri: str) -> GraphReading:
-        """Read a graph. Raises GitopsError `graph_missing`, `graph_unreadable`; `graph_deleted` during a delete."""
+        """Read a graph. Raises GitopsError `graph_missing`, `graph_unreadable`, or during a delete `graph_deleted`."""
         ...
 
     def schema_text(self, uri: str, digest: str) -> bytes:
-        """Return the text of a current or earlier schema of the graph, by its digest.
+        """Return the text of the graph's current or an earlier schema, given its digest.
 
         Raises the errors of `read`; GitopsError `graph_unreadable` if the text is no longer stored.
         """
         ...
 
     def check_files(self, uri: str) -> None:
-        """Check that all files with rows of the newest version of `main` exist, without reading them.
+        """Check that the newest version of `main` has all files that contain rows, without reading them.
 
         Raises GitopsError `graph_unreadable` with the missing files; the errors of `read`.
         """
         ...
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
-        """Return the approvals of earlier deletes of this incarnation from the root.
+        """Return the approvals of earlier deletes of this incarnation, as recorded at the root.
 
         Raises GitopsError `storage_failed` or `graph_unreadable`.
         """
         ...
 
     def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
-        """Find the versions of `main` with data in these tables and columns. Raises the errors of `read`."""
+        """Find the versions of `main` that have data in these tables and columns. Raises the errors of `read`."""
         ...
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-        """Count the rows of `main` replaced after version `since`: removed or changed rows, up to the number of new rows.
+        """Count the rows of `main` that were replaced after version `since`.
 
-        Counts the given types, or all. If that version has fewer than `rows`, the first later version with that many
-        rows counts. Raises GitopsError `graph_version_unknown`, `graph_version_gone` if that version cannot be
-        compared, `engine_unavailable`; the errors of `read`.
+        These are the removed or changed rows, but at most as many as there are new rows. Counts the given types, or
+        all. If that version has fewer than `rows`, the first later version with that many rows counts. Raises
+        GitopsError `graph_version_unknown`, `graph_version_gone` if that version cannot be compared,
+        `engine_unavailable`; the errors of `read`.
         """
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
-        """Return the effects of `prepare_migration` without writing. Raises the errors of `read`."""
+        """Return the effects of `prepare_migration` without writing anything. Raises the errors of `read`."""
         ...
 
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
-        """Count the rows that `restore` would replace in a graph with this schema: all current rows of the types in the order.
+        """Count the rows that `restore` would replace in a graph with this schema: all rows of the ordered types.
 
-        Types that already have the rows of the ordered version count as 0. Row rules are not checked. Raises
-        GitopsError `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and the errors of `read`.
+        Types that already have the ordered version's rows count as 0. Row rules are not checked. Raises GitopsError
+        `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and the errors of `read`.
         """
         ...
 
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
-        """Return whether a version of `main` after `since` was made by the `restore` with this number.
+        """Return whether the `restore` with this number created a version of `main` after version `since`.
 
         Raises the errors of `read`; GitopsError `graph_version_gone` if it is not found and some versions are no longer
         kept.
@@ -205,27 +207,27 @@ class GraphReader(Protocol):
         ...
 
     def check_delete(self, uri: str, order: DeleteOrder) -> None:
-        """Check that `delete` would succeed now; otherwise raise its error. Changes nothing.
+        """Check that `delete` would succeed now, and raise its error otherwise. Changes nothing.
 
         The order's fence is not checked, because a run gets its number only when it starts.
         """
         ...
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
-        """Check that `prepare_migration` would succeed now; otherwise raise its error. Writes nothing."""
+        """Check that `prepare_migration` would succeed now, and raise its error otherwise. Writes nothing."""
         ...
 
 
 class GraphEngine(GraphReader, Protocol):
-    """The write half of the port."""
+    """The port's write half."""
 
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
     ) -> PreparedVersion:
         """Stage a new, empty graph. Raises GitopsError `graph_exists` if the root has a schema artifact or manifest.
 
-        A root with an unpublished graph is free, even if the creating process is still running; only one creator can
-        publish. A crash or an abort can leave a partial root behind.
+        A root with an unpublished graph counts as free, even if the creating process is still running. Only one creator
+        can publish. A crash or an abort can leave a partial root behind.
         """
         ...
 
@@ -256,24 +258,24 @@ class GraphEngine(GraphReader, Protocol):
         incarnation: str | None = None,
         fence: int | None = None,
     ) -> int:
-        """Restore the rows of the ordered types from the ordered version, as a new version; return its number.
+        """Restore the ordered types' rows from the ordered version, as a new version. Return the new version's number.
 
-        Atomic. If the types already have these rows, nothing changes and the number of the newest version is returned.
-        Raises the errors of `check_restore`, with `graph_restore_refused` also for a broken schema rule; ConflictError
-        `graph_replaced`, `graph_fenced`, `graph_conflict`.
+        This is atomic. If the types already have these rows, nothing changes and the number of the newest version is
+        returned. Raises the errors of `check_restore`, which include `graph_restore_refused` for a broken schema rule;
+        ConflictError `graph_replaced`, `graph_fenced`, `graph_conflict`.
         """
         ...
 
     def fence(self, uri: str, fence: int) -> None:
-        """Raise the graph's fence: refuse every earlier operation, and later ones with a number below `fence`.
+        """Raise the graph's fence, so that earlier operations and those with a number below `fence` are refused.
 
-        The graph's number becomes `fence`, or one more than before. No effect on an absent root. Raises the errors of
-        `prepare_migration`.
+        The graph's number becomes `fence`, or one more than before. This has no effect on an absent root. Raises the
+        errors of `prepare_migration`.
         """
         ...
 
     def delete(self, uri: str, order: DeleteOrder) -> None:
-        """Remove only the incarnation in the order; at an absent root, the leftovers of its interrupted delete.
+        """Remove only the incarnation in the order or, at an absent root, leftovers of its interrupted delete.
 
         The point of no return is one atomic step, after which the graph does not open and no writer can publish. If a
         call is interrupted after this step, the next call finishes it. Raises ConflictError `graph_replaced`,
@@ -283,7 +285,7 @@ class GraphEngine(GraphReader, Protocol):
         ...
 
     def finish_delete(self, uri: str) -> None:
-        """Finish a delete that was interrupted after its point of no return. A graph that opens is not changed.
+        """Finish a delete that was interrupted after its point of no return. Does not change a graph that opens.
 
         At an absent root, remove the leftovers of interrupted deletes and creates. Raises ConflictError
         `graph_conflict`, GitopsError `graph_unreadable`, `storage_failed`.
@@ -291,10 +293,10 @@ class GraphEngine(GraphReader, Protocol):
         ...
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root, even if it is not a graph; succeeds on absent and partial roots.
+        """Remove everything at the root, even if it is not a graph. Succeeds for absent and partial roots.
 
-        Not for data that an approval protects.
+        Do not use this for data that an approval protects.
 
-        After an interrupted call the root is ABSENT, or PRESENT but unreadable; another call finishes the removal.
+        After an interrupted call, the root is ABSENT, or PRESENT but unreadable. Another call finishes the removal.
         """
         ...

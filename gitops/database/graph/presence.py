@@ -16,7 +16,7 @@ from gitops.database.graph.port import Existence
 def existence(uri: str) -> Existence:
     """Return whether anything exists at the root.
 
-    Only a definite not-found is ABSENT; an invalid address is UNKNOWN.
+    Only a definite not-found response is ABSENT. An invalid address is UNKNOWN.
     """
     try:
         if not uri.startswith("s3:"):
@@ -30,7 +30,7 @@ def existence(uri: str) -> Existence:
 
 
 def path_existence(path: Path) -> Existence:
-    """Return whether anything is at a path, even a dangling link."""
+    """Return whether anything exists at a path, even a dangling link."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def path_existence(path: Path) -> Existence:
 
 
 def locate(uri: str) -> Path:
-    """Return the absolute local path of a graph root given as a path or a `file:` URI.
+    """Return a graph root's absolute local path, given a path or a `file:` URI.
 
     Raises GitopsError `graph_unreadable` for any other scheme, for a relative or empty URI path, or for a NUL.
     """

@@ -1,8 +1,8 @@
-"""Reads one graph version: a description, rows as JSON values, cells of Blob properties, and all records.
+"""Reads one graph version: a description, rows as JSON values, cells of Blob properties, or all records.
 
-An export contains the records in the format of `load`, one JSON object per line. Edge types come before node types,
-each in name order; rows are sorted by id. Loading the export in merge or overwrite mode produces an equal graph. Memory
-is bounded because large tables are read in id ranges.
+An export contains the records in the format that `load` reads, one JSON object per line. Edge types come before node
+types, each in name order; rows are sorted by id. Loading the export in merge or overwrite mode produces an equal graph.
+Memory is bounded because large tables are read in id ranges.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ROWS = 10_000
 
 
 def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
-    """Return the identity, version, digests, and tables with row counts and columns, at a version of `main`.
+    """Return a version of `main`: its identity, number, digests, and tables with row counts and columns.
 
     Raises the errors of `open_snapshot`.
     """
@@ -56,7 +56,7 @@ def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
 
 
 def read_rows(uri: str, type_name: str, limit: int, version: int | None = None) -> list[dict[str, Any]]:
-    """Return up to `limit` rows (0 to 10000) of a node or edge type, sorted by id, at a version of `main`.
+    """Return up to `limit` rows (0 to 10000) of a node or edge type in a version of `main`, sorted by id.
 
     Each row is an object of JSON values. Raises GitopsError `graph_type_unknown` if that version lacks the type;
     RemoteError `storage_failed`; the errors of `open_snapshot`.
@@ -106,9 +106,9 @@ class BlobCell:
 
 
 def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell | None:
-    """Open the cell of a Blob property in a row of a table (`node:T`, `edge:E`).
+    """Open the cell of a Blob property in one row of a table (`node:T`, `edge:E`).
 
-    None if the row or its cell is missing.
+    Returns None if the row or its cell is missing.
 
     Raises GitopsError `graph_type_unknown` if the version lacks the table or the Blob property; the errors of
     `open_table`; RemoteError `storage_failed`.
@@ -149,8 +149,8 @@ _CELL_BYTES = 64
 def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
     """Yield the snapshot's records without line ends, either all or only those of `types` (`T`, `node:T`, `edge:E`).
 
-    Raises before the first record: GitopsError `graph_type_unknown` for an unknown name, `graph_unreadable` for a table
-    that does not open; the errors of `Snapshot.schema`. Raises later: GitopsError `graph_data_invalid` for a number
+    Before the first record, raises GitopsError `graph_type_unknown` for an unknown name, `graph_unreadable` for a table
+    that does not open; the errors of `Snapshot.schema`. Later, raises GitopsError `graph_data_invalid` for a number
     that JSON cannot represent; RemoteError `storage_failed`.
     """
     catalog = snapshot.schema().catalog

@@ -1,9 +1,9 @@
-"""Restores the rows of some types from an earlier graph version, as a new version and without copying rows.
+"""Restores some types' rows from an earlier graph version, as a new version and without copying rows.
 
-1. The earlier version is opened; each type must have the same columns there and now, and its data must not be purged.
-2. The new version refers to the earlier version's tables of these types. All other tables are unchanged.
-3. The schema rules are checked on these tables, and on every edge type with an end in one of them. An edge without its
-   end node is an error, and nothing is restored.
+1. The earlier version is opened. Each type must have the same columns then and now, and its data must not be purged.
+2. The new version refers to the earlier version's tables for these types. All other tables are unchanged.
+3. The schema rules are checked on these tables, and on every edge type with an end in one of them. If an edge lacks an
+   end node, this is an error and nothing is restored.
 4. If the newest version already has these tables, nothing is done.
 
 The previous version is kept for seven days, as before a drop, so a second restore can undo the first.
@@ -53,7 +53,7 @@ def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrd
 
 
 def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
-    """Return whether restore number `fence` made a version after version `since`, up to that of the snapshot.
+    """Return whether restore number `fence` made a version after `since`, up to the snapshot's version.
 
     Raises GitopsError `graph_version_gone` if it is not found and some versions are no longer kept.
     """

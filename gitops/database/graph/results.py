@@ -1,4 +1,4 @@
-"""Results and progress of the graph database's verbs: values with a plain JSON form that do not need the Lance driver."""
+"""Results and progress of graph database commands: values with a plain JSON form that do not need the Lance driver."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class GraphOutcome:
-    """Base of every verb's result, with a success flag and a JSON form."""
+    """Base class for every command's result, with a success flag and a JSON form."""
 
     __slots__ = ()
 
     @property
     def ok(self) -> bool:
-        """Return whether the verb succeeded."""
+        """Return whether the command succeeded."""
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain JSON: an object with one member per field. Tables and types are in code point order."""
+        """Return the result as a plain JSON object with one member per field. Tables and types are sorted."""
         form = _members(self).items()
         return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form}
 
 
 class GraphReport(GraphOutcome):
-    """Result of a verb that returns no data; it says what the verb did or checked."""
+    """The result of a command that returns no data. It describes what the command did or checked."""
 
     __slots__ = ()
 
@@ -62,10 +62,10 @@ def _commit_of(published: Manifest | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult(GraphReport):
-    """Version with the loaded rows, and the number of loaded rows by table key (`node:T`, `edge:E`).
+    """The version with the loaded rows, and the number of loaded rows by table key (`node:T`, `edge:E`).
 
-    `published` is the version that the load published, None if there were no records. `optimized` has the indexes that
-    were built afterwards, None if there are none.
+    `published` is the version that the load published, or None if there were no records. `optimized` has the indexes
+    that were built afterwards, or None if there are none.
     """
 
     manifest_version: int
@@ -82,7 +82,7 @@ class LoadResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class LoadRefusal(GraphOutcome):
-    """Reason why a load published nothing."""
+    """The reason why a load published nothing."""
 
     problems: Diagnostics = field(metadata=TEXT_ONLY)
 
@@ -94,7 +94,7 @@ class LoadRefusal(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class ExportResult(GraphReport):
-    """Number of records written to a file."""
+    """The number of records written to a file."""
 
     records: int
     path: str = field(metadata=TEXT_ONLY)
@@ -102,7 +102,7 @@ class ExportResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class BaselineResult(GraphReport):
-    """Number of records at a commit that were written to a file, and the cursor for later changes."""
+    """The number of records at a commit that were written to a file, and the cursor for later changes."""
 
     records: int
     commit: str
@@ -112,7 +112,7 @@ class BaselineResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class BlobFacts(GraphOutcome):
-    """The size in bytes and the tag of one cell of a Blob property."""
+    """The size in bytes and the tag of one Blob property cell."""
 
     size: int
     tag: str
@@ -120,7 +120,7 @@ class BlobFacts(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class GraphDescription(GraphOutcome):
-    """A graph version: `tables` maps table keys to `rows` and `columns` (name to type); `dropped` lists dropped keys."""
+    """A graph version. `tables` maps table keys to `rows` and `columns` (name to type). `dropped` has dropped keys."""
 
     graph_id: str
     created_at: str
@@ -134,14 +134,14 @@ class GraphDescription(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class RowList(GraphOutcome):
-    """Rows of one type, each an object of JSON values."""
+    """Rows of one type, each as an object of JSON values."""
 
     rows: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRows(GraphOutcome):
-    """The rows of a query as JSON values; `explanation` has its operators, None if they were not requested."""
+    """A query's rows as JSON values. `explanation` has its operators, or None if they were not requested."""
 
     manifest_version: int
     columns: tuple[str, ...]
@@ -157,9 +157,9 @@ class QueryRows(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class MutationResult(GraphReport):
-    """Rows that the statements affected, and the resulting version; if nothing `changed`, the existing version.
+    """The affected rows and the resulting version, which is the existing version if nothing `changed`.
 
-    `published` is the version that the mutation published, None if nothing changed.
+    `published` is the version that the mutation published, or None if nothing changed.
     """
 
     affected_nodes: int
@@ -201,7 +201,7 @@ class VersionDescription(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class BranchInfo:
-    """A branch: its newest version, and the origin, time and actor of its creation (empty for `main`)."""
+    """A branch: its newest version, and its origin, creation time and creator (empty for `main`)."""
 
     name: str
     manifest_version: int
@@ -223,14 +223,14 @@ class BranchInfo:
 
 @dataclass(frozen=True, slots=True)
 class BranchList(GraphOutcome):
-    """The branches of a graph, `main` first, then by name."""
+    """A graph's branches: `main` first, then the others by name."""
 
     branches: tuple[BranchInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BranchCreated(GraphReport):
-    """A branch that was created."""
+    """The branch that was created."""
 
     branch: BranchInfo
 
@@ -241,7 +241,7 @@ class BranchCreated(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class BranchDeleted(GraphReport):
-    """Name of the deleted branch."""
+    """The name of the deleted branch."""
 
     name: str = field(metadata=TEXT_ONLY)
 
@@ -256,7 +256,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One changed row, as JSON values; `fields` lists the changed properties (and `src`, `dst`)."""
+    """One changed row, as JSON values. `fields` lists the changed properties (and `src`, `dst`)."""
 
     table: str
     kind: ChangeKind
@@ -272,7 +272,7 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class DiffSummary(GraphOutcome):
-    """Two versions, with the number of `added`, `removed` and `changed` rows in each differing table, by key."""
+    """Two versions, and the number of `added`, `removed` and `changed` rows in each differing table, by key."""
 
     before: CommitRef
     after: CommitRef
@@ -282,7 +282,7 @@ class DiffSummary(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """A reader's position in a branch feed: it has version `n` and, from the next one, the rows up to `after` (table, id)."""
+    """A reader's position in a branch feed: all of version `n`, and rows of the next one up to `after` (table, id)."""
 
     graph_id: str
     branch: str
@@ -292,7 +292,7 @@ class FeedPosition:
 
     @property
     def token(self) -> str:
-        """Return the position as an opaque text for readers to store."""
+        """Return the position as an opaque string for readers to store."""
         form = [1, self.graph_id, self.branch, self.n, self.commit, *(self.after or ())]
         return base64.urlsafe_b64encode(json.dumps(form).encode()).decode().rstrip("=")
 
@@ -301,8 +301,8 @@ class FeedPosition:
 class FeedPage(GraphOutcome):
     """One page of changes, each with its commit id, and the position after them.
 
-    `commits` are the versions that were read, the last one possibly in part; `head` was the newest. The position
-    contains a row if the page ends within a version.
+    `commits` are the versions that were read, the last one possibly only in part. `head` was the newest version. The
+    position contains a row if the page ends within a version.
     """
 
     position: FeedPosition
@@ -326,7 +326,7 @@ class FeedPage(GraphOutcome):
 
 
 class MergeStatus(StrEnum):
-    """Result of a merge."""
+    """How a merge ended."""
 
     MERGED = "merged"
     FAST_FORWARD = "fast_forward"
@@ -336,10 +336,10 @@ class MergeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowProblem:
-    """A problem with a row: a broken rule, or a merge conflict.
+    """A problem with a row: a broken rule or a merge conflict.
 
-    `table` is a table key; `id` is the row's id (for a cardinality, the source node's); `property` is empty for a whole
-    row.
+    `table` is a table key. `id` is the row's id or, for a cardinality, the source node's id. `property` is empty if the
+    problem concerns the whole row.
     """
 
     table: str
@@ -357,11 +357,11 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class BranchMergeResult(GraphReport):
-    """Result of a merge. `manifest_version` is the target's newest version afterwards.
+    """The result of a merge. `manifest_version` is the target's newest version afterwards.
 
     `rows` has the number of merged rows, by table key. `published` is the version that the merge published, if any.
-    `branch_deleted` is whether the source was deleted afterwards, None if not requested; `branch_delete_error` is the
-    reason for a failed deletion.
+    `branch_deleted` shows whether the source was deleted afterwards, or is None if this was not requested.
+    `branch_delete_error` is the reason why a deletion failed.
     """
 
     status: MergeStatus
@@ -377,11 +377,11 @@ class BranchMergeResult(GraphReport):
 
     @property
     def ok(self) -> bool:
-        """Return whether there is no conflict."""
+        """Return whether there are no conflicts."""
         return not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain JSON, with information about the deletion only if it was requested."""
+        """Return the result as plain JSON. The deletion is included only if it was requested."""
         form = GraphReport.to_json(self)
         if self.branch_deleted is None:
             return form
@@ -390,9 +390,9 @@ class BranchMergeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class StepEffect:
-    """One step and the number of affected rows: the whole table, or the rows with a value in a dropped property.
+    """One step and its number of affected rows: the whole table, or the rows with a value in a dropped property.
 
-    `rows` is None if the step affects no table.
+    `rows` is None if the step does not affect a table.
     """
 
     step: MigrationStep
@@ -405,7 +405,7 @@ class StepEffect:
 
 @dataclass(frozen=True, slots=True)
 class PreviewReport(GraphOutcome):
-    """Effects of a migration; `tables` has the row count of each table afterwards, empty if the migration is not supported."""
+    """The effects of a migration. `tables` has each table's row count afterwards, or is empty if it is unsupported."""
 
     supported: bool
     manifest_version: int
@@ -420,7 +420,7 @@ class PreviewReport(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult(GraphReport):
-    """Completed optimizations, by table key; `manifest_version` is the newest version afterwards."""
+    """Completed optimizations by table key. `manifest_version` is the newest version afterwards."""
 
     manifest_version: int
     tables: dict[str, tuple[str, ...]]
@@ -428,7 +428,7 @@ class OptimizeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class GcResult(GraphReport):
-    """Removed objects or, with `dry_run`, the objects that would be removed; `bytes` is then an estimate."""
+    """The removed objects or, with `dry_run`, those that would be removed, in which case `bytes` is an estimate."""
 
     dry_run: bool
     manifests: int
@@ -439,7 +439,7 @@ class GcResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult(GraphReport):
-    """Types (by table key) and properties (by their table's key) that were purged or, with `dry_run`, would be purged.
+    """Purged types (by table key) and properties (by their table's key). With `dry_run`, those that would be purged.
 
     `manifest_version` is the newest version afterwards.
     """
@@ -451,7 +451,7 @@ class PurgeResult(GraphReport):
 
 
 class VerifyFindingCode(StrEnum):
-    """Kind of a problem or note."""
+    """The kind of a problem or note."""
 
     DOCUMENT_UNREADABLE = "document_unreadable"
     MANIFEST_UNREADABLE = "manifest_unreadable"
@@ -469,7 +469,7 @@ class VerifyFindingCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerifyFinding:
-    """A problem or note, with its place."""
+    """A problem or note, with its location."""
 
     code: VerifyFindingCode
     path: str
@@ -477,7 +477,7 @@ class VerifyFinding:
 
     @property
     def is_problem(self) -> bool:
-        """Return whether the finding is a problem, not a note."""
+        """Return whether the finding is a problem and not just a note."""
         return self.code is not VerifyFindingCode.UNREFERENCED
 
     def to_json(self) -> dict[str, Any]:
@@ -505,10 +505,10 @@ RESTORING, READING, CHECKING, PUBLISHING, INDEXING = "restoring", "reading", "ch
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """How far a piece of work is.
+    """The progress of a piece of work.
 
-    `step` is what is done now, and `detail` names the object, if there is one. `rows` are the rows so far. `done` of
-    `total` is counted in `unit`, such as bytes, tables or indexes; `total` is None if it is unknown.
+    `step` is the current activity, and `detail` names its object, if there is one. `rows` counts the rows so far.
+    `done` and `total` are counted in `unit`, such as bytes, tables or indexes. `total` is None if unknown.
     """
 
     step: str
@@ -524,4 +524,4 @@ Watcher = Callable[[StepProgress], None]
 
 
 def unwatched(progress: StepProgress) -> None:
-    """Ignore progress."""
+    """Ignore progress reports."""

@@ -2,7 +2,7 @@
 
 Each of these three has a local and an object-store implementation:
 
-* a root is an address with at most one graph, where graphs are created, opened and removed;
+* a root is an address at which at most one graph is created, opened and removed;
 * a folder holds the content of one graph: small objects, and Lance datasets at paths below it;
 * a staging is a folder that is filled before it is published at its root.
 """
@@ -31,7 +31,7 @@ FileMark = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """A dataset's address for the Lance driver, with driver options (none for the local disk)."""
+    """A dataset's address for the Lance driver, and driver options (none for the local disk)."""
 
     uri: str
     options: Mapping[str, str] | None = None
@@ -43,7 +43,7 @@ class DatasetLocation:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file below a folder: its path, size, and last modification time by the clock of the storage."""
+    """A file below a folder: its path, its size, and its last modification time according to the storage's clock."""
 
     path: str
     bytes: int
@@ -51,7 +51,7 @@ class StoredFile:
 
 
 class GraphFolder(Protocol):
-    """The folder with the content of one graph."""
+    """The folder with one graph's content."""
 
     @property
     def store(self) -> ObjectStore:
@@ -63,9 +63,9 @@ class GraphFolder(Protocol):
         ...
 
     def settle(self, path: str, names: Iterable[str], *, new: bool = False) -> None:
-        """Make a dataset's files durable, because the driver syncs nothing. Raises OSError.
+        """Make a dataset's files durable, because the driver does not sync anything. Raises OSError.
 
-        `names` are relative to the dataset, and are read only if there is work to do. A folder name means all files in
+        `names` are relative to the dataset and are read only if there is work to do. A folder name means all files in
         it, and a data file name includes the folder of its large blobs. `new` means that the dataset itself is new.
         """
         ...
@@ -82,14 +82,15 @@ class GraphFolder(Protocol):
         ...
 
     def marks(self, keys: Sequence[str]) -> tuple[FileMark | None, ...] | None:
-        """Look at objects in this order and return the mark of each, None for an absent one.
+        """Check objects in this order. Return each one's mark, or None for an absent object.
 
-        Equal marks of a key mean that its object is the same. Returns None if the storage cannot tell without reading.
+        Equal marks for a key mean that the object has not changed. Returns None if the storage cannot tell without
+        reading.
         """
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with its content; an absent path is ignored. Raises OSError, RemoteError."""
+        """Remove a file, or a folder with its content. An absent path is ignored. Raises OSError, RemoteError."""
         ...
 
 
@@ -98,7 +99,7 @@ class Staging(Protocol):
 
     @property
     def folder(self) -> GraphFolder:
-        """The folder for the graph's content, empty at first."""
+        """The folder for the graph's content, which is empty at first."""
         ...
 
     def take_root(self) -> None:
@@ -112,13 +113,13 @@ class Staging(Protocol):
     def discard(self) -> None:
         """Remove the staged content, but never a graph that is already visible at the root.
 
-        Never raises; leftovers of a failure are not visible as a graph.
+        Never raises. Leftovers of a failure are not visible as a graph.
         """
         ...
 
 
 class GraphRoot(Protocol):
-    """An address with at most one graph."""
+    """An address that contains at most one graph."""
 
     @property
     def location(self) -> str:
@@ -128,7 +129,7 @@ class GraphRoot(Protocol):
     def existence(self) -> Existence:
         """Return whether anything exists at this address.
 
-        Only a definite not-found is ABSENT; an address that does not respond is UNKNOWN.
+        Only a definite not-found response is ABSENT. An address that does not respond is UNKNOWN.
         """
         ...
 
@@ -153,7 +154,7 @@ class GraphRoot(Protocol):
         ...
 
     def stage(self, identity: GraphIdentity) -> Staging:
-        """Start creating a graph. Raises GitopsError `graph_exists` if the root is not free, OSError and RemoteError."""
+        """Start creating a graph. Raises GitopsError `graph_exists` if the root is taken, OSError and RemoteError."""
         ...
 
     def beside(self) -> ObjectStore:
@@ -166,13 +167,13 @@ class GraphRoot(Protocol):
     def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
         """Remove the graph with this id and the leftovers of an interrupted removal, but never a different graph.
 
-        The caller must hold the lease unless the root is absent. The root is made absent first. Then fault point
+        The caller must hold the lease unless the root is absent. First the root becomes absent. Then the fault point
         `engine.delete.before_files` is reached, while the files still exist. Raises OSError and RemoteError.
         """
         ...
 
     def reclaim(self) -> None:
-        """Remove leftovers of interrupted creates and removals at a root without a graph; a graph is not changed.
+        """Remove leftovers of interrupted creates and removals at a root without a graph. A graph is never changed.
 
         If the storage allows it, any create in progress can no longer be published. Raises ConflictError
         `graph_conflict` if another writer uses the root; OSError and RemoteError.
@@ -180,11 +181,11 @@ class GraphRoot(Protocol):
         ...
 
     def tidy(self) -> None:
-        """Remove the leftovers of processes that have certainly ended. Raises OSError and RemoteError."""
+        """Remove leftovers of processes that have definitely ended. Raises OSError and RemoteError."""
         ...
 
     def remove(self) -> None:
-        """Remove everything at the root; succeeds on absent and partial roots.
+        """Remove everything at the root. Succeeds for absent and partial roots.
 
         The first change makes the graph unopenable. If a call is interrupted, the next call finishes it. Raises OSError
         and RemoteError.
@@ -193,12 +194,12 @@ class GraphRoot(Protocol):
 
 
 def tables_at_once(folder: GraphFolder) -> int:
-    """Return how many tables to process at a time. Limited, because open tables need memory."""
+    """Return how many tables to process at a time. This is limited because open tables need memory."""
     return min(_TABLES_AT_ONCE, folder.store.parallel)
 
 
 def root_taken(location: str, names: Collection[str]) -> GitopsError:
-    """Return the error for creating a graph at an occupied root. `names` are the names found there."""
+    """Return the error for creating a graph at an occupied root. `names` are the names that were found there."""
     found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
     detail = f"{location} contains {found}; choose another root, or remove it"
     return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

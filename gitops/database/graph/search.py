@@ -1,14 +1,14 @@
-"""Searches one column of a table: rows that contain a word, with their relevance, and rows nearest to a vector.
+"""Searches one table column for rows that contain a word, with their relevance, or for rows nearest to a vector.
 
-The rank of a text is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N counts the rows
-of the table that have a text, n those with the word, and lengths are counted in tokens. (Robertson, Zaragoza, "The
-Probabilistic Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index finds candidates but
+The rank of a text is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N is the number of
+rows that have a text, n is the number of rows with the word, and lengths are counted in tokens. (Robertson, Zaragoza,
+"The Probabilistic Relevance Framework: BM25 and Beyond", 2009; the idf is Lucene's.) An index finds candidates but
 never provides scores, because the driver's scores depend on when its index was built.
 
-Tokens are those of an index of the driver with its default settings, and the driver makes them: words are cut where a
-character is neither a letter nor a number, lower-cased, reduced to their English stem, left out if they are stop words
-(`the`, `to`) or have more than 40 bytes, and stripped of accents. So an index with these settings finds every matching
-row. An index with other settings, from earlier releases, is not used.
+Tokens are the same as in one of the driver's indexes with default settings, and the driver produces them: text is split
+at characters that are neither letters nor numbers; words are lower-cased, reduced to their English stem, left out if
+they are stop words (`the`, `to`) or longer than 40 bytes, and stripped of accents. So an index with these settings
+finds every matching row. An index with different settings, from an earlier release, is not used.
 
 The distance of vectors is Euclidean, squared (L2). Exact search reads every vector, in memory or on disk. It selects
 candidates in single precision, with a bound on the error, and compares them in double precision, so it returns the same
@@ -59,7 +59,7 @@ _known: dict[str, tuple[str, ...]] = {}
 
 
 def tokens(texts: Iterable[str]) -> list[list[str]]:
-    """Return the tokens of each text in order, including repeated ones."""
+    """Return each text's tokens in order, including repeated ones."""
     split = [text.translate(_CUTS).split() for text in texts]
     pieces = set[str]().union(*split)
     found = {piece: known for piece in pieces if (known := _known.get(piece)) is not None}
@@ -101,7 +101,7 @@ def usable(index: IndexDescription, column: str) -> bool:
 
 
 def edits_within(one: str, other: str, most: int) -> bool:
-    """Return whether at most `most` edits turn one text into the other (Levenshtein distance).
+    """Return whether at most `most` edits turn one string into the other (Levenshtein distance).
 
     An edit inserts, deletes or replaces a character.
     """
@@ -121,7 +121,7 @@ def edits_within(one: str, other: str, most: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A String column of a table at one version; `memo` caches the size of its corpus between queries.
+    """A String column of a table at one version. `memo` caches the size of its corpus between queries.
 
     A `within` argument restricts a search to these row ids. `check` is called often, and can raise an error to end the
     search.
@@ -133,13 +133,13 @@ class TextColumn:
     check: Callable[[], None] = lambda: None
 
     def matching(self, query: str, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return the ascending row ids of the rows with any token of the query."""
+        """Return the row ids of rows with any token from the query, in ascending order."""
         wanted = frozenset(tokens([query])[0])
         found = [row for row, words in self._candidates(query, wanted, within) if not wanted.isdisjoint(words)]
         return np.array(sorted(found), np.int64)
 
     def resembling(self, query: str, most: int, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return the ascending row ids of the rows with a token within `most` edits of a query token."""
+        """Return the row ids of rows with a token within `most` edits of a query token, in ascending order."""
         wanted = frozenset(tokens([query])[0])
         known: dict[str, bool] = {}
 
@@ -154,9 +154,9 @@ class TextColumn:
         return np.array(sorted(row for row, words in rows if any(map(near, words))), np.int64)
 
     def ranked(self, query: str, within: NDArray[np.int64] | None = None) -> list[tuple[int, float]]:
-        """Return the row ids and scores of rows with any token of the query, best first; ties by row id.
+        """Return the row ids and scores of rows with any token from the query, best first. Ties are ordered by row id.
 
-        A token counts as often as it is in the query. `within` does not affect the scores.
+        A token counts once for each time that it occurs in the query. `within` does not affect the scores.
         """
         (asked,) = tokens([query])
         # The number of rows with a word depends on the whole column, so read all candidates first.
@@ -234,7 +234,7 @@ _VANISHED = 2.0**-124
 
 @dataclass(frozen=True, slots=True)
 class VectorMatrix:
-    """A column's vectors in memory, one per matrix row: `rows` has their row ids, `norms` their squared lengths."""
+    """A column's vectors in memory, one per matrix row. `rows` has their row ids, and `norms` their squared lengths."""
 
     rows: NDArray[np.int64]
     vectors: NDArray[np.float32]
@@ -242,7 +242,7 @@ class VectorMatrix:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[NDArray[np.int64], pa.Array]], count: int, dimension: int) -> VectorMatrix:
-        """Build a matrix from the parts of a column (row ids and cells), at most `count` rows in total. Nulls are skipped."""
+        """Build a matrix from a column's parts (row ids and cells), with at most `count` rows. Nulls are skipped."""
         rows, vectors = np.empty(count, np.int64), np.empty((count, dimension), np.float32)
         norms, stop = np.empty(count, np.float64), 0
         for row_ids, cells in parts:
@@ -256,16 +256,16 @@ class VectorMatrix:
 
     @staticmethod
     def size(count: int, dimension: int) -> int:
-        """Return the bytes that `count` vectors need."""
+        """Return the number of bytes that `count` vectors need."""
         return count * (4 * dimension + 16)
 
     @property
     def nbytes(self) -> int:
-        """Memory usage in bytes."""
+        """The memory usage in bytes."""
         return self.size(*self.vectors.shape)
 
     def nearest(self, target: NDArray[np.float64], k: int, within: NDArray[np.int64] | None) -> list[tuple[int, float]]:
-        """Return the `k` nearest rows with their distances; see `VectorColumn.nearest`."""
+        """Return the `k` nearest rows with their distances, as in `VectorColumn.nearest`."""
         likely = self._likely(target, k, None if within is None else np.flatnonzero(np.isin(self.rows, within)))
         parts = (likely[start : start + _PART] for start in range(0, len(likely), _PART))
         return _closest(((self.rows[part], self.vectors[part]) for part in parts), target, k)
@@ -291,7 +291,7 @@ class VectorMatrix:
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """A Vector column of a table version; `kept` returns its vectors if they are in memory."""
+    """A Vector column of a table version. `kept` returns its vectors if they are in memory."""
 
     dataset: LanceDataset
     name: str
@@ -305,10 +305,10 @@ class VectorColumn:
         within: NDArray[np.int64] | None = None,
         approximate: bool = False,
     ) -> list[tuple[int, float]]:
-        """Return row ids and distances of the `k` nearest rows with a vector, nearest first, ties by row id.
+        """Return row ids and distances of the `k` rows with the nearest vectors, nearest first, ties by row id.
 
-        All rows at the last distance are returned, so there can be more than `k`; the caller breaks the tie. `within`
-        restricts the row ids. `approximate` allows the use of a vector index if all rows are searched.
+        All rows at the last distance are returned, so there can be more than `k`, and the caller breaks the tie.
+        `within` restricts the row ids. `approximate` allows the use of a vector index if all rows are searched.
         """
         if k < 1 or (within is not None and not len(within)):
             return []
@@ -360,9 +360,9 @@ class VectorColumn:
 
 
 def index_recall(dataset: LanceDataset, name: str, partitions: int) -> float:
-    """Return an index's recall: the share of nearest neighbours of sampled vectors that it finds in all partitions.
+    """Return an index's recall: the share of sampled vectors' nearest neighbours that it finds in all partitions.
 
-    Any loss is caused by the rounded vectors in the index.
+    Any loss is caused by rounding the vectors in the index.
     """
     places = range(0, dataset.count_rows(), max(1, dataset.count_rows() // _ASKED))
     cells = dataset.take(list(places), columns=[name]).column(name).combine_chunks()

@@ -1,11 +1,11 @@
-"""Snapshots: a consistent view of a graph with its identity, one manifest, and the manifest's schema text.
+"""Snapshots: a consistent view of a graph with its identity, one manifest, and that manifest's schema text.
 
 A version is found by branch, number, commit or time. The error for a version that never existed is
-`graph_version_unknown`, and for one that is no longer kept `graph_version_gone`. Numbers are tried first on the line
-that contains them. Times are looked up by bisection, which works because a version is never older than its parent.
+`graph_version_unknown`, and for one that is no longer kept `graph_version_gone`. A number is looked up first on the
+line that contains it. Times are looked up by bisection, which works because a version is never older than its parent.
 
 This module does not need the Lance driver, so planning reads a graph's state from a few small files. The schema
-language is imported only to compile a schema, so verbs that open no graph start faster.
+language is imported only to compile a schema, so commands that do not open a graph start faster.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ class Memory(Protocol):
     """A thread-safe cache for processes that open graphs often, such as a `ReadCache`."""
 
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return an immutable value: the cached one, or a new one from `make`."""
+        """Return an immutable value, either the cached one or a new one from `make`."""
         ...
 
     def recall(self, key: Hashable) -> Any:
-        """Return the last value remembered under this key; None if it was dropped."""
+        """Return the last value remembered under this key, or None if it was dropped."""
         ...
 
     def remember(self, key: Hashable, value: Any) -> None:
-        """Cache a value that can be outdated when it is recalled."""
+        """Cache a value that may be outdated when it is recalled."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget:
-    """The version to read: the newest of `branch`, or one selected by number, commit id or time (RFC 3339).
+    """The version to read: the newest on `branch`, or one selected by number, commit id or time (RFC 3339).
 
     A commit is found on any branch that has it; `branch` is searched first.
     """
@@ -87,16 +87,16 @@ class Snapshot:
 
     @property
     def branch(self) -> str:
-        """The name of the opened branch; the version can be on a line that the branch inherits from."""
+        """The name of the opened branch. The version can be on a line that the branch inherits from."""
         return self.line.name
 
     @property
     def store(self) -> ObjectStore:
-        """The graph's store of small objects."""
+        """The store for the graph's small objects."""
         return self.folder.store
 
     def table_identity(self, entry: TableEntry, version: int) -> tuple[str | int, ...]:
-        """Return an identity for a table version that is unique across disks and services; the version is its last part."""
+        """Return a table version's identity, unique across disks and services. Its last part is the version."""
         place = self.folder.dataset(entry.path)
         endpoint = (place.options or {}).get("aws_endpoint", "")
         return (self.identity.graph_id, endpoint, place.uri, entry.path, version)
@@ -106,7 +106,7 @@ class Snapshot:
         return self.schema_text(self.manifest.schema_source)
 
     def schema_text(self, digest: str) -> bytes:
-        """Return the schema text of this or an earlier version, given its digest.
+        """Return the schema text of this version or an earlier one, given its digest.
 
         Raises IntegrityError `graph_unreadable`.
         """
@@ -145,7 +145,7 @@ class Snapshot:
 
 
 def table_keys(catalog: Catalog) -> set[str]:
-    """Return the table keys of a schema: `node:T` and `edge:E`."""
+    """Return a schema's table keys: `node:T` and `edge:E`."""
     return {*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)}
 
 
@@ -169,10 +169,10 @@ def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | N
 
     The version is looked up on every call. With a `memory`, the cost does not depend on the number of kept versions
     unless many were published since the last lookup, and on a local disk, no file is read if nothing has changed.
-    Raises GitopsError `graph_missing` only if nothing exists at the
-    root; `graph_branch_missing`, `graph_branch_name`; `graph_version_unknown` if the version never existed,
-    `graph_version_gone` if it is no longer kept; `usage_error` for a target that contradicts itself; `storage_failed`
-    if the service of a bucket does not respond or refuses; and `graph_unreadable` for everything else.
+    Raises GitopsError `graph_missing` only if nothing exists at the root; `graph_branch_missing`, `graph_branch_name`;
+    `graph_version_unknown` if the version never existed, `graph_version_gone` if it is no longer kept; `usage_error`
+    for a target that contradicts itself; `storage_failed` if a bucket's service does not respond or refuses access; and
+    `graph_unreadable` for everything else.
     """
     target = target or ReadTarget()
     if memory is None or (target.version, target.commit, target.time) != (None, None, None):
@@ -195,9 +195,9 @@ def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | N
 
 
 def newest_in_memory(uri: str, branch: str, memory: Memory) -> Snapshot | None:
-    """Return the newest version of a branch if it is in memory and on a local disk, without reading a file.
+    """Return a branch's newest version without reading a file, if it is in memory and on a local disk.
 
-    None if there may be a newer version, or if the storage must be asked.
+    Returns None if there may be a newer version, or if this requires a request to the storage.
     """
     watched: _WatchedHead | None = memory.recall(("watched head", uri, branch))
     return watched.snapshot if watched is not None and watched.is_newest() else None
@@ -282,7 +282,7 @@ def _open_snapshot(uri: str, target: ReadTarget, memory: Memory | None) -> Snaps
 
 
 def unreadable(uri: str, error: RemoteError) -> GitopsError:
-    """Return the error for a storage failure while a graph is opened.
+    """Return the error for a storage failure that occurs while a graph is opened.
 
     If a local disk fails, the graph is unreadable. If a bucket does not respond or refuses access, nothing is known
     about the graph.
@@ -302,7 +302,7 @@ def open_newest(root: GraphRoot) -> Snapshot:
 
 
 def held_rows(snapshot: Snapshot) -> int:
-    """Return the total rows of all tables at all branch heads.
+    """Return the total number of rows of all tables at all branch heads.
 
     A table on several branches counts with its largest row count.
     """
@@ -329,13 +329,16 @@ def accept_schema(source: bytes) -> Schema:
 
 
 def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
-    """Return the line id and number of each kept version of a branch, newest first."""
+    """Return the line id and number of each kept version on a branch, newest first."""
     for holder in (line.id, *(older.line for older in line.inherits)):
         yield from ((holder, n) for n in line_numbers(store, holder) if line.holder(n) == holder)
 
 
 def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
-    """Read version `n` of a branch. Raises GitopsError `graph_version_unknown`, `graph_version_gone`; `graph_unreadable`."""
+    """Read version `n` of a branch.
+
+    Raises GitopsError `graph_version_unknown`, `graph_version_gone`, `graph_unreadable`.
+    """
     holder = line.holder(n)
     manifest = find_manifest(store, n, holder) if n >= 1 else None
     if manifest is not None:
@@ -439,13 +442,13 @@ def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
 
 
 def unknown_type(place: str, name: str, tables: Iterable[str], *, path: str = "") -> GitopsError:
-    """Return the error for an unknown type name; `tables` are the existing table keys."""
+    """Return the error for an unknown type name. `tables` are the existing table keys."""
     known = {key.partition(":")[2] for key in tables}
     return GitopsError(Code.GRAPH_TYPE_UNKNOWN, f"{place} has no type {name[:80]!r}{choices(name, known)}", path=path)
 
 
 def version_time(manifest: Manifest) -> datetime:
-    """Return the creation time of a version."""
+    """Return a version's creation time."""
     found = parse_timestamp(manifest.ts)
     if found is None:
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"version {manifest.n} has no time")

@@ -1,7 +1,7 @@
-"""Staged work on a graph: everything that can fail is done first, and one atomic step makes the result visible.
+"""Staged work on a graph: everything that can fail happens first, then one atomic step makes the result visible.
 
 A new graph is complete in its staging folder and gets its root in one step, so a root is absent or complete, never
-partial. A new version of a graph is one manifest that exists or does not.
+partial. A new version of a graph is one manifest, which either exists or does not.
 
 A lease makes gc keep a version for a reader or writer, for a limited time:
 
@@ -9,7 +9,7 @@ A lease makes gc keep a version for a reader or writer, for a limited time:
    unpublished work), and the manifest.
 2. A lease is written first, and then its manifest is checked again. gc removes manifests first, and then reads the
    leases. So either the manifest is found missing and the lease is refused, or gc sees the lease.
-3. A lease expires if its holder does not renew it. If the holder renews it too late, the error is `graph_version_gone`.
+3. A lease expires if its holder does not renew it. If the holder renews it too late, `graph_version_gone` is raised.
 4. Short reads of recent versions need no lease, because gc keeps versions for a grace period after they are superseded.
 """
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """External inputs of a write; `actor` and `message` are recorded in the new versions."""
+    """External inputs to a write. `actor` and `message` are recorded in the new versions."""
 
     clock: Clock
     ids: IdSource
@@ -65,22 +65,22 @@ class WriteContext:
     faults: Faults = field(default_factory=NoFaults)
 
     def now(self) -> datetime:
-        """Return the current time of the clock."""
+        """Return the clock's current time."""
         return self.clock.now()
 
 
 def precise_timestamp(moment: datetime) -> str:
-    """Format a time as RFC 3339 in UTC with `Z`, in microseconds."""
+    """Format a time as RFC 3339 in UTC with `Z`, with microseconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def later_timestamp(one: str, other: str) -> str:
-    """Return the later of two times; the first if they are equal or cannot be parsed."""
+    """Return the later of two times, or the first one if they are equal or cannot be parsed."""
     return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))
 
 
 class StagedGraph:
-    """A new graph, complete in its staging folder; becomes version 1."""
+    """A new graph that is complete in its staging folder and will become version 1."""
 
     def __init__(self, staging: Staging, faults: Faults) -> None:
         self._staging = staging
@@ -109,7 +109,7 @@ class StagedGraph:
 
 
 class StagedVersion:
-    """A branch's next version after `base`. Its table versions are written, its manifest is not."""
+    """A branch's next version after `base`. Its table versions are already written, but its manifest is not."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class StagedVersion:
         self._open = True
 
     def publish(self, *, purge: bool = True) -> int:
-        """Write the manifest if its number is free and the branch still has the same line.
+        """Write the manifest if its number is free and the branch is still on the same line.
 
         Files of purged tables are removed only with `purge`. Raises ConflictError `graph_conflict` if the manifest
         cannot be written; GitopsError `graph_branch_missing` if the branch was removed.
@@ -193,12 +193,12 @@ class StagedVersion:
         return self.manifest.n
 
     def abort(self) -> None:
-        """Discard the manifest. The table versions stay unreferenced until the next writer undoes them."""
+        """Discard the manifest. The table versions remain unreferenced until the next writer undoes them."""
         self._open = False
 
 
 def require_no_branches(snapshot: Snapshot) -> None:
-    """Raise ConflictError `graph_has_branches` with the branch names; internal branches are ignored."""
+    """Raise ConflictError `graph_has_branches` with the branch names. Internal branches are ignored."""
     names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
     if names:
         place = snapshot.root.location
@@ -211,7 +211,7 @@ def require_no_branches(snapshot: Snapshot) -> None:
 def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
     """Repeat `attempt` until it has no conflict, at most 32 times. `pause` gets the number of failed attempts.
 
-    Raises ConflictError `graph_conflict` after the last attempt, and immediately any other error of `attempt`.
+    Raises ConflictError `graph_conflict` after the last attempt. Any other error from `attempt` is raised immediately.
     """
     for failed in range(1, ATTEMPTS):
         try:
@@ -224,7 +224,7 @@ def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]
 
 
 def sleep_jittered(failed: int) -> None:
-    """Sleep for a random time that grows with the number of failed attempts, at most half a second."""
+    """Sleep for a random time that grows with the number of failed attempts, up to half a second."""
     time.sleep(random.uniform(0, min(_LONGEST_S, _FIRST_S * 2**failed)))  # noqa: S311 - spreads writers, keeps no secret
 
 
@@ -252,7 +252,7 @@ class Lease:
 
 
 def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Lease:
-    """Write a lease on a version, which expires after `term`.
+    """Write a lease on a version. It expires after `term`.
 
     Raises GitopsError `graph_version_gone` if gc has already removed the version.
     """
@@ -277,9 +277,9 @@ def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Le
 def hold_lease(
     snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM
 ) -> Iterator[Callable[[], None]]:
-    """Keep a version readable while the block runs, for at most `term` after the last renewal.
+    """Keep a version readable during the block, for at most `term` after the last renewal.
 
-    Raises the errors of `take_lease`. Yields a function that renews the lease: it restarts the term, and raises
+    Raises the errors of `take_lease`. Yields a function that renews the lease. It restarts the term, and raises
     GitopsError `graph_version_gone` if the lease had expired and was removed.
     """
     store, lease = snapshot.store, take_lease(snapshot, context, term)
@@ -305,7 +305,7 @@ def _release(store: ObjectStore, lease_id: str) -> None:
 
 
 def read_leases(store: ObjectStore) -> tuple[Lease, ...]:
-    """Read all leases, by id. Leases released since the listing are skipped. Raises IntegrityError `graph_unreadable`."""
+    """Read all leases by id, skipping those released since the listing. Raises IntegrityError `graph_unreadable`."""
     found = []
     for name in store.names(layout.LEASES):
         lease_id, dot, suffix = name.partition(".")

@@ -2,16 +2,16 @@
 
 Rules of this module:
 
-1. A writer starts from the version in the manifest. If the dataset is ahead of it, another writer crashed or is racing,
-   and its versions are undone by restoring the manifest's version.
+1. A writer starts from the version in the manifest. If the dataset is ahead of it, another writer has crashed or is
+   racing. Its versions are undone by restoring the manifest's version.
 2. Every change must produce exactly the next version. Lance rebases silently, so a different number means that another
-   writer was faster and the change is abandoned.
-3. Lance syncs nothing to disk. Before any manifest refers to the changes, `finish` makes all files durable that this
-   writer's versions need and the manifest's version does not. Files left by other writers are ignored.
-4. Data files for new rows are written first and belong to no version. One commit adds them and marks the removed rows,
-   or two commits, of which the manifest lists the second. A row that replaces another can keep its row id, so that
-   cached values of unchanged columns stay valid. Outside this package, rows are identified only by the text in their
-   column `id`.
+   writer was faster, and the change is abandoned.
+3. Lance does not sync anything to disk. Before any manifest refers to the changes, `finish` makes durable all files
+   that this writer's versions need and the manifest's version does not. Files left by other writers are ignored.
+4. Data files for new rows are written first and do not belong to a version yet. Then one commit adds them and marks the
+   removed rows. If there are two commits, the manifest lists the second. A row that replaces another can keep its row
+   id, so that cached values of unchanged columns stay valid. Outside this package, rows are identified only by the text
+   in their column `id`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _ARROW: Mapping[Scalar, pa.DataType] = {
 
 
 def arrow_field(name: str, kind: PropType) -> pa.Field:
-    """Return the Arrow field of a property.
+    """Return a property's Arrow field.
 
     Items of lists and vectors are physically nullable, regardless of the property.
     """
@@ -84,7 +84,7 @@ def arrow_field(name: str, kind: PropType) -> pa.Field:
 
 
 def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
-    """Return a table's columns: `id` (the unenforced key), `src` and `dst` for an edge, then the properties in name order."""
+    """Return a table's columns: `id` (the unenforced key), `src` and `dst` for an edge, and the properties by name."""
     edge = isinstance(declared, EdgeType)
     about = _PRIMARY_KEY | _COMPRESSED if edge else _PRIMARY_KEY
     fields = [pa.field("id", pa.string(), nullable=False, metadata=about)]
@@ -130,7 +130,7 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
 
 
 def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
-    """Count the rows with a value in a column, by reading that column.
+    """Count the rows that have a value in a column, by reading that column.
 
     Raises RemoteError `storage_failed`; the errors of `open_table`.
     """
@@ -143,7 +143,7 @@ def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
 
 
 def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
-    """Count the rows that only one of two table versions has: (first only, second only).
+    """Count the rows that exist in only one of two table versions: (only in the first, only in the second).
 
     A rewritten row counts as a different row, because its row id or the version that wrote it differs. Fragments with
     the same files and deletions have the same rows; for others, only the ids are read. Raises RemoteError
@@ -162,12 +162,12 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
 
 
 def files_of(fragment: Any) -> tuple[object, ...]:
-    """Return a key of a fragment's files. Fragments with equal keys have the same rows, except for deletions."""
+    """Return a key for a fragment's files. Fragments with equal keys have the same rows, except for deletions."""
     return fragment.fragment_id, *((file.path, tuple(file.fields)) for file in fragment.metadata.files)
 
 
 def deletions_of(fragment: Any) -> str | None:
-    """Return the path of a fragment's deletion file, which never changes. Equal paths mean the same deletions."""
+    """Return the path of a fragment's immutable deletion file. Equal paths mean the same deletions."""
     file = fragment.metadata.deletion_file
     return None if file is None else str(file.path(fragment.fragment_id))
 
@@ -193,7 +193,7 @@ def _purged(folder: GraphFolder, path: str) -> bool:
 
 
 def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]]) -> pa.Table:
-    """Return an Arrow table of this type from columns of cells."""
+    """Create an Arrow table for this type from columns of cells."""
     schema = arrow_schema(declared)
     blobs = {name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB}
     arrays = [
@@ -204,7 +204,7 @@ def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]])
 
 
 def key_columns(declared: NodeType | EdgeType) -> list[str]:
-    """Return the columns before the properties: `id`, and for an edge `src` and `dst`."""
+    """Return the columns that precede the properties: `id` and, for an edge, `src` and `dst`."""
     return ["id", "src", "dst"] if isinstance(declared, EdgeType) else ["id"]
 
 
@@ -217,12 +217,15 @@ def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
 def stage_rows(
     folder: GraphFolder, entry: TableEntry, rows: pa.Table, opened: lance.LanceDataset | None = None
 ) -> list[FragmentMetadata]:
-    """Write rows to data files that belong to no table version yet. Raises RemoteError; the errors of `open_table`."""
+    """Write rows to data files that do not belong to a table version yet.
+
+    Raises RemoteError, and the errors of `open_table`.
+    """
     return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
 
 
 def table_form(entry: TableEntry) -> dict[str, Any]:
-    """Return the properties of a table that must not change between staging and publishing rows.
+    """Return those of a table's attributes that must not change between staging and publishing rows.
 
     These are the table's folder and column ids.
     """
@@ -233,7 +236,7 @@ _STAGED_ROWS = 1 << 16
 
 
 def read_staged(folder: GraphFolder, path: str, fragment: FragmentMetadata, columns: Sequence[str]) -> pa.Table:
-    """Read columns from the data file of a fragment that belongs to no version. `stage_rows` writes one file each.
+    """Read columns from the data file of a fragment without a version. `stage_rows` writes one file for each fragment.
 
     The driver can read only the columns before the first Blob column. Raises RemoteError `storage_failed`.
     """
@@ -247,7 +250,7 @@ def read_staged(folder: GraphFolder, path: str, fragment: FragmentMetadata, colu
 
 
 def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:
-    """Remove data files that no version uses. Stops at the first failure; gc removes the rest."""
+    """Remove data files that no version uses. Stops at the first failure. Gc removes the remaining files."""
     for file in (file for fragment in staged for file in fragment.files):
         try:
             folder.remove(f"{path}/data/{file.path}")
@@ -257,12 +260,12 @@ def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetada
 
 
 def driver_message(error: Exception) -> str:
-    """Return the driver's message in one line, without positions in the driver's source."""
+    """Return the driver's message as one line, without positions in the driver's source code."""
     return _SOURCE.sub("", str(error).partition("\n")[0])
 
 
 def service_failure(place: str, error: Exception) -> RemoteError | None:
-    """Return the bucket service's failure behind a driver error; None for other errors.
+    """Return the bucket service's failure that caused a driver error, or None for other errors.
 
     Only the status is quoted, because a service can echo the request with its signature.
     """
@@ -285,7 +288,7 @@ def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 def raw_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column's cells: 32-bit days instead of dates, and 64-bit milliseconds instead of times."""
+    """Return the type of a column's cells, with 32-bit days for dates and 64-bit milliseconds for times."""
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_date64(kind):
@@ -294,7 +297,7 @@ def raw_type(kind: pa.DataType) -> pa.DataType:
 
 
 class TableWriter:
-    """Changes one table, version by version, starting from the manifest's version."""
+    """Changes one table version by version, starting from the manifest's version."""
 
     def __init__(
         self,
@@ -319,9 +322,9 @@ class TableWriter:
             self.change(lance.LanceDataset.restore)
 
     def change(self, action: Callable[[lance.LanceDataset], Any]) -> None:
-        """Run one change, which must create exactly one version. Raises ConflictError `graph_conflict`; RemoteError.
+        """Run one change, which must create exactly one version. Raises ConflictError `graph_conflict`, RemoteError.
 
-        The new version is the one that the action returns, or the newest if it returns none.
+        The new version is the one that the action returns, or the newest one if it returns none.
         """
         failure: Exception | None = None
         made: Any = None
@@ -339,17 +342,17 @@ class TableWriter:
         self.dataset, self._expected = latest, latest.version
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
-        """Write rows to data files of this table; see `stage_rows`."""
+        """Write rows to data files for this table, as `stage_rows` does."""
         return _staged(self._place, self.dataset, rows)
 
     def exchange(
         self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None, kept: Sequence[int] = ()
     ) -> None:
-        """Create a version in which the staged rows replace the rows at the addresses `gone` (None means all rows).
+        """Create a version in which staged rows replace the rows at the addresses `gone` (None means all rows).
 
-        Addresses refer to the manifest's version. The first staged rows get the row ids `kept` from removed rows. This
-        takes two versions, because within one version the driver would search all row ids. Raises the errors of
-        `change`.
+        Addresses refer to the manifest's version. The first staged rows get the row ids in `kept`, which come from
+        removed rows. This takes two versions, because within one version the driver would search all row ids. Raises
+        the errors of `change`.
         """
         start = 0
         for part in staged:
@@ -362,9 +365,9 @@ class TableWriter:
             self.change(lambda dataset: _publish(dataset, lance.LanceOperation.Append(list(staged)), options))
 
     def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
-        """Run a change that creates any number of versions without changing rows; return whether it created any.
+        """Run a change that creates any number of versions but changes no rows. Return whether it created any.
 
-        No other writer's version can be among them. Raises the errors of `change`.
+        None of them can be another writer's version. Raises the errors of `change`.
         """
         before = self._expected
         try:
@@ -382,9 +385,10 @@ class TableWriter:
         return latest.version > before
 
     def tidy(self) -> None:
-        """Join the smallest fragments if there are many, so that changes do not become slower over time.
+        """Join the smallest fragments if there are many, so that changes do not slow down over time.
 
-        A fragment is no longer joined after it has the number of rows of its step. Raises the errors of `change`.
+        A fragment is no longer joined once it has reached the number of rows for its step. Raises the errors of
+        `change`.
         """
         sizes = [part.physical_rows for part in self.dataset.get_fragments()]
         for rows in _TIDY_ROWS:
@@ -393,10 +397,10 @@ class TableWriter:
                 return
 
     def finish(self, *, recount: bool, changed: Collection[str] | None = None) -> TableEntry:
-        """Make the changes durable and describe the table; rows are counted only if they changed.
+        """Make the changes durable and describe the table. Rows are counted only if they changed.
 
-        `changed` lists the columns with new values if every row kept its row id and no row was added or removed;
-        otherwise it is None.
+        `changed` lists the columns with new values if every row kept its row id and no row was added or removed.
+        Otherwise it is None.
         """
         base = self._base
         with _driver(self._place):
@@ -507,16 +511,19 @@ def open_latest(folder: GraphFolder, path: str) -> lance.LanceDataset:
 
 
 def dataset_versions(folder: GraphFolder, path: str) -> tuple[tuple[int, datetime], ...]:
-    """Return number and time of each version that can be opened, oldest first. Raises RemoteError `storage_failed`."""
+    """Return the number and time of each version that can be opened, oldest first.
+
+    Raises RemoteError `storage_failed`.
+    """
     listed: list[Any] = list(call_driver(path, open_latest(folder, path).versions))
     # The driver returns naive local times.
     return tuple(sorted((each["version"], each["timestamp"].astimezone(UTC)) for each in listed))
 
 
 def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int:
-    """Remove these versions and the files that only they use, never the newest version. Return the bytes freed.
+    """Remove these versions, except the newest, and the files that only they use. Return the number of bytes freed.
 
-    Files without a version may belong to a writer, and are kept for seven days. Raises RemoteError `storage_failed`.
+    Files without a version may belong to a writer and are kept for seven days. Raises RemoteError `storage_failed`.
     """
     dataset = open_latest(folder, path)
     listed = sorted(set(numbers) - {dataset.version})
@@ -527,7 +534,7 @@ def drop_versions(folder: GraphFolder, path: str, numbers: Sequence[int]) -> int
 
 
 def drop_left_files(folder: GraphFolder, path: str) -> int:
-    """Remove files of crashed writers, which belong to no version and are older than seven days.
+    """Remove files left by crashed writers: files without a version that are older than seven days.
 
     Versions are not removed. Returns the bytes freed. Raises RemoteError `storage_failed`.
     """
@@ -536,7 +543,7 @@ def drop_left_files(folder: GraphFolder, path: str) -> int:
 
 
 def data_files(folder: GraphFolder, path: str) -> set[str]:
-    """Return the names of the data files of all versions. Raises RemoteError `storage_failed`."""
+    """Return the data file names of all versions. Raises RemoteError `storage_failed`."""
     dataset = open_latest(folder, path)
     found: set[str] = set()
     for number, _ in dataset_versions(folder, path):
@@ -546,7 +553,7 @@ def data_files(folder: GraphFolder, path: str) -> set[str]:
 
 
 def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
-    """Return the approximate bytes of the data files that only these versions use, which `drop_versions` would free."""
+    """Return the approximate size of the data files that only these versions use, which `drop_versions` would free."""
     dataset = open_latest(folder, path)
     sizes: dict[str, int] = {}
     kept: set[str] = set()
@@ -560,7 +567,7 @@ def kept_bytes(folder: GraphFolder, path: str, gone: Sequence[int]) -> int:
 
 
 def call_driver(path: str, call: Callable[[], _T]) -> _T:
-    """Call the driver. Raises RemoteError `storage_failed` if it fails; the detail never quotes a request."""
+    """Call the driver. Raises RemoteError `storage_failed` on failure. The detail never quotes a request."""
     try:
         return call()
     except DRIVER_ERRORS as error:

@@ -1,7 +1,7 @@
-"""Converts property values from JSON to column cells and back; strict, without guessing or silent rounding.
+"""Converts property values from JSON to column cells and back, strictly and without guessing or silent rounding.
 
-A cell is a value in a column: text, boolean, number, days since 1970-01-01 for Date, milliseconds since 1970-01-01 for
-DateTime, bytes for Blob, a list of cells for a list or a vector.
+A cell is a value in a column: string, boolean, number, days since 1970-01-01 for Date, milliseconds since 1970-01-01
+for DateTime, bytes for Blob, a list of cells for a list or a vector.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ FLIPPED: Mapping[ComparisonOperator, ComparisonOperator] = {
 
 
 class CellError(ValueError):
-    """A JSON value that does not match its property; the text describes the expected value."""
+    """A JSON value that does not match its property. The message describes the expected value."""
 
 
 def json_to_cell(value: Any, kind: PropType) -> Any:
-    """Convert a non-null JSON value to a cell; enum members are checked by `unknown_member`. Raises CellError."""
+    """Convert a non-null JSON value to a cell. Enum members are checked by `unknown_member`. Raises CellError."""
     read = _READERS[kind.scalar]
     if not kind.is_list:
         return read(value, kind)
@@ -71,9 +71,9 @@ def json_to_cell(value: Any, kind: PropType) -> Any:
 
 
 def unknown_member(cell: Any, kind: PropType) -> str | None:
-    """Return the first text in the cell that is not a member of the enum.
+    """Return the first string in the cell that is not a member of the enum.
 
-    None if all are members, or if the property has no enum.
+    Returns None if all are members, or if the property has no enum.
     """
     if kind.enum_values is None:
         return None
@@ -82,7 +82,7 @@ def unknown_member(cell: Any, kind: PropType) -> str | None:
 
 
 def cell_to_json(cell: Any, kind: PropType) -> Any:
-    """Convert a cell to a JSON value: dates as text, non-finite floats by name, blobs as `base64:` text.
+    """Convert a cell to a JSON value: dates as strings, non-finite floats by name, blobs as `base64:` strings.
 
     Non-finite vector components become null.
     """
@@ -106,7 +106,7 @@ def cell_to_json(cell: Any, kind: PropType) -> Any:
 
 
 def key_text(cell: Any, kind: PropType) -> str:
-    """Return the canonical text of a key column's cell. Ids are derived from it."""
+    """Return the canonical text of a key column's cell, from which ids are derived."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if kind.scalar in (Scalar.F32, Scalar.F64):
@@ -121,7 +121,7 @@ def compact_json(value: Any) -> str:
 
 
 def nearest_single(value: float) -> float:
-    """Return the 32-bit float nearest to a number, infinity if it is out of range."""
+    """Return the 32-bit float nearest to a number, or infinity if the number is out of range."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -129,7 +129,7 @@ def nearest_single(value: float) -> float:
 
 
 def compared_with(kind: PropType, number: Any) -> Any:
-    """Convert a number, or a list of numbers, for comparison with cells of this type.
+    """Convert a number or a list of numbers for comparison with cells of this type.
 
     For 32-bit cells, the number is rounded to the nearest 32-bit float, so 0.1 equals a stored 0.1. Other values are
     unchanged.
@@ -143,7 +143,7 @@ def compared_with(kind: PropType, number: Any) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be stored; a lone surrogate cannot."""
+    """Return whether a string can be stored. A string with a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
