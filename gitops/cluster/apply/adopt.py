@@ -28,7 +28,7 @@ from gitops.database.graph.port import Existence
 
 
 def _find_former(current: Session) -> FormerLedger | None:
-    """Return the traces of the cluster's earlier ledger; None for a fresh start. Raises GitopsError if unknown."""
+    """Return the traces of the cluster's earlier ledger, or None for a fresh start. Raises GitopsError if unknown."""
     stores = current.opened
     former = stores.ledger.former()
     if former is not None:
@@ -39,11 +39,11 @@ def _find_former(current: Session) -> FormerLedger | None:
 
 
 def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
-    """Return the traces of the earlier ledger that an import replaces; None if there was none.
+    """Return the traces of the earlier ledger that an import replaces, or None if there was none.
 
     Without `adopt`, an earlier ledger prevents the import. With `adopt`, the keys and rules of the target branch must
     be those of the earlier ledger, so that its people approve. Raises GitopsError `ledger_adopt_required`, and the
-    errors of the ledger.
+    ledger's errors.
     """
     governance = current.workspace.governance
     former = None if governance is None else _find_former(current)
@@ -61,7 +61,7 @@ def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
 
 
 def adopt_former(current: Session) -> tuple[Change, ...]:
-    """Record the approval of an import that replaces an earlier ledger, before anything else is applied.
+    """Record the approval for an import that replaces an earlier ledger, before anything else is applied.
 
     While the change waits for approval, it is reported and returned. Returns an empty tuple if the newest entry is of
     another kind or the approval is recorded.

@@ -105,19 +105,19 @@ def may_apply(current: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Number of the plan part that this run applies, and the total number of parts (`of`; 0 while unknown)."""
+    """The number of the plan part that this run applies, and the total number of parts (`of`, which is 0 while unknown)."""
 
     number: int = 1
     of: int = 0
 
     @property
     def label(self) -> str:
-        """Label of this part in the changeset."""
+        """The part's label in the changeset."""
         return f"{self.number}/{self.of}"
 
 
 def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
-    """Return the run for a part of the declaration. Reports an error and returns None if the run cannot start."""
+    """Return the run for a part of the declaration, or report an error and return None if the run cannot start."""
     try:
         fence = next_fence(current.view, current.opened.ledger.intents().intents)
         resumed, closing = settle_interrupted(current, fence)
@@ -148,7 +148,7 @@ def _prepare(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan of the recovered state, with the approvals that count and the number of problems `before` planning."""
+    """A plan for the recovered state, with the approvals that count and the number of problems `before` planning."""
 
     whole: Plan
     accepted: AcceptedApprovals
@@ -157,7 +157,7 @@ class Planned:
 
 
 def plan_from(current: Session, swept: Sweep) -> Planned:
-    """Plan the changes of a run and report all problems."""
+    """Plan a run's changes and report all problems."""
     before = len(current.problems)
     return Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
 
@@ -249,7 +249,7 @@ def report(
     results: tuple[NodeResult, ...] = (),
     republished: frozenset[Address] = frozenset(),
 ) -> ApplyOutcome:
-    """Return the report of a run that wrote nothing. Its counts are zero, and its ledger is the stored one."""
+    """Return the report for a run that wrote nothing. Its counts are zero, and its ledger is the stored one."""
     loaded = current.loaded
     return ApplyOutcome(
         config_dir=current.workspace.config_dir,

@@ -66,7 +66,7 @@ def carry_out(
     armed: Collection[str] = (),
     sound: NodeOutcome = NodeOutcome.UNCHANGED,
 ) -> tuple[NodeResult, ...]:
-    """Run the execution graph of a run. Return one result per node, in plan order.
+    """Run an execution graph. Return one result per node, in plan order.
 
     `act` executes a node, by default with the provider. `results` receives the result of each node when it has ended.
     `at_barrier` handles barriers for `run_graph`. `armed` are operations whose intents are already durable, and `sound`
@@ -113,7 +113,7 @@ def carry_out(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The settlement of a run (None if there is none) and the results of its nodes.
+    """A run's settlement (None if there is none) and the results of its nodes.
 
     `settles` means that the settlement counts, because the run reached its write. `written` means that the state was
     written, `reached` that the run was completed, and `converged` that the applied state then matches the declared one.

@@ -52,7 +52,7 @@ from gitops.core.errors import GitopsError
 
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
-    """Return the effects that `apply` would have on this workspace, by the steps of this module.
+    """Return the effects that `apply` would have on this workspace, by the steps in this module.
 
     Writes nothing.
     """
@@ -87,7 +87,7 @@ def _dry_run(current: Session) -> ApplyOutcome:
 
 
 def _foresee(current: Session) -> tuple[Foreseen, Planned | None]:
-    """Perform step 3, and return the plan of step 4; None if an apply would end before it plans.
+    """Perform step 3, and return the plan of step 4, or None if an apply would end before it plans.
 
     Reports the predictions.
     """

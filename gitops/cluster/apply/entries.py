@@ -1,4 +1,4 @@
-"""Ledger entries of a run, and the emergency debts that they open and settle. A ledger folder has no entries.
+"""A run's ledger entries, and the emergency debts that they open and settle. A ledger folder has no entries.
 
 1. Before a run plans, valid countersignatures are recorded in a separate entry, so that no entry both opens and settles debts.
 2. While a debt is open, only a further emergency can be applied.
@@ -46,7 +46,7 @@ _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKin
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Content of an entry, except its place in the ledger.
+    """An entry's content, except its place in the ledger.
 
     `operation` is the id of the run; None for writes outside of a run. `origins` are the origins of `changes`; an entry
     that does not list all changes repeats earlier ones. `recovered` are the operations that recovery settled.
@@ -69,9 +69,9 @@ class Facts:
 
 
 def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerState | None = None) -> LedgerEntry | None:
-    """Return the entry of a run; None without governance. The store sets its number and previous entry.
+    """Return a run's entry, or None without governance. The store sets its number and previous entry.
 
-    It is dated with the time of the session. `state` is written with it; without it, the recorded state is kept.
+    It has the session's time as its date. `state` is written with it; without it, the recorded state is kept.
     """
     workspace, view = current.workspace, current.view
     governance = workspace.governance
@@ -205,7 +205,7 @@ def settle_debts(current: Session) -> bool:
 
 
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
-    """Apply rule 2: report every open debt, as an error if it stops the run."""
+    """Apply rule 2: report every open debt, as an error if the debt stops the run."""
     severity = Severity.ERROR if debts_stop(plan, approvals) else Severity.WARNING
     report_debts(approvals.earlier.open, current.workspace.governance, current.problems, severity)
 

@@ -1,4 +1,4 @@
-"""Writes the applied state: the settled results of a run, with the events of its changeset."""
+"""Writes the applied state: a run's settled results, with its changeset's events."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StateWrite:
 
 
 def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
-    """Settle the results of a run. The debts of its emergencies become part of the run."""
+    """Settle a run's results. The debts of its emergencies become part of the run."""
     workspace = run.session.workspace
     at, actor = workspace.stamp(), workspace.actor
     settled = settle(run.plan, run.session.desired, run.swept.state, results, at=at, actor=actor)
@@ -69,7 +69,7 @@ def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
 
 
 def prepare_write(run: Run, settled: Settlement) -> StateWrite:
-    """Prepare the write of a settlement on top of the ledger that the run read. Raises GitopsError."""
+    """Prepare to write a settlement on top of the ledger that the run read. Raises GitopsError."""
     current, governance = run.session, run.session.workspace.governance
     origins = run.origins(settled.changes)
     changed = settled.state != current.state or settled.trust_applied

@@ -85,8 +85,8 @@ def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
 def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
     """Perform steps 2 and 3 on an open, locked target. `rules` are all strategies that are applied to it.
 
-    Returns the changes that were made. Rows that belong to a different folder are reported. Raises GitopsError of the
-    target or the ledger.
+    Returns the changes that were made. Rows that belong to a different folder are reported. Raises the target's and the
+    ledger's GitopsErrors.
     """
     owned = [row for row in owned_rows(current.state.observations) if row.target.name == name]
     digests = {address: each.digest for address, each in current.state.resources.items()}

@@ -105,7 +105,7 @@ def recover(
 
 
 def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
-    """Return the next operation number: the number of the announcing entry, but above all running operations.
+    """Return the next operation number: that of the announcing entry, but higher than all running operations.
 
     A ledger folder has no entries and counts its states.
     """
@@ -195,7 +195,7 @@ _KEPT = "kept for inspection (on_failure: keep)"
 
 
 def to_take_back(record: Changeset) -> ExecutionGraph:
-    """Return the execution graph for the possibly staged changes of an interrupted run. Graphs are independent of each other."""
+    """Return the execution graph for an interrupted run's possibly staged changes. Graphs are independent of each other."""
     nodes = (
         ExecNode(m.address, m.address.kind.value, m.action, position, (LockClaim(f"graph:{m.address.name}"),))
         for position, m in enumerate(live_members(record))
@@ -210,7 +210,7 @@ def take_back(
     fence: int,
     versions: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Orphan, ...]:
-    """Roll back the nodes of `staged` in reverse order, using the current state of each graph.
+    """Roll back the nodes of `staged` in reverse order, using each graph's current state.
 
     Return the orphans that remain.
 
@@ -308,7 +308,7 @@ def end_rolled_back(
 
 
 def finish(current: Session, found: Interrupted, fence: int) -> None:
-    """Complete a committed changeset as far as possible now, and report the rest. Raises GitopsError of the ledger."""
+    """Complete a committed changeset as far as possible now, and report the rest. Raises the ledger's GitopsErrors."""
     record, intents = found.record, found.intents
     journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
     if record.state is ChangesetState.COMMITTED:

@@ -1,4 +1,4 @@
-"""`refresh` and `import`: record observations. They open graphs read-only and write only the ledger state.
+"""`refresh` and `import` record observations. They open graphs read-only and write only the ledger state.
 
 Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that recomputed composites don't
 include dropped queries.

@@ -41,7 +41,7 @@ _NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 @dataclass()
 class Run:
-    """The work of one apply.
+    """One apply's work.
 
     `plan` is the plan of this run, which can be a part of `whole`. `graph` is the execution graph, with `intents` by
     node id. `journal` is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same
@@ -76,7 +76,7 @@ class Run:
         return tuple(intent.operation_id for name in chosen for intent in announced.get(name, ()))
 
     def origins(self, changes: Sequence[Change]) -> tuple[Origin, ...]:
-        """Return the origins to record in an entry with these changes. Empty for a ledger in a folder.
+        """Return the origins to record in an entry with these changes, which are empty for a ledger in a folder.
 
         They include those of the other parts of the plan, because their authors are needed after this entry.
         """
@@ -106,7 +106,7 @@ class Run:
         self.journal.written()
 
     def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
-        """Write the changeset's events, and do what else `write_events` does. Raises GitopsError."""
+        """Write the changeset's events and everything else that `write_events` writes. Raises GitopsError."""
         facts = replace(self.facts, origins=self._waiting_origins)
         write_events(self.session, self.journal, retire, state, facts)
 
@@ -153,7 +153,7 @@ def write_events(
 
 
 def announce(run: Run, part: str) -> bool:
-    """Create the changeset of a run and write its intents. Reports a failure and returns False.
+    """Create a run's changeset and write its intents. If that fails, reports the failure and returns False.
 
     A best-effort run announces only its intents; without any, the changeset is recorded with the result.
     """
@@ -216,7 +216,7 @@ def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> Chang
 
 
 def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
-    """Return the intents of an execution graph by node id. They are in graph order, so their ids sort like their operations."""
+    """Return an execution graph's intents by node id. They are in graph order, so their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
     granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
     growth, at = current.data_growth, workspace.stamp()

@@ -97,7 +97,7 @@ def run_graph(
     recoveries: Mapping[str, str] = _NOTHING,
     facts: Mapping[str, Any] = _NOTHING,
 ) -> tuple[NodeResult, ...]:
-    """Run every node that its dependencies, its locks and the failure policy allow to run.
+    """Run every node that is permitted by its dependencies, its locks and the failure policy.
 
     `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError when it
     obeys the cancellation. `at_barrier` handles barriers in the coordinating thread, after everything before them has
@@ -367,7 +367,7 @@ class _Coordinator:
 
 
 def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
-    """If a stop was requested, report the changes that it prevented. Without results, the run had not started."""
+    """If a stop was requested, report the changes that it prevented. If there are no results, the run had not started."""
     changes = [result for result in results if not result.node_id.startswith((f"{BARRIER_KIND}.", f"{TARGET}."))]
     left = sum(not result.outcome.succeeded for result in changes)
     if cancel.requested and (left or not changes):
@@ -383,7 +383,7 @@ def _milliseconds(span: timedelta) -> int:
 
 
 class WorkResult(NamedTuple):
-    """Result of a node's work. `crash` is an exception that ends the whole run."""
+    """The result of a node's work. `crash` is an exception that ends the whole run."""
 
     result: NodeResult
     crash: BaseException | None = None

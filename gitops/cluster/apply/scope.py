@@ -31,7 +31,7 @@ from gitops.core.errors import GitopsError
 
 
 def apply_scope(workspace: Workspace, *, dry_run: bool = False) -> ApplyOutcome:
-    """Record an approved change of the cluster's location, if there is one, by the steps of this module.
+    """Record an approved change of the cluster's location, if there is one, by the steps in this module.
 
     With `dry_run`, nothing is written: the outcome shows that the change would be recorded.
     """

@@ -20,7 +20,7 @@ _LOOK_S = 1.0
 
 
 def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) -> ApplyOutcome:
-    """Return the outcome of an apply once every live server that follows it serves this revision or a newer one.
+    """Wait until every live server that follows the cluster serves this revision or a newer one. Return the apply's outcome.
 
     A server that refuses it ends the wait with the error `serving_refused`, the time limit with `serving_not_reached`.
     Servers of a selected revision are not waited for. If no server reports, there is a warning, `serving_unreported`.
@@ -79,7 +79,7 @@ _DRAIN_LOOK_S = 2.0
 
 
 def drain(current: Session, record: Changeset, *, destroys: bool) -> Drain:
-    """Wait, at most for the grace time, until no server reports that it still reads the data that a committed changeset removes.
+    """Wait until no server reports reading the data that a committed changeset removes, but no longer than the grace time.
 
     If no server reports, the full time passes; if nothing that `destroys` data is left, there is no wait. Reports affect
     only the waiting time. Raises CancelledError if the run was asked to stop: the changeset remains committed, and a later

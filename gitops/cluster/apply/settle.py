@@ -43,7 +43,7 @@ class Settlement:
 def settle(
     plan: Plan, desired: DesiredState, state: LedgerState, results: Iterable[NodeResult], *, at: str, actor: str | None
 ) -> Settlement:
-    """Add the results of a run to its starting state, for `actor`, settled at the RFC 3339 time `at`."""
+    """Add a run's results to its starting state for `actor`, settled at the RFC 3339 time `at`."""
     by_node = {r.node_id: r for r in results}
     diagnostics = Diagnostics()
     for node in plan.graph.nodes:

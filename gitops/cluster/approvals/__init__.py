@@ -1,1 +1,1 @@
-"""Approvals, and the rules by which they count: documents, authors of a change, numbered verification steps."""
+"""Approvals, and the rules by which they count: documents, change authors, and numbered verification steps."""

@@ -33,7 +33,7 @@ _MOST_MERGED = 15
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Differences between two trees.
+    """The differences between two trees.
 
     `scope` covers everything except resources, keys and rules, such as a cluster's storage.
     """
@@ -87,7 +87,7 @@ class _MergeTouched:
 
 
 class CountedCommits:
-    """Compares the commits of one cluster folder and caches results by tree id."""
+    """Compares commits of one cluster folder and caches the results by tree id."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class CountedCommits:
         self._merged = 0
 
     def counts(self, commit: Commit, address: Address) -> bool:
-        """Return True if a commit counts for an address."""
+        """Return True if the commit counts for an address."""
         return self._touched(commit).counts(address)
 
     def changes(self, commit: Commit, address: Address) -> bool:
@@ -282,7 +282,7 @@ class CountedCommits:
         return before is not None and before == self._mark(new)
 
     def _mark(self, tree: str) -> tuple[object, ...] | None:
-        """Return what the top level of a root tree has where folders, keys and rules are; None if that is not known."""
+        """Return what the top level of a root tree has where folders, keys and rules are, or None if that is not known."""
         if tree not in self._marks:
             top = {entry.name: entry for entry in self.reader.entries(tree)}
             config = top.get(CONFIG_FILE)
@@ -361,10 +361,10 @@ _MOST_REBASED = 50
 
 
 def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: str) -> tuple[Commit, ...]:
-    """Return the commits that merging the request at `head` added to a branch. The newest is `line[last]`.
+    """Return the commits that a branch gained when the request at `head` was merged. The newest is `line[last]`.
 
-    They are sorted newest first. `line` are commits of the branch along first parents, newest first. Empty if the commit
-    there is not the end of such a merge.
+    They are sorted newest first. `line` are commits of the branch along first parents, newest first. The result is
+    empty if the commit there does not end such a merge.
     """
     commit = line[last]
     if not commit.parents or reader.is_ancestor(commit.id, head):
@@ -375,7 +375,7 @@ def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: st
 
 
 def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
-    """Yield all such series in the branch at `tip` that contain a commit. A commit outside the branch must be their last."""
+    """Yield all such series in the branch at `tip` that contain a commit. A commit outside the branch must be the last one."""
     below = [reader.commit(commit)]
     while len(below) <= _MOST_REBASED and below[-1].parents:
         below.append(reader.commit(below[-1].parents[0]))

@@ -61,7 +61,7 @@ class DecisionNeed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionVerification:
-    """Result of verifying a decision. `principal` signed it if it is accepted; otherwise `problem` says why it is not.
+    """Result of verifying a decision. If it is accepted, `principal` signed it; otherwise `problem` explains why not.
 
     `approver` is the person who gave the approval that the decision concerns.
     """
@@ -132,7 +132,7 @@ def verify_revocations(
     target: ClusterTarget,
     at: datetime,
 ) -> tuple[DecisionVerification, ...]:
-    """Verify every revocation of these approvals, at the ledger's time `at`."""
+    """Verify every revocation of these approvals at the ledger's time `at`."""
     by_id: dict[str, list[DecisionEvidence]] = {}
     for item in decisions:
         if item.decision is not None and item.decision.kind is DecisionKind.REVOKE:
@@ -150,8 +150,8 @@ def verify_revocations(
 def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[tuple[str, str]]:
     """Return the approvals that the accepted revocations revoke, by id and approver.
 
-    The id alone is not enough, because anyone can reuse the id of another approval and revoke their own. The commit is not
-    enough either, because the same signature can be written in another form, which makes another commit.
+    The id alone is not enough, because anyone can reuse another approval's id and revoke their own approval. The commit
+    is not enough either, because the same signature can be written in another form, which results in another commit.
     """
     return frozenset(
         (each.evidence.decision.approval_id, each.approver)
@@ -163,7 +163,7 @@ def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[
 def verify_countersignatures(
     debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: ClusterTarget, at: datetime
 ) -> tuple[DecisionVerification, ...]:
-    """Verify every countersignature of the approval that opened a debt, at the ledger's time `at`."""
+    """Verify every countersignature for the approval that opened a debt, at the ledger's time `at`."""
     need = DecisionNeed(target, at, debt.approval_id, debt.commit, debt.principal)
     return tuple(
         verify_decision(item, DecisionKind.COUNTERSIGN, need, trust)
@@ -208,7 +208,7 @@ def find_settlements(
 
 
 def debt_of(evidence: ApprovalEvidence) -> Debt | None:
-    """Return the debt that an approval leaves when it is used. None unless it is an emergency approval."""
+    """Return the debt that an approval leaves when it is used, or None if it is not an emergency approval."""
     approval, statement = evidence.approval, evidence.statement
     if approval is None or statement is None or statement.via is not Via.BREAK_GLASS:
         return None
@@ -222,7 +222,7 @@ def is_approval_record(record: Any) -> bool:
 
 
 def debt_form(debt: Debt) -> dict[str, str]:
-    """Return a debt in the form that the state stores in the record of its approval."""
+    """Return a debt in the form that the state stores in its approval's record."""
     return {"commit": debt.commit, "resource": debt.resource, "principal": debt.principal, "reason": debt.reason}
 
 
@@ -273,7 +273,7 @@ def find_revocations(
     target: ClusterTarget,
     at: datetime,
 ) -> tuple[RecordedRevocation, ...]:
-    """Return the valid revocations at time `at` that `state` does not record yet, by commit (rule 1)."""
+    """Return the revocations that are valid at time `at` but not recorded in `state` yet, by commit (rule 1)."""
     found = []
     for evidence in decisions:
         decision = evidence.decision

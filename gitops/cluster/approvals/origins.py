@@ -1,4 +1,4 @@
-"""Determines the authors of a change, who cannot approve it. A change with an unknown author cannot be approved at all.
+"""Determines a change's authors, who cannot approve it. A change with an unknown author cannot be approved at all.
 
 1. The commits that count for a change are reachable from the next applied commit but not from the last one, and declare its
    address differently from a parent (`approvals.counting`). A merge counts if it differs from a clean merge,
@@ -80,7 +80,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class KnownOrigins:
-    """Facts about commits that git itself does not have.
+    """Facts about commits that git itself does not know.
 
     `pushed` returns the oldest push of a commit: several if it is not known which of them was first. `merged` are the
     commits of rule 2 (e), with the head of their request. `missing` explains why a commit without a push has none. `unsaid`
@@ -209,7 +209,7 @@ class Origins:
         return sorted(some, key=lambda commit: (before.get(commit.id, 0).bit_count(), commit.id))
 
     def touched(self) -> bool:
-        """Return True if any of the commits changes the cluster, even if later ones revert it."""
+        """Return True if any of the commits changes the cluster, even if a later one reverts the change."""
         reader, start = self._reader, self._unapplied.base
         found = (c for head in self._heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
         return any(map(self._counted.touches, found))
@@ -300,7 +300,7 @@ class Origins:
 
 
 def authors(origins: Sequence[Origin]) -> Authors:
-    """Return the authors in these origins, with a line for each commit that has no author."""
+    """Return the authors in these origins, with a line for each commit without an author."""
     people = frozenset(name for origin in origins for name in origin.people)
     bad = [origin for origin in origins if origin.how is How.UNKNOWN]
     unknown = [
@@ -331,7 +331,7 @@ def made_by_no_commit(change: Change, vanished: Container[Address] | None = None
 
 
 def may_approve(trust: TrustRoot, authors: Authors, at: datetime, forge: str = "") -> tuple[str, ...]:
-    """Return the people whose approval would pass step 4 of a verification at time `at`, as named in the rules.
+    """Return the people whose approval would pass verification step 4 at time `at`, as named in the rules.
 
     On a hosted `forge`, those have an account there. A person with several names counts once.
     """
@@ -368,14 +368,14 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
 def may_approve_waiting(trust: TrustRoot, entry: LedgerEntry, at: datetime, address: Address) -> tuple[str, ...] | None:
     """Return the people who can approve a resource's change that the newest entry leaves unapplied.
 
-    By the rules in force. None if the entry does not record its authors.
+    The rules in force decide. Returns None if the entry does not record its authors.
     """
     origins = [each for each in waiting_origins(entry) if not each.resources or address in each.resources]
     return may_approve(trust, authors(origins), at, entry.forge or "") if origins else None
 
 
 def people_named_in(commit: Commit) -> frozenset[str]:
-    """Return the e-mail addresses of author, committer and co-authors, and accounts in them (`github:583231`)."""
+    """Return the e-mail addresses of the author, committer and co-authors, and the accounts in them (`github:583231`)."""
     lines = (commit.author.email, commit.committer.email, *_CO_AUTHOR.findall(commit.message))
     # Names in the rules are single lines, and an entry could not record any other name.
     found = {email.strip() for email in lines if is_line(email.strip())}
@@ -384,13 +384,13 @@ def people_named_in(commit: Commit) -> frozenset[str]:
 
 
 def person_of_key(trust: TrustRoot, key: str, at: datetime) -> str | None:
-    """Return the owner of a key at this time. None for a ledger key, or one that is not trusted then."""
+    """Return a key's owner at this time, or None for a ledger key or a key that is not trusted at that time."""
     person = trust.principal(key, at=at)
     return None if person in trust.ledger_signers else person
 
 
 def person_of_account(trust: TrustRoot, account: str) -> str | None:
-    """Return the person behind an account in the rules (`github:583231`, `local:alice`). None if unknown or the bot's."""
+    """Return the account's owner in the rules (`github:583231`, `local:alice`), or None if unknown or the bot's."""
     person = trust.account(account)
     return None if person in trust.ledger_signers else person
 

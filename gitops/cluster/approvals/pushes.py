@@ -1,4 +1,4 @@
-"""Recorded pushes: who pushed, as the server recorded it before any ref moved.
+"""Recorded pushes: the pusher, as the server recorded it before any ref moved.
 
 The hook of a bare repository appends to the single chain `refs/gitops/pushes/log`. Its tree has, for each commit that was new to
 the repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of the record>.json`. A commit that was pushed,
@@ -74,7 +74,7 @@ write_push = PUSH_RECORD.write
 
 
 def identity_of(environ: Mapping[str, str], login: str) -> tuple[str | None, str | None]:
-    """Return the key of the ssh login and the pusher's name from a server's hook environment; None if missing.
+    """Return the ssh login's key and the pusher's name from a server's hook environment, or None if they are missing.
 
     `login` is the content of the file in `SSH_USER_AUTH`. On a shared path there is no server, and the pusher can set
     every variable. So without evidence of a server, nothing counts.
@@ -91,13 +91,13 @@ def identity_of(environ: Mapping[str, str], login: str) -> tuple[str | None, str
 
 
 def record_paths(commits: tuple[str, ...], content: bytes) -> dict[str, bytes]:
-    """Return the files of the record for the commits of a push."""
+    """Return the paths of the record's files for a push's commits."""
     name = hashlib.sha256(content).hexdigest()[:16]
     return {f"{commit[:2]}/{commit[2:]}-{name}.json": content for commit in commits}
 
 
 class RecordedPushes:
-    """The push records of a chain, by commit, under the rules in force."""
+    """A chain's push records, by commit, under the rules in force."""
 
     def __init__(self, reader: GitReader, head: str, trust: TrustRoot) -> None:
         """`head` is the newest commit of the chain."""
@@ -181,5 +181,5 @@ class RecordedPushes:
 
 
 def recorded_pushes(reader: GitReader, head: str | None, trust: TrustRoot) -> Callable[[str], tuple[Pushed, ...]]:
-    """Return a function that finds the recorded pushes of a commit. `head` is the newest commit of the chain."""
+    """Return a function that finds a commit's recorded pushes. `head` is the chain's newest commit."""
     return (lambda _: ()) if head is None else RecordedPushes(reader, head, trust).pushed

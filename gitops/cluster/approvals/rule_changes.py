@@ -1,7 +1,7 @@
-"""Describes to an approver which additional permissions a change to keys and rules gives.
+"""Describes to an approver the additional permissions that a change to keys and rules gives.
 
-An approval of such a change can give away the cluster, so no difference is left out: if the digests differ and no rule below
-sees a difference, the digests themselves are one. It is for explanation only.
+An approval of such a change can give away the cluster, so no difference is left out: if the digests differ and no rule
+below sees a difference, the digests themselves are one. The description is for explanation only.
 
 1. Only people who count are considered: without a list of approvers, everyone with a valid key except ledger signers.
 2. A key is shown by its fingerprint, as `ssh-keygen -l` prints it, with its people, purposes and validity.

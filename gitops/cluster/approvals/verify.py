@@ -100,8 +100,8 @@ class ApprovalNeed:
 class ApprovalVerification:
     """Result of verifying an approval: `principal` if it is accepted; otherwise `diagnostics` has the failed step.
 
-    `names` are all names of that person, in lower case. Approvals that share a name come from one person. `for_another` marks
-    a refused one that is for another change of its resource than the one at hand.
+    `names` are all names of that person, in lower case. Approvals that share a name come from one person. `for_another`
+    marks a refused approval that is for a different change of the resource.
     """
 
     evidence: ApprovalEvidence
@@ -117,7 +117,7 @@ class ApprovalVerification:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the approver in the document gave it, whatever else it lacks: the steps up to the signer's passed."""
+        """Whether the document's approver gave it, whatever else it lacks: all steps up to the signer's passed."""
         return all((problem.step or 0) > _SIGNER_STEP for problem in self.diagnostics)
 
     @property
@@ -168,14 +168,14 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
 
 
 def is_for_another_change(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> bool:
-    """Return True if an approval, whatever else is wrong with it, is for a different change of the same resource."""
+    """Return True if an approval is for a different change of the same resource, whatever else is wrong with it."""
     if evidence.approval is None or evidence.statement is None:
         return False
     return _difference(_Case(evidence, need, trust)) is not None
 
 
 def remedy_of(code: Code, target: ClusterTarget) -> str | None:
-    """Return the remedy for a refusal on this target branch. None means the code's own remedy."""
+    """Return the remedy for a refusal on this target branch. None means the code's usual remedy."""
     if code is not Code.APPROVAL_AUTHORS_UNKNOWN:
         return None
     return (remedy(code, "") or "").replace(
@@ -208,7 +208,7 @@ def _form(case: _Case) -> _Refusal | None:
 def signature_refusal(
     evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
 ) -> tuple[Code, str] | None:
-    """Return code and reason if step 2 refuses an approval for an entry of `version`; otherwise None.
+    """Return the code and reason if step 2 refuses an approval for an entry of `version`, or None otherwise.
 
     The signature must be valid over the raw commit in the namespace `git`. The same key must have signed the statement
     itself in the namespace `gitops-approval`, so that no other signature of the approver can become an approval. Only
@@ -231,7 +231,7 @@ def signature_refusal(
 def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) -> str:
     """Explain why the signature inside a statement or decision does not count in addition to its commit's.
 
-    Empty if it does.
+    Returns an empty string if it does.
     """
     if own is None or not own.good or own.namespace != APPROVAL_NAMESPACE:
         return f"its statement is not signed in the namespace {APPROVAL_NAMESPACE}"
@@ -281,7 +281,7 @@ _BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules and cluster locations ca
 
 
 def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Code, str] | None:
-    """Return code and reason if the rules do not let a person permit a change alone in an emergency; otherwise None."""
+    """Return the code and reason if the rules do not let a person permit a change alone in an emergency, or None."""
     if not rules_of(change.address).in_folder:
         return _BY_SIGNATURE
     if not trust.may_act_alone(principal):
@@ -292,7 +292,7 @@ def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Cod
 def person_refusal(
     principal: str, names: frozenset[str], need: ApprovalNeed, trust: TrustRoot
 ) -> tuple[Code, str] | None:
-    """Return code and reason if step 4 rejects a person as one of several approvers; otherwise None.
+    """Return the code and reason if step 4 rejects a person as one of several approvers, or None otherwise.
 
     All authors of the change must be known (`approvals.origins`) and be other people, under any name or account. On a
     hosted forge, the rules must list the principal's account there. `names` are all names of the person, in lower case.
@@ -314,7 +314,7 @@ def person_refusal(
 
 
 def code_of_unknown(unknown: Sequence[str]) -> Code:
-    """Return the code of a refusal whose change has unknown authors, for these reasons."""
+    """Return the code for refusing a change whose authors are unknown for these reasons."""
     return Code.APPROVAL_HISTORY_TOO_LONG if TOO_LONG in unknown else Code.APPROVAL_AUTHORS_UNKNOWN
 
 
@@ -430,7 +430,7 @@ def covers_change(approval: Approval, change: Change, config_digest: str, growth
 def data_refusal(
     change: Change, approved: Seen | None, growth: DataGrowth, replaced: int | str = 0
 ) -> tuple[Code, str] | None:
-    """Return code and reason if an approval that saw `approved` does not cover the current data of a change; otherwise None.
+    """Return the code and reason if an approval that saw `approved` does not cover a change's current data, or None.
 
     `replaced` is how many of the seen rows were replaced since, or why that cannot be known. It is 0 if the graph is not
     accessible, because a run with access to it makes this check. If nothing about the graph is known here, that run makes
@@ -535,7 +535,7 @@ REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEP
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:
-    """Return accepted approvals in id order, only the lowest id of each person. Emergencies do not count."""
+    """Return accepted approvals in id order, with only the lowest id of each person. Emergencies are left out."""
     accepted = sorted((v for v in verified if v.accepted and not v.is_emergency), key=_approval_id)
     kept: list[ApprovalVerification] = []
     for each in accepted:

@@ -79,11 +79,11 @@ def review(
     key: str | None = None,
     alone: bool = False,
 ) -> ApproveOutcome:
-    """Return what an approval of the change to `address` would cover. Writes nothing.
+    """Return the subject of an approval for the change to `address`. Writes nothing.
 
-    If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`. With
-    `key`, the base64 of a public key, it is a problem if the approval of its owner would not count; `alone` is for an approval
-    in an emergency.
+    If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`.
+    With `key` (a public key in base64), it is a problem if its owner's approval would not count. `alone` is for an
+    emergency approval.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -136,7 +136,7 @@ def sign_approval(
     rows: int | None = None,
     emergency: str | None = None,
 ) -> ApproveOutcome:
-    """Sign and push an approval for the gated change of `address`. Refuses before the push if it would not count.
+    """Sign and push an approval for the gated change of `address`. An approval that would not count is refused before the push.
 
     `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason given by a person who acts alone; such
     an approval leaves a debt.
@@ -179,7 +179,7 @@ def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = N
 
 
 def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
-    """Return the gated change of a plan with the reviewed digest; None if there is a problem."""
+    """Return the gated change in a plan with the reviewed digest, or None if there is a problem."""
     found: list[GatedChange] = []
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -299,7 +299,7 @@ def read_gated_change(
     rows: int | None = None,
     check: Callable[[GatedChange], None] = lambda _: None,
 ) -> GatedChange:
-    """Plan again and return the gated change of `address`. The approver saw its graph with `rows`.
+    """Plan again and return the gated change of `address`, whose graph had `rows` rows when the approver saw it.
 
     `check` rejects an approver before the first prompt. Raises GitopsError `approval_not_required`, `ledger_missing`,
     and, if the covered data is unknown here, `approval_data_unknown`, `schema_preview_unavailable`.
@@ -382,7 +382,7 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPublisher:
-    """Where an approval goes, and who signs it. `signing_key` is a path for ssh-keygen; `ref_prefix` starts the branch name."""
+    """Destination and signer of approvals. `signing_key` is a path for ssh-keygen; `ref_prefix` is the branch name's prefix."""
 
     store: GitStore
     remote: GitRemote
@@ -407,13 +407,13 @@ class GatedChange:
 
     @property
     def subject(self) -> ApprovalSubject:
-        """Return what an approval of the change covers."""
+        """Return the subject of an approval for the change."""
         governance, address = self.governance, self.change.address
         head, tree = governance.source.commit, governance.source.tree
         return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
 
     def need(self) -> ApprovalNeed:
-        """Return the current requirements for an approval of the change. The bot checks origins that are unknown here."""
+        """Return the current requirements for approving the change. The bot checks origins that are unknown here."""
         authors = self.governance.authors_for(self.change)
         return ApprovalNeed(
             target=self.governance.target,
@@ -429,7 +429,7 @@ class GatedChange:
 
 
 def push_approvals(workspace: Workspace, publisher: ApprovalPublisher, updates: Sequence[RefUpdate]) -> None:
-    """Push the branches of approvals atomically.
+    """Push the approval branches atomically.
 
     Raises GitopsError `approval_write_error` or `push_refused`, or RemoteError.
     """
@@ -548,7 +548,7 @@ def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
 
 
 def _refusal(gated: GatedChange, key: str, *, alone: bool = False) -> tuple[Code, str] | None:
-    """Return why an approval of a change by the owner of a key would not count or help. None if it would."""
+    """Return the reason why the key owner's approval of a change would not count or help, or None if it would."""
     trust = gated.trust
     principal = trust.principal(key, at=gated.at)
     if principal is None:

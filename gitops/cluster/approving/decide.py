@@ -1,4 +1,4 @@
-"""`revoke` and `countersign`: signed decisions about an approval, each on its own create-only branch.
+"""`revoke` and `countersign`: signed decisions about an approval, each on a separate create-only branch.
 
 Neither loads the cluster folder, so you can revoke an approval or countersign an emergency while the folder is broken.
 
@@ -73,7 +73,7 @@ class DecisionContext:
 
 
 def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
-    """Return what a decision about an approval would cover. Writes nothing. `commit` is the existing revocation, if any."""
+    """Return the subject of a decision about an approval. Writes nothing. `commit` is the existing revocation, if any."""
     problems, about, known = Diagnostics(), None, None
     try:
         view, trust = _read_ledger(context)

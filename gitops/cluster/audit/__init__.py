@@ -1,1 +1,1 @@
-"""Verification of a ledger, possible in any clone: the chain of entries, the rules, the attested statements."""
+"""Ledger verification, which works in any clone: the chain of entries, the rules, the attested statements."""

@@ -1,4 +1,4 @@
-"""Checks the approvals and revocations of an entry (step 4 of the audit) and the gates of its changes (step 9).
+"""Checks an entry's approvals and revocations (audit step 4) and the gates of its changes (audit step 9).
 
 Checks approvals, emergencies and countersignatures in order; the first failure is the finding:
 
@@ -113,7 +113,7 @@ def _note_data(walk: Walk, found: VerifiedEntry, verification: ApprovalVerificat
 
 
 def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
-    """Describe how many people these gates require under the rules before an entry. Used in findings."""
+    """Describe, for findings, how many people these gates require under the rules before an entry."""
     quorum = found.before.quorum(found.entry.target.environment)
     gate = next(iter(quorum.deciding(met)), GateName.IRREVERSIBLE)
     needed = quorum.needed(met)
@@ -270,7 +270,7 @@ def _problem(walk: Walk, found: VerifiedEntry, revocation: RecordedRevocation) -
 
 
 def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
-    """Check rule 3. `branches` are the commits of the existing branches."""
+    """Check rule 3. `branches` are the existing branches' commits."""
     records, last = walk.state.approval_records, walk.previous
     for commit, record in sorted(records.items()):
         if "revokes" in record and commit not in branches:
@@ -379,7 +379,7 @@ def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
 
 
 def _migration(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> MigrationPreview | None:
-    """Return the steps between the two texts; None if a text is unavailable or cannot be read by this release."""
+    """Return the steps between the two texts, or None if a text is unavailable or cannot be read by this release."""
     texts = [_text(walk, found, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
     # Importing the schema language is slow, and few entries change a schema.
     from gitops.database.language.schema import compile_schema

@@ -18,7 +18,7 @@ from gitops.core.documents.forms import LINE, OBJECT_ID, integer, record
 
 @dataclass(frozen=True, slots=True)
 class UsedApproval:
-    """An approval that an entry used. `result` is `good`, or the code of the step that refuses it.
+    """An approval that an entry used. `result` is `good` or the code of the step that refuses it.
 
     `seen` is the graph state that its approver saw, for a data change.
     """
@@ -30,7 +30,7 @@ class UsedApproval:
 
 @dataclass(frozen=True, slots=True)
 class UsedCountersignature:
-    """A countersignature that an entry recorded. `result` is `good`, or the code of its problem."""
+    """A countersignature that an entry recorded. `result` is `good` or its problem's code."""
 
     settlement: DebtSettlement
     result: str
@@ -38,7 +38,7 @@ class UsedCountersignature:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One entry of the trail. `signature` is `good` or the code of its problem.
+    """One entry in the trail. `signature` is `good` or its problem's code.
 
     `entry` is None if the commit has no readable entry. `owed` are the ids of the approvals whose debts are open after the
     entry. `rules` are the entry's changes to keys and rules. `republished` are queries whose own text is unchanged while
@@ -88,7 +88,7 @@ class AuditWitnesses:
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A problem in an entry (its commit and its number from 1) or in the whole chain (the head and number 0)."""
+    """A problem in an entry (with its commit and 1-based number) or in the whole chain (with the head and number 0)."""
 
     commit: str
     number: int

@@ -1,4 +1,4 @@
-"""Checks the location of a ledger's cluster, in steps 1 and 5 of the audit.
+"""Checks the location of a ledger's cluster, in audit steps 1 and 5.
 
 1. Every entry is for the location that the previous entry records. No entry has an older version than the previous one.
 2. Only an entry of kind `scope` can record a different location. It changes only the location, from the old one to the

@@ -1,4 +1,4 @@
-"""Step 8 of the audit: compares an entry with its source commit."""
+"""Audit step 8: compares an entry with its source commit."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ _WAITS = (Disposition.BLOCKED, Disposition.DEFERRED)
 
 
 def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """Check the authors and origins of an entry whose `source` continues the previous one. Raises `ledger_source_mismatch`."""
+    """Check an entry's authors and origins if its `source` continues the previous one. Raises `ledger_source_mismatch`."""
     entry, previous = found.entry, walk.previous
     if previous is None or previous.entry.source is None:
         return
@@ -292,8 +292,8 @@ def authors_of(
 ) -> frozenset[str]:
     """Return the e-mail addresses of authors and co-authors, and the accounts in them (`github:583231`).
 
-    Covers the commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`. Empty
-    without a base, because nothing is gated then.
+    Covers the commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`. The
+    result is empty without a base, because then nothing is gated.
     """
     found = set()
     for commit in () if base is None else reader.commits_between(base, head):

@@ -47,7 +47,7 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 def statement(*, commit: str, entry: LedgerEntry, state: bytes, signer: str) -> bytes:
-    """Return the statement of an entry, as canonical JSON.
+    """Return an entry's statement as canonical JSON.
 
     The predicate contains the unchanged entry, its commit, the digest of the state's bytes after it, and the owner of the
     key that signed it.
@@ -90,13 +90,13 @@ class Envelope:
 
 
 def signature_of(armor: str, key: str) -> EnvelopeSignature:
-    """Return an armored SSH signature in envelope form. `key` is the base64 public key that belongs to it."""
+    """Return an armored SSH signature in envelope form. `key` is the matching public key in base64."""
     blob = base64.b64decode("".join(armor.strip().splitlines()[1:-1]))
     return EnvelopeSignature(blob, fingerprint(key))
 
 
 def armored(signature: EnvelopeSignature) -> str:
-    """Return the signature in the armored form of ssh-keygen."""
+    """Return the signature in ssh-keygen's armored form."""
     text = base64.b64encode(signature.blob).decode()
     lines = [text[at : at + _ARMOR_WIDTH] for at in range(0, len(text), _ARMOR_WIDTH)]
     return "\n".join((_BEGIN, *lines, _END, ""))
@@ -167,7 +167,7 @@ def _bytes(form: dict[str, Any], name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEnvelope:
-    """Commit, entry number and signer of an accepted envelope."""
+    """An accepted envelope's commit, entry number and signer."""
 
     commit: str
     number: int
@@ -175,7 +175,7 @@ class VerifiedEnvelope:
 
 
 def statement_of(reader: GitReader, found: VerifiedEntry) -> bytes:
-    """Return the statement of a verified entry. Raises IntegrityError if the entry has no state."""
+    """Return a verified entry's statement. Raises IntegrityError if the entry has no state."""
     commit, at = found.commit, parse_timestamp(found.entry.at)
     state = reader.read(commit.tree, layout.STATE)
     if state is None or at is None:
@@ -193,7 +193,7 @@ def check_envelope(
     now: datetime,
     verify: Callable[[bytes, str], CommitSignature],
 ) -> VerifiedEnvelope:
-    """Verify an envelope by these steps.
+    """Verify an envelope by this module's steps.
 
     `entries` are the ids of the ledger's entries, `trust` the keys in force at its head; `verify` checks an armored
     signature over bytes in the namespace of envelopes. Raises IntegrityError `envelope_invalid`, or the errors of a damaged

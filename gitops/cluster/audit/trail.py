@@ -1,4 +1,4 @@
-"""The audit trail for `gitops log`: every entry, with the check results of its signature and approvals.
+"""The audit trail for `gitops log`: every entry, with the results of checking its signature and approvals.
 
 It does not check the content of entries; that is the audit (`gitops.cluster.audit.verb`).
 """
@@ -127,7 +127,7 @@ def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
 
 
 def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
-    """Return the state document of an entry. Raises IntegrityError if it is not valid."""
+    """Return an entry's state document. Raises IntegrityError if it is not valid."""
     content = reader.read(reader.commit(commit_id).tree, layout.STATE)
     return None if content is None else read_state(content)
 
@@ -176,7 +176,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedP
 
 
 def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, position: AuditedPosition) -> str:
-    """Explain why a recorded countersignature does not settle `debt` at that position. Empty if it does."""
+    """Explain why a recorded countersignature does not settle `debt` at that position, or return an empty string if it does."""
     entry, before = position.found.entry, position.found.before
     evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)
     need = DecisionNeed(entry.target, entry_time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
@@ -192,7 +192,7 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
 
 
 def entry_time(entry: LedgerEntry) -> datetime:
-    """Return the time of an entry. An unreadable time counts as the earliest one."""
+    """Return an entry's time. An unreadable time counts as the earliest one."""
     return parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""The state of an audit between two entries. Also starts an audit after a trusted entry."""
+"""An audit's state between two entries. This module also starts an audit after a trusted entry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TreeOpener = Callable[[GitReader, str], SourceTree]
 
 
 class SourceRules:
-    """Caches the keys and rules of source commits. Nearly all commits have the same ones, and reading them is slow."""
+    """A cache for the keys and rules of source commits. Nearly all commits have the same ones, and reading them is slow."""
 
     def __init__(self, reader: GitReader) -> None:
         """Start with an empty cache."""
@@ -67,7 +67,7 @@ class ConsumedApproval:
 
 @dataclass(slots=True)
 class Walk:
-    """The state of an audit after the entry `previous`.
+    """An audit's state after the entry `previous`.
 
     `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id,
     and `consumed` the approvals that any used. `settled` is True if the last entry left no unapplied changes;
@@ -108,7 +108,7 @@ class Walk:
 
 
 def entry_ids(reader: GitReader, head: str) -> tuple[str, ...]:
-    """Return the entry ids of a chain, first entry first. Raises GitopsError `shallow_repository`, `git_object_missing`."""
+    """Return a chain's entry ids, first entry first. Raises GitopsError `shallow_repository`, `git_object_missing`."""
     reader.is_ancestor(head, head)  # refuses a shallow repository
     ids: list[str] = []
     at: str | None = head

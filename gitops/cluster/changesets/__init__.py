@@ -1,1 +1,1 @@
-"""Life cycle of changesets: allowed events, the changesets of a new run, the stream for readers, archiving."""
+"""The life cycle of changesets: allowed events, a new run's changesets, the stream for readers, archiving."""

@@ -126,7 +126,7 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
 
 
 def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Changeset:
-    """Return the record after several events of one changeset. Same as repeated `follow`, but in linear time.
+    """Return the record after several events of one changeset, like repeated calls of `follow` but in linear time.
 
     Raises the errors of `follow`, also if there is neither a record nor an event.
     """
@@ -152,7 +152,7 @@ def pivot_done(record: Changeset) -> bool:
 
 
 def unfinished(record: Changeset) -> tuple[Address, ...]:
-    """Return what a committed changeset must still do: delete removed resources, then drop schema elements."""
+    """Return the work that a committed changeset must still do: delete removed resources, then drop schema elements."""
     if record.ended or record.state in BLOCKING:
         return ()
     left = [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
@@ -271,7 +271,7 @@ def _refusal(record: Changeset, why: str) -> ConflictError:
 
 
 class Journal:
-    """In-memory record of a run's changeset, with the events that are not in the ledger yet."""
+    """The in-memory record of a run's changeset, with the events that are not in the ledger yet."""
 
     def __init__(
         self, now: Callable[[], str], stored: Changeset | None = None, others: Sequence[EventDraft] = ()

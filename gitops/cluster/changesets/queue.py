@@ -53,7 +53,7 @@ def next_step(
 ) -> QueuedStep | None:
     """Return the next step, or None if no waiting commit touches the cluster.
 
-    `line` are the unapplied commits, the oldest first. Everything up to the newest one of `tried` was already tried.
+    `line` are the unapplied commits, oldest first. Everything up to the newest one of `tried` was already tried.
     `ends_merge` returns whether a merge or a push ends with a commit, and `differs` returns the addresses at which a
     folder's declarations differ from the applied ones; None if the folder cannot be loaded.
     """

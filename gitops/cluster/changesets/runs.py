@@ -12,7 +12,7 @@ _NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))
 
 
 class RunLog:
-    """Observer that keeps the record of a run. If it sees several runs, it keeps the newest."""
+    """Observer that keeps a run's record. If it sees several runs, it keeps the newest."""
 
     def __init__(self) -> None:
         """Start without a run."""
@@ -44,7 +44,7 @@ class RunLog:
             self._nodes.append(RunNode(name, ready, began, at, worker, after, waited, event.facts["outcome"]))
 
     def record(self) -> RunRecord:
-        """Return the record of the run so far, leaving out nodes that have not ended."""
+        """Return the run's record so far, without nodes that have not ended."""
         return RunRecord(self._workers, tuple(self._nodes))
 
 
@@ -56,7 +56,7 @@ def longest(record: RunRecord, most: int) -> RunRecord:
 
 
 def contradiction(run: RunRecord, record: Changeset) -> str | None:
-    """Explain how this run record contradicts the changeset's record after the run; None if it does not."""
+    """Explain how this run record contradicts the changeset's record after the run, or None if it does not."""
     if not (record.ended or record.needs_attention):
         return f"the changeset is {record.state}, so its run is not over"
     states: dict[str, RuntimeState] = {member.address: member.runtime.state for member in record.members}

@@ -97,7 +97,7 @@ _OF_A_MERGE = frozenset({ChangesetKind.MERGE, ChangesetKind.RETRY})
 
 
 class ChangesetAnswer(StrEnum):
-    """Outcome of a changeset or a merge. NO_CHANGE means that the merge changes nothing that a changeset applies."""
+    """A changeset's or merge's outcome. NO_CHANGE means that the merge changes nothing that a changeset applies."""
 
     WAITING = "waiting"
     NO_CHANGE = "no_change"
@@ -106,7 +106,7 @@ class ChangesetAnswer(StrEnum):
 
 
 class Until(StrEnum):
-    """State that ends a wait: the applied state has changed, or nothing is left to do."""
+    """The state that ends a wait: the applied state has changed, or nothing is left to do."""
 
     COMMITTED = "committed"
     FINALIZED = "finalized"
@@ -127,7 +127,7 @@ def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
 
 
 def answer(record: Changeset, until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
-    """Return the outcome of one changeset.
+    """Return one changeset's outcome.
 
     FAILED if it failed, if a member failed while the rest was applied, and with `require_converged` if changes were left
     out.
@@ -139,7 +139,7 @@ def answer(record: Changeset, until: Until, *, require_converged: bool = False) 
 
 
 def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
-    """Return the outcome of a merge from its newest attempt: the worst of its parts, or WAITING if one is missing."""
+    """Return a merge's outcome from its newest attempt: the worst of its parts, or WAITING if one is missing."""
     found = {answer(each, until, require_converged=require_converged) for each in parts}
     if ChangesetAnswer.FAILED in found:
         return ChangesetAnswer.FAILED

@@ -22,10 +22,11 @@ _MAX_PAIRS = 4096
 
 
 class CompileCache(Protocol):
-    """Cache entries by name. It never fails: an unreadable entry counts as missing, and a failed write is ignored.
+    """A cache of entries by name that never fails: an unreadable entry counts as missing, and a failed write is ignored.
 
-    An entry is returned only complete and only to the same edition of the program: the same sources of the languages and the
-    loader on the same Python version. Several processes may use one cache at the same time; the last write wins.
+    An entry is returned only if it is complete and comes from the same edition of the program: the same language and
+    loader sources on the same Python version. Several processes may use one cache at the same time; the last write
+    wins.
     """
 
     def load(self, name: str) -> bytes | None:
@@ -71,9 +72,9 @@ class MemoryCache:
 class SoundPairs:
     """Cache of query files that are valid against a schema, keyed by the digests of both.
 
-    A pair with the empty text stands for a schema alone, a pair with the binding kinds for a policy. Only validity is
-    stored, never problems, so every load finds problems again. A pair is identified only by content, so it is valid in
-    every folder, commit and clone.
+    A pair with the empty string stands for a schema alone, and a pair with the binding kinds for a policy. Only
+    validity is stored, never problems, so every load finds problems again. A pair is identified only by content, so it
+    is valid in every folder, commit and clone.
     """
 
     def __init__(self, cache: CompileCache) -> None:
@@ -82,7 +83,7 @@ class SoundPairs:
         self._grown: set[str] = set()
 
     def names(self, schema: str, query: str = "") -> Sequence[str] | None:
-        """Return the file's queries in order if all are valid against the schema; None if this pair is not in the cache."""
+        """Return the file's queries in order if the cache lists them as valid against the schema, or None otherwise."""
         key = digest(f"{schema} {query}".encode())
         return self._group(key).get(key)
 
@@ -139,7 +140,7 @@ class GraphRecord(NamedTuple):
 
 
 class FileColumns(NamedTuple):
-    """Files, as columns: normalized path, digest of the content, size, stamp."""
+    """File columns: normalized path, content digest, size, stamp."""
 
     places: list[str]
     digests: list[str]
@@ -148,7 +149,7 @@ class FileColumns(NamedTuple):
 
 
 class FolderColumns(NamedTuple):
-    """Folders, as columns: normalized path, stamp, digest of the query files (empty for a folder that is only a parent)."""
+    """Folder columns: normalized path, stamp, digest of the query files (empty for a folder that is only a parent)."""
 
     places: list[str]
     stamps: list[str | None]
@@ -199,7 +200,7 @@ class IndexColumns:
         return GraphRecord(places, passed, queries)
 
     def stamped(self, tree: StampedTree) -> tuple[FileColumns, FolderColumns]:
-        """Return the columns with current stamps. A file that changed since the load began gets no stamp."""
+        """Return the columns with current stamps. A file that changed after the load began gets no stamp."""
         files, folders = list(self._files), list(self._folders)
         digests, sizes = [each[1] for each in self._files.values()], [each[2] for each in self._files.values()]
         listings = [listing for _, listing in self._folders.values()]
@@ -335,7 +336,7 @@ class RecordedTree:
         }
 
     def facts(self, place: str) -> tuple[str, int] | None:
-        """Return digest and size of the file at a normalized path, if the record still applies to it and its parent folders."""
+        """Return a file's digest and size by normalized path, if the record still applies to it and its parent folders."""
         files = self.index.files
         if self._positions is None:
             self._positions = {each: position for position, each in enumerate(files.places)}

@@ -20,8 +20,8 @@ from gitops.database.language.yaml import parse_yaml
 def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CONFIG_FILE) -> Diagnostics:
     """Return the problems of `gitops.yaml` in a root tree, each with its place in `file`.
 
-    Empty if the tree has no such file. The cluster folders and key files that it lists are looked up in the tree.
-    `source` replaces the text in the tree.
+    The result is empty if the tree has no such file. The cluster folders and key files that it lists are looked up in
+    the tree. `source` replaces the text in the tree.
     """
     found = Diagnostics()
     try:
@@ -52,7 +52,7 @@ def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CO
 
 
 def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
-    """Explain why a cluster folder cannot be read in a root tree: the folder or its `cluster.yaml` does not exist."""
+    """Explain that a cluster folder cannot be read in a root tree, because the folder or its `cluster.yaml` does not exist."""
     above, _, name = rule.path.rpartition("/")
     if tree.kind(f"{rule.path}/{CLUSTER_FILE}".removeprefix("./")) is PathKind.FILE:
         return None

@@ -1,6 +1,6 @@
 """Parses `cluster.yaml` into declarations, and finds all problems in its structure and header.
 
-The loader checks the declared things themselves (files, graphs in policy bindings).
+The loader checks the declared items themselves (files, graphs in policy bindings).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
 
 
 def declared_storage(cluster: DeclaredCluster) -> str | None:
-    """Return the declared storage root; None for the default. Raises StorageRootError."""
+    """Return the declared storage root, or None for the default. Raises StorageRootError."""
     return None if cluster.storage is None else parse_storage(cluster.storage.value).text
 
 
@@ -140,7 +140,7 @@ def _keys(shape: str) -> tuple[str, ...]:
 
 
 def required_keys(shape: str) -> tuple[str, ...]:
-    """Return the required keys below a key of the table. In a section for a kind, all keys are required."""
+    """Return the required keys below a key in the table. In a kind's section, all keys are required."""
     if shape.removesuffix(".*") in SECTIONS:
         return _keys(shape)
     return tuple(key for key in _keys(shape) if (f"{shape}.{key}" if shape else key) in REQUIRED_KEYS)
@@ -169,7 +169,7 @@ class _ClusterReader:
         self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, message, source=place, fix=fix)
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
-        """Return the document; None if a problem was reported."""
+        """Return the document, or None if a problem was reported."""
         top = self._fields(root, "", "")
         metadata = self._fields(top.get("metadata"), "metadata", "metadata")
         state = self._fields(top.get("state"), "state", "state")
@@ -411,7 +411,7 @@ _PROMOTED = ("graphs", *SECTIONS)
 
 
 def promoted_config(source: bytes, target: bytes) -> bytes | None:
-    """Return `target` with the graphs and policies of `source`. None if either is not in block style at its top level.
+    """Return `target` with the graphs and policies of `source`, or None if either is not in block style at its top level.
 
     Raises YamlError for a document that cannot be read.
     """

@@ -22,7 +22,7 @@ _REFUSED = {EntryType.SYMLINK: Code.SOURCE_SYMLINK, EntryType.SUBMODULE: Code.SO
 
 
 class CommitTree:
-    """The files of a git tree. Always confined, because a change request chooses the paths."""
+    """The files in a git tree. It is always confined, because a change request chooses the paths."""
 
     def __init__(
         self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
@@ -36,7 +36,7 @@ class CommitTree:
 
     @property
     def root(self) -> str:
-        """The display name, or the tree id if there is none."""
+        """The display name, or the tree id if it has none."""
         return self._root
 
     @property

@@ -1,7 +1,7 @@
-"""Compiles the texts of one load, each of them once, and reports each problem at its place.
+"""Compiles each text of one load once, and reports each problem at its place.
 
-The languages take long to import. A load in which everything is recorded or known to be valid does not import this module,
-and one without queries does not import the query language.
+The language modules are slow to import. A load in which everything is recorded or known to be valid does not import
+this module, and one without queries does not import the query language.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCHEMA_CODES = {Stage.PARSE: Code.SCHEMA_PARSE_ERROR, Stage.CATALOG: Code.SCHEM
 
 
 class LanguageCompiler:
-    """Compiler for one load. It adds every problem to `found`."""
+    """A compiler for one load. It adds every problem to `found`."""
 
     def __init__(self, found: Diagnostics) -> None:
         self._found = found
@@ -52,13 +52,13 @@ class LanguageCompiler:
         return None
 
     def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
-        """Return the queries of a file in order, or its parse error (not reported)."""
+        """Return a file's queries in order, or its parse error, which is not reported."""
         from gitops.database.language.query import parse_queries
 
         return _once(self._queries, file, parse_queries)
 
     def check(self, query: Query, file: SourceFile, schema: Schema, at: str) -> CheckedQuery | None:
-        """Return the checked query of a file, or None after reporting its problems for the config path `at`."""
+        """Return a file's checked query, or None after reporting its problems for the config path `at`."""
         from gitops.database.language.query import check_query
 
         try:
@@ -79,7 +79,7 @@ class LanguageCompiler:
         return True
 
     def report_query(self, error: LanguageError, file: SourceFile, at: str) -> None:
-        """Report the problems of a query file."""
+        """Report a query file's problems."""
         from gitops.database.language.query.codes import QUERY_CODES
 
         self._report(error, file, at, QUERY_CODES)

@@ -1,4 +1,4 @@
-"""The `compute` section of `cluster.yaml`: targets, and the strategies of their compute clusters.
+"""The `compute` section of `cluster.yaml`: targets, and the strategies for their compute clusters.
 
 Its structure is read with the file. The load checks consistency on the same declaration in its JSON form, so an unchanged
 folder is checked without reading its YAML.
@@ -300,7 +300,7 @@ def read_compute(value: object) -> ComputeSection:
 
 
 def compute_form(declared: ComputeSection) -> dict[str, Any]:
-    """Return the JSON form that the configuration digest covers. `read_compute` turns it back."""
+    """Return the JSON form that the configuration digest covers. `read_compute` converts it back."""
     return {
         "targets": {
             name: {
@@ -330,7 +330,7 @@ def _cluster_form(declared: DeclaredComputeCluster) -> dict[str, Any]:
 
 
 def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
-    """Return the strategies of all compute clusters whose target is declared, by address."""
+    """Return the strategies of all compute clusters with a declared target, by address."""
     targets = {
         name: ComputeTarget(name, each.url, TargetKind(each.kind), each.application_name, each.prune)
         for name, each in declared.targets.items()

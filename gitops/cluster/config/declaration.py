@@ -1,4 +1,4 @@
-"""Typed declarations of `cluster.yaml` with the place of each value. Resolves nothing and reads no other file.
+"""Typed declarations from `cluster.yaml` with each value's place. Nothing is resolved, and no other file is read.
 
 The same content has a plain JSON form, which the configuration digest covers and the compile cache stores.
 """
@@ -27,7 +27,7 @@ CONFIG_FILE = "cluster.yaml"
 
 @dataclass(frozen=True)
 class Text:
-    """A text value with its place in `cluster.yaml`. Lines and columns count from 1."""
+    """A string value with its place in `cluster.yaml`. Lines and columns count from 1."""
 
     value: str
     line: int
@@ -48,7 +48,7 @@ class Placed(Protocol):
 
 
 def source_of(place: Placed | SourceRef) -> SourceRef:
-    """Return the place. Call this only to report it, because finding a place requires counting lines."""
+    """Return the place. Call this only to report it, because lines must be counted to find a place."""
     return place if isinstance(place, SourceRef) else place.source
 
 
@@ -222,7 +222,7 @@ class _TextOfForm(Text):
 
 
 def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
-    """Return all texts of a declaration in the document's sorted order. Empty if there is no declaration."""
+    """Return all of a declaration's texts in the document's sorted order, or nothing if there is no declaration."""
     if declared is None:
         return ()
     if isinstance(declared, DeclaredText):
@@ -235,7 +235,7 @@ def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
 def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredGraph:
     """Return a graph's declaration from its JSON form. `document` returns the parsed document, which has the places.
 
-    A place raises SourceMovedError if the text is no longer there in the document.
+    A place raises SourceMovedError if the document no longer has the value there.
     """
     positions = count()
 

@@ -1,4 +1,4 @@
-"""Compares what two states of a cluster folder declare. The cost depends only on the differences.
+"""Compares the declarations of two states of a cluster folder. The cost depends only on the differences.
 
 Only graphs and texts whose declaration or files differ are loaded. All others have the same digests in both, so they do not
 have to be read. Strategies have no files: if the section differs, all of them are compared.

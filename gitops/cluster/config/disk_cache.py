@@ -1,4 +1,4 @@
-"""A compile cache in a private folder of the user.
+"""A compile cache in a private folder that belongs to the user.
 
 Rules of this module:
 

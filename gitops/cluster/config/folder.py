@@ -35,7 +35,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 class FolderTree:
-    """The files of a folder. It opens paths one name at a time by directory descriptor, so that no race can insert a link.
+    """A folder's files. Paths are opened one name at a time by directory descriptor, so that no race can insert a link.
 
     A confined tree reads only inside the folder; an unconfined one also reads absolute paths and `..`, which the operator
     may pass to a command. The declarations in the folder's files never lead out of it.
@@ -58,7 +58,7 @@ class FolderTree:
 
     @property
     def identity(self) -> str:
-        """The absolute path of the folder."""
+        """The folder's absolute path."""
         return f"folder{' confined' * self._confined} {os.path.abspath(self._folder)}"  # noqa: PTH100 - links stay
 
     @property
@@ -67,9 +67,9 @@ class FolderTree:
         return self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Return size, both times and inode number of each file or folder, like git's index.
+        """Return each file's or folder's size, both times and inode number, like git's index.
 
-        None if it changed just now, or if there is no time to compare with.
+        The stamp is None if the file changed just now, or if there is no time to compare with.
         """
         if self._now_ns is None:
             return [None for _ in places]
@@ -112,7 +112,7 @@ class FolderTree:
             raise
 
     def read(self, path: str) -> bytes:
-        """Return the complete content of the regular file at `path`, or raise an error."""
+        """Return the complete content of the regular file at `path`. Raises an error if it cannot be read completely."""
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is None:

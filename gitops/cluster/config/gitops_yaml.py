@@ -1,6 +1,6 @@
-"""`gitops.yaml`: the trusted people of a repository, and the bot's settings for its clusters.
+"""`gitops.yaml`: a repository's trusted people, and the bot's settings for its clusters.
 
-Read from the target branch.
+It is read from the target branch.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ _MAX_TEXT = 1024
 
 
 def is_plain(text: str) -> bool:
-    """Return True if a text is printable and short enough for a value of a rule."""
+    """Return True if `text` is printable and short enough for a rule's value."""
     return text.isprintable() and len(text) <= _MAX_TEXT
 
 
 def is_path(text: str) -> bool:
-    """Return True if a text is a plain path inside the repository."""
+    """Return True if `text` is a plain path inside the repository."""
     return is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
 
 
 def is_branch(text: str) -> bool:
-    """Return True if git accepts a text as a branch name."""
+    """Return True if git accepts `text` as a branch name."""
     unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in text.split("/"))
     return _BRANCH_TEXT.match(text) is not None and not unfit and ".." not in text
 
@@ -220,7 +220,7 @@ class ClusterRule:
 
     @property
     def ref(self) -> str:
-        """Full name of the target branch."""
+        """The target branch's full name."""
         return f"refs/heads/{self.branch}"
 
 
@@ -477,7 +477,7 @@ class ApplyRule:
 
 @dataclass(frozen=True, slots=True)
 class ForgeRule:
-    """The forge of the repository, and what the bot does there.
+    """The repository's forge, and what the bot does there.
 
     The operator, never a commit, configures its address and token. `kind` and `project` are for runs outside of a job that
     provides them. `templates` is a folder with the repository's own comment templates.
@@ -528,7 +528,7 @@ class ForgeRule:
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
-    """The whole file. `repository` is a stable id of the repository; by default, it is the root commit."""
+    """The whole file. `repository` is a stable repository id, by default the root commit."""
 
     version: int = rule(_VERSION, f"The version of this file: `{VERSION}`.")
     repository: str | None = rule(
@@ -591,12 +591,12 @@ GITOPS_KEYS: Mapping[str, str] = MappingProxyType({key: row.documentation for ke
 
 
 def value_at(config: BotConfig, key: str) -> Any:
-    """Return the value of a dotted key of a file."""
+    """Return the value of a dotted key in a file."""
     return reduce(getattr, key.split("."), cast(Any, config))
 
 
 def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
-    """Yield the trust rules of a file, each with its path, trust property and value."""
+    """Yield a file's trust rules, each with its path, trust property and value."""
     for key, row in KEY_ROWS.items():
         if row.trusted is not None:
             yield key, row.trusted, value_at(config, key)

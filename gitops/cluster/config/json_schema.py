@@ -1,4 +1,4 @@
-"""JSON Schemas of `cluster.yaml`, `gitops.yaml`, policies and their tests, for editors and validators.
+"""JSON Schemas for `cluster.yaml`, `gitops.yaml`, policies and their tests, for editors and validators.
 
 They are generated from the keys and forms that the readers use. Every document that a reader accepts matches its
 schema. A schema covers only keys and types; the readers check the rest, such as references to declared names. In a
@@ -47,7 +47,7 @@ _VALUES: Mapping[str, _Schema] = MappingProxyType(
 
 
 def json_schema(document: str) -> _Schema:
-    """Return the schema of one of the documents in `SCHEMAS`."""
+    """Return the schema for one of the documents in `SCHEMAS`."""
     make, title = SCHEMAS[document]
     return {"$schema": _DIALECT, "title": title, **make()}
 

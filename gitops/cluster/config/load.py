@@ -91,7 +91,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The result of a full load.
+    """A full load's result.
 
     `desired` and `header` are None if an error concerns them. `resources` (in address order) and `dependencies` contain
     everything that could be loaded even then, for reports but never for planning. `sound` are the graphs without
@@ -115,7 +115,7 @@ class Loaded:
 def load_desired(
     tree: SourceTree, vouched: VouchedGraphs | None = None, hints: Hints | None = None, *, applied: bool = False
 ) -> Loaded:
-    """Perform the steps, but skip whatever a ledger's checked graphs or a cache already cover.
+    """Perform the steps, but skip everything that a ledger's checked graphs or a cache already cover.
 
     Each file is read at most once, and only the cache is written; without either, everything is read. `vouched` and the
     tree of `hints`, which is read instead of `tree`, are for the same folder. `applied` means that the folder was
@@ -202,7 +202,7 @@ class Configuration:
 
     @classmethod
     def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
-        """Return the content that an index recorded. None if the index is for a different file.
+        """Return the content that an index recorded, or None if the index is for a different file.
 
         A cache must not influence which ledger is read and locked, so a storage root must appear literally in the file,
         on one line.
@@ -218,7 +218,7 @@ class Configuration:
 
     @functools.cached_property
     def parsed(self) -> DeclaredCluster:
-        """Return the document with the places of all texts. Raises SourceMovedError if it differs from the index."""
+        """Return the document with the places of all values. Raises SourceMovedError if it differs from the index."""
         from gitops.cluster.config.cluster_yaml import parse_cluster
 
         cluster, _ = parse_cluster(self._data)
@@ -242,13 +242,13 @@ class Configuration:
         return self.parsed.compute.section
 
     def graph(self, name: str) -> DeclaredGraph:
-        """Return the declaration of a graph."""
+        """Return a graph's declaration."""
         if not self.is_recorded:
             return self._graphs[name]
         return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
 
     def text(self, section: str, name: str) -> DeclaredText:
-        """Return the declaration of a text in a section."""
+        """Return a text's declaration in a section."""
         if not self.is_recorded:
             return self._texts[section, name]
         return text_from_form(name, self.form[section][name], lambda: texts_of(self._texts.get((section, name))))
@@ -515,7 +515,7 @@ def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | N
 
 
 def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
-    """Return the bundle of a policy file (None if it has errors), and the problems of the file and its bindings."""
+    """Return a policy file's bundle (None if it has errors), and the problems with the file and its bindings."""
     # A load in which everything is known to be valid does not import the reader.
     from gitops.cluster.policy.read import read_bundle
 
@@ -540,7 +540,7 @@ def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> No
 
 
 def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
-    """Return the enforced policy of each scope, leaving out policies with errors."""
+    """Return each scope's enforced policy. Policies with errors are left out."""
     bundles = ((policy, read_policy(policy)[0]) for policy in policies)
     bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
     return bind(bound)[0]

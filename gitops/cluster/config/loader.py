@@ -65,7 +65,7 @@ _LONGEST_GRAPH = 224
 
 
 class LoadedGraph(NamedTuple):
-    """The sources of a graph, by normalized path: its files, and the digest of each folder listing.
+    """A graph's sources, by normalized path: its files, and the digest of each folder listing.
 
     `queries` is the path of each query as written.
     """
@@ -108,7 +108,7 @@ class ResourceLoader:
 
     @property
     def compiler(self) -> LanguageCompiler:
-        """The compiler of this load, imported on first use."""
+        """The load's compiler, imported on first use."""
         if self._compiler is None:
             from gitops.cluster.config.compiler import LanguageCompiler
 
@@ -145,7 +145,7 @@ class ResourceLoader:
             self.without_problems[graph] = LoadedGraph(loading.files, loading.listings, paths)
 
     def text(self, section: str, declared: DeclaredText, graphs: Collection[str]) -> None:
-        """Load one text of a section. `graphs` are the declared ids."""
+        """Load one of a section's texts. `graphs` are the declared ids."""
         kind = SECTIONS[section]
         name, at = declared.name.value, f"{section}.{shown(declared.name.value)}"
         named = self.check_name(name, at, declared.name)
@@ -261,7 +261,7 @@ class _GraphLoading:
             self.schema()
 
     def schema(self) -> Schema | None:
-        """Return the compiled schema; None if there is none, or if it has problems, which are reported once."""
+        """Return the compiled schema, or None if it is missing or has problems, which are reported once."""
         if self.needs_schema and self._schema_file is not None:
             self.needs_schema = False
             self._schema = self._loader.compiler.schema(self._schema_file, self._schema_at)

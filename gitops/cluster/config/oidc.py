@@ -57,7 +57,7 @@ _LONGEST, _MOST_TOLERANCE = 500, timedelta(minutes=5)
 
 
 def is_address(address: str) -> bool:
-    """Return True if a provider's keys can be read from an address.
+    """Return True if a provider's keys can be read from this address.
 
     That is an HTTPS address, or an HTTP address on this machine, without a user or a fragment.
     """
@@ -73,7 +73,7 @@ def is_address(address: str) -> bool:
 
 
 def is_here(address: str) -> bool:
-    """Return True if an address points to this machine."""
+    """Return True if this address points to this machine."""
     return urlsplit(address).hostname in _LOOPBACK
 
 

@@ -52,7 +52,7 @@ class SourceFile:
 
     @property
     def content(self) -> bytes | Callable[[], bytes]:
-        """Return the content for a Resource: the bytes, or for a recorded file a function that reads them only once."""
+        """Return the content for a Resource: the bytes or, for a recorded file, a function that reads them only once."""
         return (lambda: self.data) if callable(self._data) else self._data
 
     def at(self, span: Span) -> SourceRef:
@@ -64,7 +64,7 @@ class SourceFile:
 
 
 class FileSpan(NamedTuple):
-    """The place of a span in a file. Its line is counted only when it is reported."""
+    """A span's place in a file. Its line is counted only when it is reported."""
 
     file: SourceFile
     span: Span
@@ -76,7 +76,7 @@ class FileSpan(NamedTuple):
 
 
 class SourceReader:
-    """Reader for one load. It adds every problem to `found`.
+    """A reader for one load. It adds every problem to `found`.
 
     `files` are the files requested so far, by normalized path. `queries` and `query_bytes` are the totals so far; `full`
     means that there were too many.
@@ -140,7 +140,7 @@ class SourceReader:
         return found
 
     def report(self, error: SourceError, at: str, place: Placed | SourceRef, *, otherwise: Code) -> None:
-        """Report an error of the tree.
+        """Report an error from the tree.
 
         A refusal keeps its own code; a missing or unreadable file gets the code `otherwise`.
         """
@@ -153,13 +153,13 @@ class SourceReader:
         self.found.add(code, at, message, source=source_of(place), fix=error.fix)
 
     def hint(self, name: str, known: Collection[str]) -> str:
-        """Return a suffix with the nearest known name, for a message about an unknown one. Empty after the first few messages."""
+        """Return a suffix with the nearest known name, for a message about an unknown one. After a few messages, it is empty."""
         self._hints -= 1
         near = did_you_mean(name, known) if self._hints >= 0 else None
         return f"; {near}" if near else ""
 
     def admit(self, at: str, place: Placed | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
-        """Count queries and query file bytes of one graph. Reports once if there are too many, and then returns False."""
+        """Count one graph's queries and query file bytes. If there are too many, reports that once and returns False."""
         self.queries += queries
         self.query_bytes += size
         if not self.full and (self.queries > MAX_QUERIES or self.query_bytes > MAX_QUERY_BYTES):

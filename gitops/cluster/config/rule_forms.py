@@ -72,14 +72,14 @@ class BotConfigError(GitopsError):
 
 
 def refused_text(error: YamlError) -> BotConfigError:
-    """Return the error for a text that is not valid YAML."""
+    """Return the error for text that is not valid YAML."""
     detail = "; ".join(str(p) for p in error.problems)
     said = [(p, f"{p.message}; {p.fix}" if p.fix else p.message) for p in error.problems]
     return BotConfigError(detail, tuple(RuleProblem(p.line, p.column, message) for p, message in said))
 
 
 def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigError:
-    """Combine problems into one error. Leaves out problems beyond a limit."""
+    """Combine problems into one error. Problems beyond a limit are left out."""
     found = [place_problem(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
     lines = [f"line {each.line}: {each.message}" for each in found]
     if len(problems) > _MAX_PROBLEMS:
@@ -133,8 +133,8 @@ class Refused(Exception):  # noqa: N818 - what is refused is the value, and no m
 class KnownForm(Generic[T]):
     """A form that also describes its values, for editors and docs pages.
 
-    `values` are all allowed texts, if there are few; `bounds` are the limits of a number. `names` is the source of its
-    names. `below` are the rows of the keys below it; `*` is a user-chosen key. `shape` makes the JSON Schema of its
+    `values` are all allowed strings, if there are few; `bounds` are the limits of a number. `names` is the source of
+    its names. `below` are the rows of the keys below it; `*` is a user-chosen key. `shape` makes the JSON Schema of its
     values; the default permits any value.
     """
 
@@ -164,7 +164,7 @@ def schema_of(form: Form[Any]) -> dict[str, Any]:
 
 
 def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> Form[str]:
-    """Form of a text that `accepts` returns True for. `problem` is the message for any other text."""
+    """Form of a string for which `accepts` returns True. `problem` is the message for any other string."""
 
     def read(value: object) -> str:
         if not isinstance(value, str):
@@ -227,7 +227,7 @@ truth: Form[bool] = KnownForm(_truth, ("true", "false"), shape={"type": "boolean
 
 
 def choice(*texts: str) -> Form[Any]:
-    """Form of a text that must be in a fixed set."""
+    """Form of a string that must be in a fixed set."""
 
     def read(value: object) -> object:
         if value not in texts or not isinstance(value, str):
@@ -361,17 +361,17 @@ class Trusted(NamedTuple):
 
 
 def more(before: Any, after: Any) -> bool:
-    """Return True if `after` permits more, for a rule whose larger values permit more and whose None permits anything."""
+    """Return True if `after` permits more. Larger values of such a rule permit more, and None permits anything."""
     return before is not None and (after is None or after > before)
 
 
 def less(before: Any, after: Any) -> bool:
-    """Return True if `after` permits more, for a rule whose smaller values permit more and whose None permits nothing."""
+    """Return True if `after` permits more. Smaller values of such a rule permit more, and None permits nothing."""
     return more(after, before)
 
 
 def any_other(before: Any, after: Any) -> bool:  # noqa: ARG001 - no order of values
-    """Return True if the values differ, for a rule whose values each permit something different."""
+    """Return True if the values differ, because each value of such a rule permits something different."""
     return True
 
 
@@ -396,7 +396,7 @@ class Row(NamedTuple):
 
     @property
     def said_default(self) -> str:
-        """What happens without the key, in Markdown. Empty for required keys and for keys that only contain other keys."""
+        """The behaviour without the key, in Markdown. Empty for required keys and for keys that only contain other keys."""
         shown = shown_value(self.default)
         return self.unset or (shown if isinstance(self.default, int) or not shown else f"`{shown}`")
 
@@ -437,19 +437,19 @@ def _row(stated: Form[Any] | Row) -> Row:
 
 
 def rows_below(form: Form[Any], prefix: str = "") -> Iterator[tuple[str, Row]]:
-    """Yield the rows of all keys of a mapping in order, with their dotted paths."""
+    """Yield the rows of all keys in a mapping in order, with their dotted paths."""
     for name, row in _known(form).below.items():
         yield f"{prefix}{name}", row
         yield from rows_below(row.form, f"{prefix}{name}.")
 
 
 def form_of(row: Row) -> KnownForm[Any]:
-    """Return the form of a row, including its documentation."""
+    """Return a row's form, including its documentation."""
     return _known(row.form)
 
 
 def shown_value(value: Any) -> str:
-    """Return a value as it would be written in a rules file; empty for none."""
+    """Return a value as it would be written in a rules file, or an empty string for None."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -40,7 +40,7 @@ Digests: TypeAlias = Mapping[Address, str]
 
 
 class SoundGraph(NamedTuple):
-    """A graph without problems: the digest of its sources, and their number of files and bytes."""
+    """A graph without problems: the digest of its sources, and how many files and bytes they have."""
 
     digest: str
     files: int
@@ -48,7 +48,7 @@ class SoundGraph(NamedTuple):
 
 
 class PlainFolder(NamedTuple):
-    """The git tree of a folder without links, submodules and unsafe names, and the largest number of subfolders in it."""
+    """The git tree of a folder that has no links, submodules or unsafe names, and the largest number of subfolders in it."""
 
     tree: str
     folders: int
@@ -72,7 +72,7 @@ class FolderDifference(NamedTuple):
 
 
 class ComparedFolder(NamedTuple):
-    """A plain folder, and how it differs from the folder in a ledger's record; None if they were not compared."""
+    """A plain folder, and its differences from the folder in a ledger's record (None if they were not compared)."""
 
     plain: PlainFolder
     difference: FolderDifference | None = None
@@ -80,7 +80,7 @@ class ComparedFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SoundRecord:
-    """Record of one applied folder, which is plain: its graphs without problems, by id.
+    """The record of one applied plain folder: its graphs without problems, by id.
 
     `compiler` is the digest of the program that established this. `basis` is a digest of the graphs, the recorded
     resources and the file size limit. While it matches, the state contains exactly the folder's result for each graph.
@@ -95,7 +95,7 @@ class SoundRecord:
 def sound_record(
     vouched: VouchedGraphs, sound: Mapping[str, SoundGraph], given: Digests, recorded: Digests
 ) -> SoundRecord:
-    """Return the record of a folder: its load found the graphs `sound`, and resources with the digests `given`.
+    """Return a folder's record: its load found the graphs `sound`, and resources with the digests `given`.
 
     Graphs for which the state has `recorded` other digests are omitted, because that record does not come from this
     folder.
@@ -146,7 +146,7 @@ class LedgerGraphs:
         return found
 
     def composite(self, graph: str) -> str | None:
-        """Return a graph's recorded digest. None if its recorded resources give a different one. Computed once per run."""
+        """Return a graph's recorded digest, or None if its recorded resources give a different one. Computed once per run."""
         if graph not in self._composites:
             self._composites[graph] = _composite(graph, self.digests[graph])
         return self._composites[graph]
@@ -173,7 +173,7 @@ class VouchedGraphs:
         return difference if record.basis == _basis(record.graphs, self._ledger.recorded, self.tree) else None
 
     def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
-        """Return the checked graph with this declaration (see `config_form`). None if the graph must be loaded."""
+        """Return the checked graph with this declaration (see `config_form`), or None if the graph must be loaded."""
         record = self._graphs.get(graph)
         if record is None or graph not in self._ledger.digests:
             return None
@@ -204,7 +204,7 @@ class VouchedGraphs:
 
 
 def _places(form: Mapping[str, Any]) -> Iterator[str | None]:
-    """Return the normalized paths in the declaration of a graph; None if one is refused."""
+    """Return the normalized paths in a graph's declaration, or None if one is refused."""
     listed = form["queries"]
     if isinstance(listed, dict):
         listed = [query["file"] for query in listed.values()]
@@ -228,7 +228,7 @@ def _basis(graphs: Mapping[str, SoundGraph], recorded: Digests, tree: ContentTre
 
 
 def _composite(graph: str, digests: Mapping[Address, str]) -> str | None:
-    """Return the digest of a graph in these resources; None if it does not match them."""
+    """Return a graph's digest in these resources, or None if it does not match them."""
     queries = {address.name: value for address, value in digests.items() if address.kind is Kind.QUERY}
     found = graph_composite(graph, digests.get(schema_address(graph), ""), queries)
     return found if digests.get(graph_address(graph)) == found else None
@@ -300,7 +300,7 @@ def _require_plain(store: GitReader, folder: str, path: str, known: PlainFolder 
 
 
 def changed_paths(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
-    """Return the files that differ from another tree of the folder. Empty if that tree is missing in this repository."""
+    """Return the files that differ from another tree of the folder, or none if the repository does not have that tree."""
     try:
         return store.changed_paths(other, folder)
     except GitopsError:

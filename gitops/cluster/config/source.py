@@ -1,4 +1,4 @@
-"""Interface for reading a cluster folder from a commit, from a folder on disk or from memory.
+"""Interface for reading a cluster folder from a commit, a disk folder or memory.
 
 Rules for every tree, proven by one contract suite:
 
@@ -33,7 +33,7 @@ _ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9
 
 
 class SourceError(GitopsError):
-    """A path of a source tree cannot be read. `code` is the reason, `path` is the path.
+    """A path in a source tree cannot be read. `code` is the reason, and `path` is the path.
 
     `source_missing`: nothing exists there. `source_unreadable`: not a regular file (or folder), or the system refused.
     `source_symlink`, `source_submodule`, `source_path_escapes`, `source_name_unsafe`, `source_too_large`: refused on
@@ -60,7 +60,7 @@ class PathKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """Limits of one tree: bytes per file, number of files read (and of entries per folder), total bytes read."""
+    """Limits for one tree: bytes per file, number of files read (and entries per folder), and total bytes read."""
 
     file_bytes: int = 4 * 1024 * 1024
     files: int = 20_000
@@ -72,7 +72,7 @@ class SourceTree(Protocol):
 
     @property
     def root(self) -> str:
-        """Where the folder is, for people to read. Never used to find a file."""
+        """The folder's location, for people to read. It is never used to find a file."""
 
     def read(self, path: str) -> bytes:
         """Return the content of the regular file at `path`."""
@@ -90,20 +90,20 @@ class SourceTree(Protocol):
 class StampedTree(SourceTree, Protocol):
     """A tree that can prove without reading that a file or folder is unchanged. Such a proof never permits anything.
 
-    A stamp is an opaque text. Two equal stamps of one path, taken from trees with one `identity`, prove that the content of
-    the file, or the names in the folder, were equal at both moments.
+    A stamp is an opaque string. Two equal stamps of one path, taken from trees with one `identity`, prove that the
+    content of the file, or the names in the folder, were equal at both moments.
     """
 
     @property
     def identity(self) -> str:
-        """Identity of the folder, regardless of its content."""
+        """The folder's identity, which does not depend on its content."""
 
     @property
     def limits(self) -> SourceLimits:
-        """The limits of one load."""
+        """The limits for one load."""
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Return the stamp of each normalized path, in order. None if the path or a reliable stamp does not exist.
+        """Return each normalized path's stamp, in order. A stamp is None if the path or a reliable stamp does not exist.
 
         Nothing counts as read. The folders above a path are not checked, so request their stamps as well.
         """
@@ -145,7 +145,7 @@ class Meter:
 # Each comparison and each plan of a run requests the same paths of a large cluster again.
 @lru_cache(maxsize=16_384)
 def normalize(path: str, *, confined: bool) -> str:
-    """Return `path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
+    """Return `path` without `.`, `..`, empty parts and trailing slash, or `.` for the folder itself.
 
     For an unconfined tree, the result may be absolute or start with `..`. Raises SourceError `source_name_unsafe` or
     `source_path_escapes`.
@@ -176,7 +176,7 @@ def normalize(path: str, *, confined: bool) -> str:
 
 
 def shown_part(name: str, place: str) -> str:
-    """Return `NAME in PLACE` for a message about a part of a path; only the path if it already ends with the part."""
+    """Return `NAME in PLACE` for a message about a part of a path, or only the path if it already ends with the part."""
     return place if f"/{place}".endswith(f"/{name}") else f"{name} in {place}"
 
 

@@ -1,4 +1,4 @@
-"""The trust rules of a repository: the keys and rules in `gitops.yaml` and its key files, with a digest of their meaning."""
+"""A repository's trust rules: the keys and rules in `gitops.yaml` and its key files, with a digest of their meaning."""
 
 from __future__ import annotations
 

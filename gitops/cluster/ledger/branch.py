@@ -137,14 +137,14 @@ class BranchReader(ChangesetReader):
         return view
 
     def intents(self) -> IntentListing:
-        """Return the recovery sidecars of the head."""
+        """Return the recovery sidecars in the head."""
         try:
             return intent_listing(self._documents(layout.RECOVERIES))
         except GitopsError as error:
             return IntentListing(problem=error.detail)
 
     def approvals(self) -> ApprovalListing:
-        """Return the approval documents in the head, and all commits with approvals and decisions, even consumed ones."""
+        """Return the approval documents in the head, and all approval and decision commits, even consumed ones."""
         listing = ApprovalListing()
         try:
             listing = approval_listing(self._documents(layout.APPROVALS))
@@ -166,7 +166,7 @@ class BranchReader(ChangesetReader):
         )
 
     def moved_since(self, entry: str) -> frozenset[Address]:
-        """Return the resources that later entries changed. Reads all entries back to `entry`."""
+        """Return the resources that entries after `entry` changed. Reads all entries back to that one."""
         moved: set[Address] = set()
         at = self._head()
         while at is not None and at != entry:
@@ -336,7 +336,7 @@ class BranchLedger(BranchReader):
             raise error.during(Code.RECOVERY_SIDECAR_WRITE_ERROR, self._ref) from error
 
     def arm(self, intent: Intent) -> None:
-        """Check that the intent was announced. `begin` already made it durable."""
+        """Check that the intent was announced. `begin` has already made it durable."""
         key = intent_key(intent)
         try:
             announced = self._read(key) is not None
@@ -409,7 +409,7 @@ class BranchLedger(BranchReader):
             self._staged[key] = content
 
     def _recorded(self, view: LedgerView, events: Sequence[EventDraft]) -> Recording | None:
-        """Return the record of these events on top of the entry of `view`; None if there is nothing to record."""
+        """Return the record of these events on top of the entry of `view`, or None if there is nothing to record."""
         recording = self._changesets_at(view.head).recording(events) if events else None
         return recording if recording is not None and recording.events else None
 

@@ -1,4 +1,4 @@
-"""Names and files of a ledger branch, and the rules for verifying its entries.
+"""A ledger branch's names and files, and the rules for verifying its entries.
 
     entry.json                     the entry
     sound.json                     the graphs that do not have to be read again; a release without it reads everything
@@ -93,12 +93,12 @@ TrustCache = dict[str, TrustRoot]
 
 
 def ledger_ref(cluster: str) -> str:
-    """Return the full name of the branch with a cluster's ledger."""
+    """Return the full name of a cluster's ledger branch."""
     return LEDGERS + cluster
 
 
 def approvals_prefix(cluster: str) -> str:
-    """Return the prefix of the create-only branches with a cluster's approvals."""
+    """Return the prefix of a cluster's create-only approval branches."""
     return f"{APPROVALS}{cluster}/"
 
 
@@ -108,12 +108,12 @@ def quarantine_ref(cluster: str, commit: str) -> str:
 
 
 def revocations_prefix(cluster: str) -> str:
-    """Return the prefix of the create-only branches with a cluster's revocations."""
+    """Return the prefix of a cluster's create-only revocation branches."""
     return f"{REVOCATIONS}{cluster}/"
 
 
 def countersignatures_prefix(cluster: str) -> str:
-    """Return the prefix of the create-only branches with a cluster's countersignatures."""
+    """Return the prefix of a cluster's create-only countersignature branches."""
     return f"{COUNTERSIGNATURES}{cluster}/"
 
 
@@ -128,7 +128,7 @@ class VerifiedEntry:
 
 
 def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
-    """Return the key and rule files of an entry, by their path in the repository."""
+    """Return an entry's key and rule files, by their path in the repository."""
     files: dict[str, bytes] = {}
     root = reader.subtree(reader.commit(commit_id).tree, TRUST)
     if root is not None:
@@ -196,7 +196,7 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntr
 
 
 def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
-    """Return the first entry of a ledger. `head` is the newest entry of a verified chain."""
+    """Return a ledger's first entry. `head` is the newest entry of a verified chain."""
     at = head
     while parents := reader.commit(at).parents:
         at = parents[0]
@@ -206,7 +206,7 @@ def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
 def split_chain(
     reader: GitReader, head: str, seen: str | None, check_first: Callable[[VerifiedEntry], None]
 ) -> tuple[VerifiedEntry | None, tuple[str, ...], str]:
-    """Return the newest entry before any bad commit, the commits above it (newest first), and what is wrong with the lowest.
+    """Return the newest entry before any bad commit, the commits above it (newest first), and the lowest one's problem.
 
     It starts with `seen` if that is part of the history, otherwise with the first commit, which must pass
     `check_first`. Raises GitopsError for objects that cannot be read.
@@ -273,7 +273,7 @@ def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) 
 
 
 def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
-    """Return the newest entry of each ledger by name, unverified. Use it only to find the ledger to verify.
+    """Return each ledger's newest entry by name, unverified. Use it only to find the ledger to verify.
 
     Unreadable entries are omitted.
     """
@@ -304,7 +304,7 @@ ANCHOR_KEY = "__cluster/anchor.json"
 
 @dataclass(frozen=True, slots=True)
 class StorageAnchor:
-    """Anchor of the ledger that owns the graphs. `genesis` is its first entry; `head` is entry `number`.
+    """The anchor of the ledger that owns the graphs. `genesis` is its first entry, and `head` is entry `number`.
 
     `trust_digest` identifies the keys and rules in force after `head`.
     """
@@ -339,7 +339,7 @@ write_anchor = ANCHOR.write
 
 
 class AnchorFile:
-    """The anchor of one storage root. The storage is opened on first use."""
+    """One storage root's anchor. The storage is opened on first use."""
 
     def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
         """`open_store` opens the storage root. Never raises."""
@@ -347,11 +347,11 @@ class AnchorFile:
 
     @property
     def place(self) -> str:
-        """Where the anchor is, for messages."""
+        """The anchor's location, for messages."""
         return self._open().display(ANCHOR_KEY)
 
     def read(self) -> StorageAnchor | None:
-        """Return the anchor, or None only if it definitely does not exist.
+        """Return the anchor. Return None only if it definitely does not exist.
 
         Raises IntegrityError `ledger_anchor_invalid`, RemoteError `storage_failed`.
         """

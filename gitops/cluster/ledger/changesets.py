@@ -1,4 +1,4 @@
-"""Stored documents of changesets.
+"""Changesets as stored documents.
 
 `changesets/<key>.json` is the record of one changeset after its newest event. `events/<key>.jsonl` contains its events, one
 canonical JSON object per line. Replaying the events produces the record. `changesets/index.json` lists the changesets that
@@ -224,7 +224,7 @@ def _write_lines(document: Document[T], values: Iterable[T]) -> bytes:
 
 
 def read_events(data: bytes) -> tuple[model.ChangesetEvent, ...]:
-    """Read the events of one changeset. Raises IntegrityError `changeset_invalid`."""
+    """Read one changeset's events. Raises IntegrityError `changeset_invalid`."""
     return _read_lines(EVENT, data)
 
 
@@ -260,17 +260,17 @@ def read_ended(data: bytes) -> tuple[model.EndedChangeset, ...]:
 
 
 def write_ended(ended: Iterable[model.EndedChangeset]) -> bytes:
-    """Encode lines to be appended to the existing ones."""
+    """Encode ended changesets as lines to be appended to the existing ones."""
     return _write_lines(ENDED, ended)
 
 
 def read_archive(data: bytes) -> tuple[model.Changeset, ...]:
-    """Read the records of an archive, without their members. Raises IntegrityError `changeset_invalid`."""
+    """Read an archive's records, without their members. Raises IntegrityError `changeset_invalid`."""
     return _read_lines(CHANGESET, data)
 
 
 def write_archive(records: Iterable[model.Changeset]) -> bytes:
-    """Encode records for appending. Leaves out their lists, because those grow with the number of changes."""
+    """Encode records for appending. Their lists are left out, because those grow with the number of changes."""
     return _write_lines(
         CHANGESET, (replace(each, members=(), removals=(), excluded=(), orphaned=()) for each in records)
     )
@@ -281,11 +281,11 @@ def write_archive(records: Iterable[model.Changeset]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIndex:
-    """Open changesets: the one that blocks new ones, and those that are still cleaning up, oldest first.
+    """The open changesets: the one that blocks new ones, and those that are still cleaning up, oldest first.
 
-    `seq` is the number of the newest event, `covered` the newest commit that a changeset has applied, or tried to. A
-    store that cannot write several files atomically has the events of its newest write in `newest`, as lines, or, if
-    there are many, in a separate file with the digest `batch`. They are recorded with the index, and their files
+    `seq` is the number of the newest event, and `covered` is the newest commit that a changeset has applied or tried to
+    apply. A store that cannot write several files atomically has the events of its newest write in `newest`, as lines,
+    or, if there are many, in a separate file with the digest `batch`. They are recorded with the index, and their files
     follow. With `committing`, these events come after `seq` and take effect with the state document of that digest:
     they count as recorded once the state is that document, and as discarded if it is a different one.
     """

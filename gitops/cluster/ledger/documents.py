@@ -1,4 +1,4 @@
-"""Stored documents of a ledger: the state, its entries, intents and the lock.
+"""A ledger's stored documents: the state, its entries, intents and the lock.
 
 `state.json` contains the applied state. Unknown members are refused in the envelope, in `applied_revision`, in each resource
 and in each status; the values of the three record maps can have any content. Maps are written by code point, so that two

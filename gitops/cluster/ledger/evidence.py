@@ -138,7 +138,7 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
 def read_signed_document(
     store: GitReader, commit_id: str
 ) -> tuple[ApprovalStatement | Decision | None, CommitSignature | None]:
-    """Return the statement or decision in a commit message, and the check of its separate signature. None for other messages."""
+    """Return a commit message's statement or decision and the check of its separate signature, or None for other messages."""
     message = store.commit(commit_id).message
     statement, _ = _attempt(lambda: read_statement(message))
     if statement is not None:
@@ -148,7 +148,7 @@ def read_signed_document(
 
 
 def _own_signature(store: GitReader, form: SignedMessage[Any], message: str) -> CommitSignature | None:
-    """Check the signature inside a readable message; None for a message of a version without one."""
+    """Check the signature inside a readable message, or None for a message of a version without one."""
     covered, armor = form.signature(message)
     return store.verify(covered, armor, APPROVAL_NAMESPACE) if armor else None
 
@@ -183,10 +183,10 @@ Anchor = Callable[[VerifiedEntry], None]
 
 
 class LedgerEntries(Container[str]):
-    """The entry ids of a ledger, read once each, from the head back as far as needed."""
+    """A ledger's entry ids, each read once, from the head back as far as needed."""
 
     def __init__(self, reader: GitReader, head: str | None) -> None:
-        """`head` is the last entry of the ledger; None if the ledger has no entry."""
+        """`head` is the last entry of the ledger, or None if the ledger has no entry."""
         self._reader = reader
         self._next = head
         self._ids: set[str] = set()
@@ -245,7 +245,7 @@ class WitnessedLedger:
 
 
 def named_entry(reader: GitReader, commit_id: str) -> str | None:
-    """Return the entry that the signer of an approval or decision saw: the only parent of its commit. None for other commits."""
+    """Return the entry that an approval's or decision's signer saw, the commit's only parent. None for other commits."""
     try:
         parents = reader.commit(commit_id).parents
     except GitopsError:
@@ -289,7 +289,7 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
 
 
 def document_problem(reader: GitReader, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-    """Explain why a signed document proves nothing about the ledger (rule 2). Empty if it proves something.
+    """Explain why a signed document proves nothing about the ledger (rule 2), or return an empty string if it does.
 
     The chain of the entry has been verified, unless it is unread. In that case the document still counts if the local
     ledger, if there is one, trusts its key, because anyone can sign a long chain with their own keys. Raises GitopsError for

@@ -1,4 +1,4 @@
-"""Converts ledger files to the values of the port, and builds the parts of a new entry. Pure; shared by all stores."""
+"""Converts ledger files to the port's values, and builds the parts of a new entry. All stores share these pure functions."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class FoundDocument:
 
 
 def state_cas(data: bytes) -> str:
-    """Return the compare-and-swap token of a state document's bytes."""
+    """Return the compare-and-swap token for a state document's bytes."""
     return f"sha256:{digest(data)}"
 
 
 # A run reads the same head several times, and the state of a large cluster takes long to parse.
 @functools.lru_cache(maxsize=2)
 def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
-    """Return the view of a state document, with its record of checked graphs. None for a missing document.
+    """Return the view of a state document, with its record of checked graphs, or None for a missing document.
 
     An unreadable record counts as missing, because it only saves work.
     """
@@ -85,7 +85,7 @@ MISSING_BLOB = "the blob is missing from the catalog"
 
 
 def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
-    """Read the lock document; None if there is none. Without `key`, the digest of its bytes is the key."""
+    """Read the lock document, or None if there is none. Without `key`, the digest of its bytes is the key."""
     if data is None:
         return LockObservation(held=False)
     key = key or digest(data)
@@ -132,7 +132,7 @@ def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
 
 
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
-    """Check that the bytes have the digest `expected`. If they do not and are not UTF-8, they count as unreadable."""
+    """Check that the bytes have the digest `expected`. If they don't and are not UTF-8 either, they count as unreadable."""
     if data is None:
         return BlobReading(BlobCondition.MISSING, detail=MISSING_BLOB)
     found = digest(data)
@@ -146,12 +146,12 @@ def blob_reading(data: bytes | None, expected: str) -> BlobReading:
 
 
 def is_same_state(view: LedgerView, data: bytes | None) -> bool:
-    """Return True if the bytes of the state document (None if absent) are still those of `view`."""
+    """Return True if the state document's bytes (None if absent) are still those of `view`."""
     return view.cas == (None if data is None else state_cas(data))
 
 
 def restore_commands(cluster: str, commit: str) -> str:
-    """Return the commands that restore an entry of a ledger branch from any clone that still has it."""
+    """Return the commands that restore a ledger branch's entry from any clone that still has it."""
     return (
         "restore it from a clone that has it: "
         f"git push origin {commit}:refs/heads/gitops/ledger/{cluster}; if no copy is left: gitops import --adopt"
@@ -165,7 +165,7 @@ def conflict_error() -> ConflictError:
 
 
 def check_write(view: LedgerView, write: LedgerWrite) -> None:
-    """Check the preconditions of `commit`: a readable base, and the next revision.
+    """Check the preconditions for `commit`: a readable base and the next revision.
 
     Raises BugError.
     """
@@ -211,7 +211,7 @@ def _problem(code: Code, path: str, detail: str, fix: str | None = None) -> tupl
 
 
 def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
-    """Return the entry of a write, which a branch ledger requires. Raises BugError."""
+    """Return a write's entry, which a branch ledger requires. Raises BugError."""
     if entry is None:
         raise BugError("a branch ledger is written with an entry")
     return entry
@@ -220,7 +220,7 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
 def following(
     entry: LedgerEntry, kind: EntryKind, *, operation: str, at: str, actor: str | None, trust_digest: str
 ) -> LedgerEntry:
-    """Return the next entry, for a write that applies nothing.
+    """Return the next entry for a write that applies nothing.
 
     Source, location, people and state are unchanged, and lists are empty.
 
@@ -266,7 +266,7 @@ def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
 
 
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
-    """Return the signed documents of verified approvals, needed to mark them if an interrupted operation is completed.
+    """Return verified approvals' signed documents, which are needed to mark them when an interrupted operation is completed.
 
     On their own, they don't permit anything; only the approval commits count.
     """
@@ -280,7 +280,7 @@ def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[s
 
 
 def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Approval:
-    """Return the document of a consumed approval, with the time and operation that the state records for it."""
+    """Return a consumed approval's document, with the time and operation that the state records for it."""
     record = state.approval_records.get(approval.approval_id, {})
     at, by = record.get("consumed_at"), record.get("consumed_by_operation")
     return replace(
@@ -300,7 +300,7 @@ def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[s
 
 
 def approval_key(approval: Approval) -> str:
-    """Return the key of an approval document. Raises GitopsError `approval_write_error` if the id is not a file name."""
+    """Return an approval document's key. Raises GitopsError `approval_write_error` if the id is not a file name."""
     try:
         return layout.approval_key(approval.approval_id)
     except ValueError as error:

@@ -79,7 +79,7 @@ _INLINE = 16_384
 
 
 class FolderChangesets:
-    """Reads and writes the changesets of a ledger folder. Does not read its own writes again."""
+    """Reads and writes a ledger folder's changesets. It does not read its own writes again."""
 
     def __init__(self, store: ObjectStore, faults: Faults) -> None:
         """`store` is the storage root."""
@@ -97,7 +97,7 @@ class FolderChangesets:
         )
 
     def keep(self) -> ChangesetRecords:
-        """Return the changesets of the last `read`; after `forget` or a write, only if the index is unchanged."""
+        """Return the changesets from the last `read`. After `forget` or a write, this requires that the index is unchanged."""
         known = self._known
         if known is None or not (self._is_sure or self._store.read(layout.INDEX) == self._index):
             known = self.read()
@@ -140,7 +140,7 @@ class FolderChangesets:
             raise conflict_error()
 
     def announce(self, drafts: Iterable[EventDraft], state: bytes) -> Recording | None:
-        """Add events to the index that take effect with this state document (rule 2). Returns None without events.
+        """Add events to the index that take effect with this state document (rule 2). Returns None if there are no events.
 
         Raises ConflictError `state_cas_mismatch`, and the errors of `record`.
         """
@@ -283,21 +283,21 @@ class FolderLedger(ChangesetReader):
 
     @property
     def parallel(self) -> int:
-        """Number of parallel requests that the store supports."""
+        """The number of parallel requests that the store supports."""
         return self._store.parallel
 
     @property
     def state_path(self) -> str:
-        """Where the state document is, for messages."""
+        """The state document's location, for messages."""
         return self._store.display(layout.STATE)
 
     @property
     def lock_path(self) -> str:
-        """Where the lock is, for messages."""
+        """The lock's location, for messages."""
         return self._store.display(layout.LOCK)
 
     def observe_lock(self) -> LockObservation:
-        """Return the state of the lock. An unreadable lock counts as held."""
+        """Return the lock's state. An unreadable lock counts as held."""
         try:
             seen = lock_observation(self._store.read(layout.LOCK))
             return replace(seen, abandoned=seen.info is not None and self._has_ended(seen.info.pid))
@@ -423,7 +423,7 @@ class FolderLedger(ChangesetReader):
         return self.retire(view, retire, entry, events) if events or retire else view
 
     def arm(self, intent: Intent) -> None:
-        """Write the sidecar of an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
+        """Write the sidecar for an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
         self._ahead.clear()
         try:
             key = layout.intent_key(intent.operation_id)

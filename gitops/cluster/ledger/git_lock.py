@@ -42,7 +42,7 @@ class _FoundLock:
 
 
 def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
-    """Atomically push or delete the refs of a commit created by this process. Raises the errors of `push`.
+    """Atomically push or delete refs of a commit that this process created. Raises the errors of `push`.
 
     If a transport loses the answer and pushes again, the second push finds the ref moved by the first. As the commit is
     unique, the ref shows whether the first push succeeded.
@@ -56,7 +56,7 @@ def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockRefs:
-    """The refs to use for the lock: `fallback` if the host refuses `ref`. `proven` means that this account can delete `ref`.
+    """The refs for the lock: `fallback` is used if the host refuses `ref`. `proven` means that this account can delete `ref`.
 
     `remember` is called with the ref that is in use and proven to work.
     """
@@ -68,7 +68,7 @@ class LockRefs:
 
 
 class GitLock:
-    """The lock of one cluster. It tries `ref` first, which is the ref of the last lock, if any."""
+    """One cluster's lock. It tries `ref` first, which is the ref of the last lock, if any."""
 
     def __init__(self, store: GitStore, remote: GitRemote, refs: LockRefs, faults: Faults) -> None:
         """Create the lock of the cluster that uses these refs."""
@@ -83,7 +83,7 @@ class GitLock:
         self._ours: tuple[str, str] | None = None
 
     def observe(self) -> LockObservation:
-        """Return the current lock on the remote. Raises RemoteError."""
+        """Return the remote's current lock. Raises RemoteError."""
         return next((found.seen for found in self._find(*self._order())), LockObservation(held=False))
 
     def acquire(self, info: LockInfo, author: Person) -> None:

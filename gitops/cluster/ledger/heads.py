@@ -76,7 +76,7 @@ class HeadPin:
         self._path = Path(git_dir) / _FOLDER / cluster
 
     def read(self) -> str | None:
-        """Return the id, or None if the file is missing or cannot be read."""
+        """Return the head's id, or None if the file is missing or cannot be read."""
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -104,7 +104,7 @@ class HeadPin:
 
 @dataclass(frozen=True, slots=True)
 class BranchSettings:
-    """Settings of a ledger branch: cluster, writer and refs.
+    """A ledger branch's settings: cluster, writer and refs.
 
     `signing_key` is a path for ssh-keygen; None for read-only.
 
@@ -139,7 +139,7 @@ class BranchSettings:
 
 @dataclass(frozen=True, slots=True)
 class KnownHeads:
-    """The ledger heads that this clone knows: the ref of the last seen head, the note next to the refs, its own branch."""
+    """The ledger heads that a clone knows: the ref of the last seen head, the note next to the refs, and its own branch."""
 
     seen: str | None
     note: str | None
@@ -169,7 +169,7 @@ class Heads:
         return KnownHeads(self._store.resolve(self.seen_ref), self._settings.read_note(), self._store.resolve(self.ref))
 
     def newest(self) -> VerifiedEntry | None:
-        """Accept, remember and return the remote's head. None if there never was a ledger.
+        """Accept, remember and return the remote's head, or return None if there never was a ledger.
 
         Raises IntegrityError `ledger_diverged`, the errors of `verify_chain`, GitopsError `ledger_checked_out`,
         RemoteError.
@@ -213,7 +213,7 @@ class Heads:
         return found
 
     def remember(self, seen: str | None, head: str) -> None:
-        """Remember a verified head. If another process was faster, it verified its head by the same rules."""
+        """Remember a verified head. A faster process has verified its own head by the same rules."""
         if seen != head:
             with contextlib.suppress(ConflictError), around(self._faults, "ledger.branch", "note"):
                 self._store.update_refs([RefUpdate(self.seen_ref, seen or ZERO, head)])
@@ -229,7 +229,7 @@ class Heads:
         self.remember(seen, head)
 
     def accept(self, head: str) -> None:
-        """Remember a head whatever the earlier ones are, because a person started the ledger again on purpose.
+        """Remember a head regardless of earlier ones, because a person started the ledger again on purpose.
 
         The caller has verified it.
 
@@ -310,7 +310,7 @@ class Heads:
         }
 
     def approvals(self) -> Mapping[str, str]:
-        """Return the remote's branches with approvals and decisions, after fetching their commits."""
+        """Fetch and return the remote's approval and decision branches."""
         return self._fetch_signed(self._remote.refs(BRANCHES))
 
     def _fetch_signed(self, listed: Mapping[str, str]) -> Mapping[str, str]:

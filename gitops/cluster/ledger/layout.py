@@ -1,4 +1,4 @@
-"""Storage keys of ledger files and graph roots, relative to the storage root.
+"""Storage keys for ledger files and graph roots, relative to the storage root.
 
 Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest from a
 document is checked here before it becomes part of a key.
@@ -32,51 +32,51 @@ _ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
 
 
 def intent_key(operation_id: str) -> str:
-    """Return the key of a recovery sidecar. Raises ValueError for an id that cannot be part of a key."""
+    """Return a recovery sidecar's key. Raises ValueError for an id that cannot be part of a key."""
     return f"{RECOVERIES}/{_checked(operation_id)}{DOCUMENT_SUFFIX}"
 
 
 def approval_key(approval_id: str) -> str:
-    """Return the key of an approval document. Raises ValueError for an id that cannot be part of a key."""
+    """Return an approval document's key. Raises ValueError for an id that cannot be part of a key."""
     return f"{APPROVALS}/{_checked(approval_id)}{DOCUMENT_SUFFIX}"
 
 
 def record_key(changeset: str) -> str:
-    """Return the storage key of a changeset's record. Raises ValueError if the text is not a changeset key."""
+    """Return the storage key for a changeset's record. Raises ValueError if the argument is not a changeset key."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}{DOCUMENT_SUFFIX}"
 
 
 def run_key(changeset: str) -> str:
-    """Return the storage key of a changeset's run record. Raises ValueError if the text is not a changeset key."""
+    """Return the storage key for a changeset's run record. Raises ValueError if the argument is not a changeset key."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{DOCUMENT_SUFFIX}"
 
 
 def events_key(changeset: str) -> str:
-    """Return the storage key of a changeset's events. Raises ValueError if the text is not a changeset key."""
+    """Return the storage key for a changeset's events. Raises ValueError if the argument is not a changeset key."""
     return f"{EVENTS}/{_checked_changeset(changeset)}.jsonl"
 
 
 def batch_key(digest: str) -> str:
-    """Return the key of the file with the events of a large write. Raises ValueError if the text is not a digest."""
+    """Return the key of the file with a large write's events. Raises ValueError if the argument is not a digest."""
     if not is_digest(digest):
         raise ValueError(f"{digest[:64]!r} is not a digest")
     return f"{CHANGESETS}/newest-{digest}.jsonl"
 
 
 def serving_key(replica: str) -> str:
-    """Return the key of a query server's report. Raises ValueError if the text is not a server name."""
+    """Return the key of a query server's report. Raises ValueError if the argument is not a server name."""
     if not is_replica_name(replica):
         raise ValueError(f"{replica[:64]!r} is not the name of a server")
     return f"{SERVING}/{replica}{DOCUMENT_SUFFIX}"
 
 
 def document_id(name: str) -> str | None:
-    """Return the id that a file name in the sidecar or approval folder contains; None for other file names."""
+    """Return the id that a file name in the sidecar or approval folder contains, or None for other file names."""
     return name.removesuffix(DOCUMENT_SUFFIX) if name.endswith(DOCUMENT_SUFFIX) else None
 
 
 def blob_key(address: Address, digest: str) -> str | None:
-    """Return the key of a catalog blob. None if the kind has no blobs, or the name or digest is unsafe."""
+    """Return the key of a catalog blob, or None if the kind has no blobs, or the name or digest is unsafe."""
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix
@@ -88,7 +88,7 @@ def blob_key(address: Address, digest: str) -> str | None:
 
 
 def graph_root(graph: str) -> str:
-    """Return the folder of a graph. Raises ValueError for an invalid id."""
+    """Return a graph's folder. Raises ValueError for an invalid id."""
     if not is_name(graph):
         raise ValueError(f"{graph[:64]!r} is not a graph id")
     return f"graphs/{graph}.omni"

@@ -1,7 +1,7 @@
-"""The ledger port: the applied state, under one lock, changed only by compare-and-swap.
+"""The ledger port: the applied state, guarded by one lock and changed only by compare-and-swap.
 
-Two stores pass one contract test suite: a `__cluster/` folder, and the same tree as a signed, linear chain of commits on a
-branch. The read half and the write half are two interfaces.
+Two stores pass one contract test suite: a `__cluster/` folder, and the same tree as a signed, linear chain of commits
+on a branch. The reading half and the writing half are two interfaces.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LedgerView:
 
 
 class BlobCondition(StrEnum):
-    """Condition of a catalog blob."""
+    """A catalog blob's condition."""
 
     OK = "ok"
     MISSING = "missing"
@@ -149,7 +149,7 @@ class LedgerWrite:
 
 
 class LedgerReader(Protocol):
-    """The reading half of a ledger. It takes no lock and writes nothing."""
+    """A ledger's reading half. It takes no lock and writes nothing."""
 
     @property
     def snapshot_reads(self) -> bool:
@@ -158,17 +158,17 @@ class LedgerReader(Protocol):
 
     @property
     def parallel(self) -> int:
-        """How many concurrent reads are useful."""
+        """The useful number of concurrent reads."""
         ...
 
     @property
     def state_path(self) -> str:
-        """Where the state document is, for messages."""
+        """The state document's location, for messages."""
         ...
 
     @property
     def lock_path(self) -> str:
-        """Where the lock is, for messages."""
+        """The lock's location, for messages."""
         ...
 
     def observe_lock(self) -> LockObservation:
@@ -176,7 +176,7 @@ class LedgerReader(Protocol):
         ...
 
     def view(self) -> LedgerView:
-        """Return the current state, read once. Problems are values. RemoteError is raised only if a remote does not respond."""
+        """Return the current state, read once. Problems are part of it. Raises RemoteError only if a remote does not respond."""
         ...
 
     def intents(self) -> IntentListing:
@@ -188,7 +188,7 @@ class LedgerReader(Protocol):
         ...
 
     def moved_since(self, entry: str) -> frozenset[Address]:
-        """Return the resources that later entries changed. Empty for a folder, which keeps no entries."""
+        """Return the resources that later entries changed, or an empty set for a folder, which keeps no entries."""
         ...
 
     def blob(self, address: Address, digest: str) -> BlobReading:
@@ -200,7 +200,7 @@ class LedgerReader(Protocol):
         ...
 
     def changeset(self, key: str) -> Changeset | None:
-        """Return the record of a changeset, even if it has ended. None if it never existed.
+        """Return a changeset's record, even if it has ended, or None if it never existed.
 
         If it ended long ago, it has no members. Raises IntegrityError `changeset_invalid`, RemoteError, as do the next three.
         """
@@ -211,7 +211,7 @@ class LedgerReader(Protocol):
         ...
 
     def latest_changeset(self) -> ChangesetStanding | None:
-        """Return the active changeset; without one, the newest, even if it has ended. None if there are none."""
+        """Return the active changeset or, if there is none, the newest, even if it has ended. None without changesets."""
         ...
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ class LedgerReader(Protocol):
         ...
 
     def run_of(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset. None if it was not recorded or is no longer kept.
+        """Return a changeset's run record, or None if it was not recorded or is no longer kept.
 
         Also raises `run_record_invalid`.
         """
@@ -233,7 +233,7 @@ class LedgerReader(Protocol):
         ...
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
-        """Return the events after number `after`, of one changeset or of all, in order.
+        """Return the events after number `after`, for one changeset or all, in order.
 
         Events of changesets that ended long ago are no longer available, so the result may start later than `after`
         requires.
@@ -242,14 +242,14 @@ class LedgerReader(Protocol):
 
 
 class LedgerStore(LedgerReader, Protocol):
-    """The writing half of a ledger. All writes except locks, approvals and decisions require the caller to hold the lock."""
+    """A ledger's writing half. All writes except locks, approvals and decisions require the caller to hold the lock."""
 
     def acquire(self, info: LockInfo) -> None:
         """Take the lock. Raises ConflictError `state_lock_held`, or RemoteError `state_lock_error`."""
         ...
 
     def release(self, lock_id: str) -> None:
-        """Release the lock if it still has `lock_id`. If it does not, do nothing.
+        """Release the lock if it still has `lock_id`; otherwise do nothing.
 
         Raises GitopsError `state_unlock_error` if it cannot be removed.
         """
@@ -267,7 +267,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def former(self) -> FormerLedger | None:
-        """Return traces of an earlier ledger of the cluster if there is no branch; None for a folder.
+        """Return traces of the cluster's earlier ledger if there is no branch, or None for a folder.
 
         Raises the errors of `check_anchor`.
         """
@@ -281,7 +281,7 @@ class LedgerStore(LedgerReader, Protocol):
         events: Sequence[EventDraft] = (),
         retire: Sequence[str] = (),
     ) -> LedgerView:
-        """Announce the intents of an operation before its first side effect. Returns the view to commit against.
+        """Announce an operation's intents before its first side effect. Returns the view to commit against.
 
         The same write records events of changesets and removes settled sidecars; it can also consist only of these. A branch
         ledger makes the intents durable here, in one signed entry; a folder makes each durable in `arm`. Writes that would
@@ -314,7 +314,7 @@ class LedgerStore(LedgerReader, Protocol):
         entry: LedgerEntry | None,
         events: Sequence[EventDraft] = (),
     ) -> LedgerView:
-        """Remove settled sidecars when the state itself needs no write. Raises the errors of `commit`."""
+        """Remove settled sidecars when the state itself need not be written. Raises the errors of `commit`."""
         ...
 
     def put_blob(self, address: Address, content: bytes) -> str:
@@ -329,7 +329,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Publish `write` by compare-and-swap if the ledger is still that of `view`.
+        """Publish `write` by compare-and-swap if the ledger has not changed since `view`.
 
         Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, and the errors of
         `begin` for its events.

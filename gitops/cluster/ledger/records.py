@@ -1,4 +1,4 @@
-"""Reads changesets from ledger files, and builds the files that new events produce. Pure; shared by all stores.
+"""Reads changesets from ledger files, and builds the files that new events produce. All stores share this pure code.
 
 Rules:
 
@@ -68,7 +68,7 @@ _events_of_newest = lru_cache(maxsize=2)(read_events)
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Content of a write: the numbered events, the resulting records and index, and the files next to the index.
+    """A write's content: the numbered events, the resulting records and index, and the files next to the index.
 
     A file that is None is removed: it belongs to one of the changesets `archived`.
     """
@@ -81,7 +81,7 @@ class Recording:
 
 
 class ChangesetRecords:
-    """The changesets of one ledger at one moment. Each file is read once, when it is first needed."""
+    """One ledger's changesets at one moment. Each file is read once, when it is first needed."""
 
     def __init__(
         self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
@@ -116,7 +116,7 @@ class ChangesetRecords:
 
     @cached_property
     def newest(self) -> tuple[ChangesetEvent, ...]:
-        """Return the events of the newest write, for a store that writes file by file."""
+        """Return the newest write's events, for a store that writes file by file."""
         batch = self._stored.batch
         lines = "".join(f"{line}\n" for line in self._stored.newest).encode()
         # The writer that removes a batch has already written the files of its events.
@@ -128,7 +128,7 @@ class ChangesetRecords:
         return _events_of_newest(data)
 
     def record(self, key: str) -> Changeset | None:
-        """Return the record of a changeset (without members if it is archived). None if it does not exist."""
+        """Return a changeset's record (without members if it is archived), or None if it does not exist."""
         if key not in self._records and is_changeset_key(key):
             if any(event.changeset == key for event in self.newest):
                 self._records[key] = replay(self.events_of(key))
@@ -151,7 +151,7 @@ class ChangesetRecords:
         return tuple(reversed(dict.fromkeys(oldest_first)))
 
     def latest(self) -> ChangesetStanding | None:
-        """Return the active changeset; otherwise the newest that is cleaning up, or the last one that ended. None if empty.
+        """Return the active changeset, or the newest that is cleaning up, or the last one that ended, or None.
 
         If it has the newest event of all, only its line is read, because a record has as many events as its run had
         changes.
@@ -173,7 +173,7 @@ class ChangesetRecords:
         return tuple(dict.fromkeys(found))
 
     def events_of(self, key: str) -> tuple[ChangesetEvent, ...]:
-        """Return the events of a changeset. Empty if it is archived.
+        """Return a changeset's events, which are empty if it is archived.
 
         Events of the newest write may be in the file already. Later ones in it are from a write after this reading began.
         """
@@ -188,7 +188,7 @@ class ChangesetRecords:
         return (*(event for event in stored if event.seq < self.newest[0].seq), *newest)
 
     def events(self, after: int, key: str | None) -> tuple[ChangesetEvent, ...]:
-        """Return the events after a number, of one changeset or of all, in order."""
+        """Return the events after a number, for one changeset or all, in order."""
         if after >= self.index.seq:
             return ()
         active = () if self.index.active is None else (self.index.active,)
@@ -197,7 +197,7 @@ class ChangesetRecords:
         return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
 
     def run(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset. None if it was not recorded or is no longer kept.
+        """Return a changeset's run record, or None if it was not recorded or is no longer kept.
 
         Also raises `run_record_invalid`.
         """
@@ -205,7 +205,7 @@ class ChangesetRecords:
         return None if data is None else read_run(data)
 
     def ended(self, containing: str = "") -> tuple[EndedChangeset, ...]:
-        """Return the ended changesets that are kept, earliest end first. `containing` selects lines with a text."""
+        """Return the kept ended changesets, earliest end first. `containing` selects lines with this substring."""
         data = self._read(layout.ENDED) or b""
         if self.newest:
             data = self.unwritten().files.get(layout.ENDED) or data
@@ -261,7 +261,7 @@ class ChangesetRecords:
         return replace(recording, files={**recording.files, **written})
 
     def unwritten(self) -> Recording:
-        """Return the events of the newest write with their files, because a file-by-file store may not have written them.
+        """Return the newest write's events and files again. A file-by-file store may have crashed before writing the files.
 
         Changesets that would have been archived with them are archived with the next changeset that ends.
         """
@@ -380,7 +380,7 @@ class ChangesetReader(ABC):
             return ChangesetListing(problem=error.detail)
 
     def changeset(self, key: str) -> Changeset | None:
-        """Return the record of a changeset, even if it has ended. Raises GitopsError."""
+        """Return a changeset's record, even if it has ended. Raises GitopsError."""
         return self._changesets().record(key)
 
     def changeset_keys(self) -> tuple[str, ...]:
@@ -392,15 +392,15 @@ class ChangesetReader(ABC):
         return self._changesets().of_commit(commit)
 
     def latest_changeset(self) -> ChangesetStanding | None:
-        """Return the active changeset; without one, the newest, even if it has ended. Raises GitopsError."""
+        """Return the active changeset or, if there is none, the newest, even if it has ended. Raises GitopsError."""
         return self._changesets().latest()
 
     def run_of(self, key: str) -> RunRecord | None:
-        """Return the run record of a changeset, or None if it is not recorded. Raises GitopsError."""
+        """Return a changeset's run record, or None if it is not recorded. Raises GitopsError."""
         return self._changesets().run(key)
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
-        """Return the kept events after number `after`, of one changeset or of all, in order. Raises GitopsError."""
+        """Return the kept events after number `after`, for one changeset or all, in order. Raises GitopsError."""
         return self._changesets().events(after, key)
 
 

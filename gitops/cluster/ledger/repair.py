@@ -32,12 +32,12 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong with a ledger branch.
+    """The damage to a ledger branch.
 
     `head` is its current head (None if it is missing), and `good` is the newest valid entry.
 
-    `bad` are its commits after the valid entries, the newest first, and `problem` describes the lowest of them. `found`
-    is the source of the valid entry.
+    `bad` are its commits after the valid entries, newest first, and `problem` describes the lowest of them. `found` is
+    the source of the valid entry.
     """
 
     head: str | None
@@ -51,7 +51,7 @@ class RepairLedger(BranchLedger):
     """A ledger branch that can be examined and repaired."""
 
     def damage(self) -> Damage | None:
-        """Return what is wrong with the branch; None if nothing is.
+        """Return the branch's damage, or None if it has none.
 
         Raises GitopsError `ledger_repair_refused` if no valid entry is known, or if two ledgers have valid entries;
         RemoteError.
@@ -124,7 +124,7 @@ class RepairLedger(BranchLedger):
             yield entry, f"an entry that {ref.removeprefix('refs/heads/')} names"
 
     def _verified(self, commit: str) -> VerifiedEntry | None:
-        """Return an entry of this cluster if its complete chain is valid; otherwise None."""
+        """Return an entry of this cluster if its complete chain is valid, or None otherwise."""
         try:
             found = verify_chain(self._store, commit, None)
         except GitopsError:

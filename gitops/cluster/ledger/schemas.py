@@ -1,4 +1,4 @@
-"""Texts of applied schemas. An entry records only a digest; the source commits that the ledger lists have the text."""
+"""Finds the texts of applied schemas. An entry records only a digest; the source commits in the ledger have the text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gitops.git.port import GitReader
 def recorded_schema(
     reader: GitReader, head: str | None, graph: str, digest: str, open_tree: Callable[[GitReader, str, str], SourceTree]
 ) -> bytes | None:
-    """Find the text of a graph's schema with this digest in the source commits up to entry `head`. Reads only local objects.
+    """Find the schema text with this digest in the source commits up to entry `head`. Reads only local objects.
 
     The sources are tried from the newest back to the one that applied it, because an entry can refer to a commit
     without applying anything from it. The digest proves the text, so the chain need not be verified. Returns None if no

@@ -93,7 +93,7 @@ class ReportListing:
 
 
 class ServingReports:
-    """The reports in one storage root, which is opened on first use. Every method raises the errors of the store."""
+    """The reports in one storage root, which is opened on first use. Every method raises the store's errors."""
 
     def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
         """`open_store` opens the storage root."""
@@ -101,7 +101,7 @@ class ServingReports:
         self._opened: ObjectStore | None = None
 
     def read(self) -> ReportListing:
-        """Return all reports in order of their names, at most MAX_REPORTS."""
+        """Return at most MAX_REPORTS reports, sorted by name."""
         store = self._store
         names = [name for name in store.names(layout.SERVING) if name.endswith(layout.DOCUMENT_SUFFIX)]
         chosen = names[:MAX_REPORTS]
@@ -112,11 +112,11 @@ class ServingReports:
         return ReportListing(tuple(each for each in found if isinstance(each, ServerReport)), tuple(unread))
 
     def write(self, report: ServerReport) -> None:
-        """Replace the last report of the same server. Raises GitopsError on failure."""
+        """Replace the server's last report. Raises GitopsError on failure."""
         self._store.write(layout.serving_key(report.replica), SERVER_REPORT.write(report))
 
     def take_back(self, report: ServerReport) -> None:
-        """Remove a report if it is still this server's newest one. A different server may be using the name by then."""
+        """Remove a report if it is still this server's newest one. By then, a different server may be using the name."""
         key = layout.serving_key(report.replica)
         if self._store.read(key) == SERVER_REPORT.write(report):
             self._store.delete(key)

@@ -35,9 +35,9 @@ def _paths(source: bytes) -> tuple[str, ...]:
 
 
 def trust_waits(reader: GitReader, source: str | None, in_force: str) -> bool:
-    """Return True if a commit's keys and rules wait for approval: their digest differs from `in_force`.
+    """Return True if a commit's keys and rules wait for approval, because their digest differs from `in_force`.
 
-    False if the commit is not available.
+    Returns False if the commit is not available.
     """
     if source is None or reader.resolve(source) is None:
         return False
@@ -53,7 +53,7 @@ FolderOpener = Callable[[GitReader, str], SourceTree]
 
 
 def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpener) -> ClusterScope:
-    """Return where the cluster is located after an entry.
+    """Return the cluster's location after an entry.
 
     Entries of the first release do not record the location of the graphs. Their storage is the one declared in their
     source commit, which that release used. Without that commit, it is unknown and differs from every declaration.
@@ -68,7 +68,7 @@ def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpe
 
 
 def declared_storage(reader: GitReader, tree: str, path: str, open_folder: FolderOpener) -> str | None:
-    """Return the storage root that the folder at `path` in a root tree declares. None for the default or a missing folder."""
+    """Return the storage root declared by the folder at `path` in a root tree, or None for the default or a missing folder."""
     folder = reader.subtree(tree, path)
     header = None if folder is None else load_header(open_folder(reader, folder))[0]
     return None if header is None else header.storage

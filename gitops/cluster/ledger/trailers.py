@@ -1,4 +1,4 @@
-"""Messages of ledger commits: a subject, the changes, and trailers that you can search with `git log`.
+"""Ledger commit messages: a subject, the changes, and trailers that you can search with `git log`.
 
 It also checks that the message and the changeset files match the entry and its events.
 
@@ -34,7 +34,7 @@ _MAX_MESSAGE = 1024 * 1024
 
 
 def trailers(entry: LedgerEntry, recorded: Recording | None = None) -> tuple[tuple[str, str], ...]:
-    """Return trailer names and values in the order in which they are written. Leaves out those that the entry does not have.
+    """Return trailer names and values in the order in which they are written. Trailers that the entry lacks are omitted.
 
     `recorded` are the changeset events of the entry: for each changeset its state after them, the types of the events, and
     their numbers.
@@ -153,7 +153,7 @@ _FOLDERS = (layout.EVENTS, layout.CHANGESETS)
 
 
 def check_records(reader: GitReader, before: str | None, after: str) -> Recording | None:
-    """Return the changeset events and records in an entry; None if it has no events.
+    """Return the changeset events and records in an entry, or None if it has no events.
 
     `before` and `after` are the trees around it.
 
@@ -211,7 +211,7 @@ def _added_run(reader: GitReader, after: str, changed: Collection[str], key: str
 
 
 def check_trailers(reader: GitReader, commit_id: str) -> None:
-    """Check that the trailers of an entry's commit agree with its files.
+    """Check that the trailers of an entry's commit match its files.
 
     Raises IntegrityError `trailer_mismatch`, `ledger_entry_invalid`, and the errors of `check_records`.
     """

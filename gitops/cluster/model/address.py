@@ -49,15 +49,15 @@ class Address(str):
 
     An address is a string: equality, hash and order (by code point, which is the order of every list of changes) are
     those of `str`, so that addresses are efficient keys and documents contain them unchanged. Every string is an
-    address; an unknown form has the kind UNKNOWN. Readers create addresses from the texts of a document. All other code
-    creates them with the functions of this module and uses their properties; it never splits or joins their text.
+    address; an unknown form has the kind UNKNOWN. Readers create addresses from a document's strings. All other code
+    creates them with this module's functions and uses their properties. It never splits or joins the strings.
     """
 
     __slots__ = ()
 
     @property
     def kind(self) -> Kind:
-        """The kind of the resource."""
+        """The resource's kind."""
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             return _QUERY if rest.partition(".")[2] else _UNKNOWN
@@ -86,7 +86,7 @@ class Address(str):
 
     @property
     def graph(self) -> str | None:
-        """The id of the graph, or of the graph that owns the resource. None if it belongs to no graph."""
+        """The id of the graph, or of the graph that owns the resource, or None if it belongs to no graph."""
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             graph, _, name = rest.partition(".")
@@ -100,19 +100,19 @@ class Address(str):
 
     @property
     def graph_address(self) -> Address | None:
-        """The address of the graph that owns the resource. None if it belongs to no graph."""
+        """The address of the graph that owns the resource, or None if it belongs to no graph."""
         graph = self.graph
         return None if graph is None else graph_address(graph)
 
     @property
     def schema_address(self) -> Address | None:
-        """The address of that graph's schema."""
+        """The schema address of that graph."""
         graph = self.graph
         return None if graph is None else schema_address(graph)
 
 
 def of_kind(addresses: Iterable[Address], kind: Kind) -> list[Address]:
-    """Return the addresses of a known kind in the given order. Parses only those."""
+    """Return the addresses of a known kind in the given order. Only those are parsed."""
     return [address for address in addresses if address.startswith(kind) and address.kind is kind]
 
 
@@ -142,7 +142,7 @@ def named_address(kind: Kind, name: str) -> Address:
 
 
 def restore_address(graph: str) -> Address:
-    """Return `restore.<id>`, the address of a restore of a graph's rows from an earlier version."""
+    """Return `restore.<id>`, the address of a declaration that restores a graph's rows from an earlier version."""
     return Address(f"restore.{graph}")
 
 

@@ -28,8 +28,8 @@ No other program uses it by accident.
 class Via(StrEnum):
     """How an approval was given.
 
-    SIGNATURE: signed by the approver. FORGE: signed by the bot for an account's action on a forge. BREAK_GLASS: signed by
-    one person who can act alone in an emergency; it leaves a debt.
+    SIGNATURE: signed by the approver. FORGE: signed by the bot because of an account's action on a forge. BREAK_GLASS:
+    signed by one person who can act alone in an emergency; it leaves a debt.
     """
 
     SIGNATURE = "signature"
@@ -38,7 +38,7 @@ class Via(StrEnum):
 
 
 class GrantSource(StrEnum):
-    """How an account approved on a forge."""
+    """How an account gave its approval on a forge."""
 
     REVIEW = "review"
     COMMENT = "comment"
@@ -50,8 +50,8 @@ class ForgeGrant:
 
     `account` is the unchanging number that the forge gives the person, such as `github:583231`. `login` and `url` are
     only displayed. `reference` is the forge's id of the review or comment in change request `request`, given at `at`
-    (RFC 3339 UTC) about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot
-    fills it in.
+    (RFC 3339 UTC) about `commit`. `tree` is the git tree id of the cluster folder in that commit, which the attesting
+    bot fills in.
     """
 
     account: str
@@ -109,7 +109,7 @@ class ClusterTarget:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStatement:
-    """What the signature of an approval commit covers. The commit message repeats it as canonical JSON.
+    """What an approval commit's signature covers. The commit message repeats it as canonical JSON.
 
     `cluster_tree` is the git tree id of the approved cluster folder; `plan_digest`, `config_digest`, `change_digest`
     and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique; `ledger_head`
@@ -169,7 +169,7 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the signature of a decision commit covers: a revocation of one approval, or the countersignature of a debt.
+    """What a decision commit's signature covers: the revocation of one approval, or a debt's countersignature.
 
     `decision_id` is a ULID and the last part of the branch. `approval_id` and `subject`, its commit, identify the approval
     that is revoked, or that left the debt. `reason` is one line for people. `ledger_head` is the entry that the signer saw,

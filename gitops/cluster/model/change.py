@@ -64,9 +64,9 @@ _REASONS = {
 
 
 class Effect(StrEnum):
-    """Class of a change. It determines when the change takes effect, and whether it can be rolled back.
+    """Effect class of a change. It determines when the change takes effect and whether it can be rolled back.
 
-    In chronological order.
+    The members are in chronological order.
 
     STAGE prepares data that nothing refers to yet, and can be rolled back. PIVOT changes data in use and cannot be rolled
     back. COMMIT moves the applied state. FINISH comes after that: consequences of the commit and permanent deletes.
@@ -79,7 +79,7 @@ class Effect(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in the order. Along a dependency, it never decreases."""
+        """Position in that order. It never decreases along a dependency."""
         return tuple(Effect).index(self)
 
 
@@ -125,7 +125,7 @@ NOT_KNOWN_HERE = "its rows are not known here"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The graph of a change as observed: its creation id, rows and version.
+    """A change's graph as it was observed: creation id, rows and version.
 
     `recorded_at` is the time at which the ledger or a plan of the bot recorded them, if the graph was not read here; None
     if it was read. `stated` means that only the approver says how many rows there are.
@@ -145,7 +145,7 @@ class Seen:
 
     @property
     def dated(self) -> str:
-        """The end of a clause about rows that were not read now; empty if they were."""
+        """The end of a clause about rows that were not read just now, or an empty string if they were."""
         return "" if self.recorded_at is None else f", last recorded at {self.recorded_at}"
 
     @property
@@ -186,5 +186,5 @@ class Change:
 
     @property
     def data_words(self) -> str:
-        """Describe the graph to an approver in one line. Empty for a change that affects no data."""
+        """Describe the graph to an approver in one line. Returns an empty string if the change affects no data."""
         return NOT_KNOWN_HERE if self.unknown_data else "" if self.seen is None else self.seen.words

@@ -1,4 +1,4 @@
-"""Changesets: how the ledger records the run of one plan, and the events that build up that record.
+"""Changesets: the ledger's record of one plan's run, and the events that build up that record.
 
 A cluster is never changed directly. First, a changeset that lists the changes is created. It is tracked while its
 members are prepared, and then moves the cluster's applied state atomically.
@@ -81,7 +81,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A resource that a changeset creates or changes. Has the digest of the complete new definition, never a patch.
+    """A resource that a changeset creates or changes. It has the digest of the complete new definition, never a patch.
 
     `lifted` means that it could be staged but depends on a pivot. It is applied after the pivot and can still be rolled
     back. A migration with an `expanded` schema leads to that schema, by digest, before the commit, and drops the rest
@@ -162,7 +162,7 @@ class ChangesetBase:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """Facts about a changeset's plan: its digest and the size of its execution graph."""
+    """Facts about a changeset's plan: its digest and its execution graph's size."""
 
     digest: str
     nodes: int
@@ -172,7 +172,7 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetResult:
-    """Result of a changeset. `counts` has the number of members and removals by outcome."""
+    """A changeset's result. `counts` has the number of members and removals by outcome."""
 
     state_revision: int
     converged: bool
@@ -196,7 +196,7 @@ class Barriers:
 class Changeset:
     """The record of one changeset after its newest event.
 
-    `part` is `i/k` if one merge needs several changesets. `covers` are the merge commits that this changeset applies, the
+    `part` is `i/k` if one merge needs several changesets. `covers` are the merge commits that this changeset applies,
     oldest first. `needs_attention` means that a step after the commit failed; every later run retries it.
     """
 
@@ -231,7 +231,7 @@ class Changeset:
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The merge commits of the changeset: its own merge, and every merge that it applies."""
+        """The changeset's merge commits: its own merge and every merge that it applies."""
         return tuple(dict.fromkeys(filter(None, (self.source.merge_commit, *self.covers))))
 
     @property
@@ -361,7 +361,7 @@ Happening = (
 
 @dataclass(frozen=True, slots=True)
 class ChangesetEvent:
-    """An event of a changeset. `seq` numbers the events of a cluster without gaps, starting at 1."""
+    """A changeset event. `seq` numbers a cluster's events without gaps, starting at 1."""
 
     seq: int
     at: str
@@ -382,7 +382,7 @@ class EventDraft:
 
 @dataclass(frozen=True, slots=True)
 class EndedChangeset:
-    """What the ledger lists for an ended changeset: result, time, first and newest event, commits."""
+    """The ledger's summary of an ended changeset: result, time, first and newest event, and commits."""
 
     key: str
     state: ChangesetState

@@ -1,4 +1,4 @@
-"""Replica strategies as resources: one self-contained text for each strategy of a compute cluster.
+"""Replica strategies as resources: one self-contained text for each strategy on a compute cluster.
 
 The text is stored in the ledger's catalog and contains everything that a tick needs: the target's address, the name of the
 compute cluster there, the rule, and the limits of the cluster. A change to a limit or to the target therefore changes all
@@ -72,7 +72,7 @@ class ComputeTarget:
 
 @dataclass(frozen=True, slots=True)
 class StrategyText:
-    """The content of one strategy. `cluster` is the name of the compute cluster on the target."""
+    """One strategy's content. `cluster` is the compute cluster's name on the target."""
 
     target: ComputeTarget
     cluster: str
@@ -82,7 +82,7 @@ class StrategyText:
 
 @dataclass(frozen=True, slots=True)
 class ComputeRules:
-    """The strategies of one compute cluster, in the order in which they decide.
+    """One compute cluster's strategies, in the order in which they decide.
 
     `key` is its name in `cluster.yaml` and in addresses; `cluster` is its name on the target, which is often the same.
     """
@@ -117,12 +117,12 @@ class OwnedRow:
 
     @property
     def strategy(self) -> str:
-        """The type of the strategy."""
+        """The strategy's type."""
         return self.address.name
 
 
 def credits_text(value: float) -> str:
-    """Format a number of credits as text such as `12.5`, because documents have no floating-point numbers."""
+    """Format a number of credits as a string such as `12.5`, because documents have no floating-point numbers."""
     return f"{value:.15g}"
 
 
@@ -192,7 +192,7 @@ def new_sizes(declared: ComputeRules, applied: Iterable[ComputeRules]) -> tuple[
 
 
 def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resource]:
-    """Return the strategy resources of compute clusters, by address."""
+    """Return compute clusters' strategies as resources, by address."""
     found = {}
     for each in clusters:
         for rule in each.rules:
@@ -203,7 +203,7 @@ def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resour
 
 
 def read_strategy(address: Address, content: bytes) -> StrategyText:
-    """Read a strategy from its text. Raises IntegrityError `strategy_record_invalid`, also if the text is another strategy's."""
+    """Parse a strategy's text. Raises IntegrityError `strategy_record_invalid`, also for another strategy's text."""
     try:
         found = STRATEGY.read(content)
     except IntegrityError as error:
@@ -271,7 +271,7 @@ def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[Owned
 
 
 def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
-    """Return the state's record of one strategy's rows. `owned_rows` reads it."""
+    """Return the record of one strategy's rows for the state document. `owned_rows` reads it."""
     ordered = sorted(rows, key=lambda row: (row.target.name, row.cluster, row.cluster_id or ""))
     return {
         "kind": _OBSERVED,
@@ -322,7 +322,7 @@ class StrategyChanges:
     def sides(self, key: str) -> tuple[ComputeRules, ComputeRules]:
         """Return the applied and the declared strategies of one compute cluster. Either can be empty.
 
-        Both are on the declared target, or on the applied one if there are no declarations any longer.
+        Both are on the declared target, or on the applied one if nothing is declared any longer.
         """
         before, after = (
             next((each for each in side if each.key == key), None) for side in (self.applied, self.declared)

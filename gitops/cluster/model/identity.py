@@ -2,7 +2,7 @@
 
 1. The first rule of an issuer whose `require` matches the claims decides. Claims that lack a value that this rule uses
    are refused.
-2. A text with a claim in braces uses one claim, so that no two combinations of claims produce the same actor.
+2. A string with a claim in braces uses one claim, so that no two combinations of claims produce the same actor.
 3. Names of actors and groups cannot collide: a group is a policy member `group:NAME`, and no actor has a name of that
    form.
 """
@@ -85,7 +85,7 @@ class Identity:
 class ClaimRule:
     """The claims that a token must have, and the actor and groups that they map to.
 
-    `require` lists values by claim; one of each must match. `actor` and each of `groups` are texts with at most one
+    `require` lists values by claim; one of each must match. `actor` and each of `groups` are strings with at most one
     claim in braces; a claim that is a list produces a group for each of its values.
     """
 
@@ -113,7 +113,7 @@ class ClaimRule:
 
 
 class KeysNeededError(Exception):
-    """The issuer's keys must be fetched first, which takes as long as the issuer needs to respond."""
+    """The issuer's keys must be fetched first, and the issuer may respond slowly."""
 
     def __init__(self, issuer: TokenIssuer) -> None:
         super().__init__(issuer.issuer)
@@ -124,8 +124,8 @@ class KeysNeededError(Exception):
 class TokenIssuer:
     """An accepted identity provider: its audience, its keys, and the rules for its claims.
 
-    `jwks` is the address of its keys; None to read it from the discovery document. `clock_tolerance` is the permitted
-    difference between its clock and the server's.
+    `jwks` is the address of its keys, or None to read that address from the discovery document. `clock_tolerance` is
+    the permitted difference between its clock and the server's.
     """
 
     issuer: str
@@ -163,7 +163,7 @@ class TokenIssuer:
         return cls(form["issuer"], tuple(form["audience"]), rules, tuple(form["algorithms"]), form["jwks"], tolerance)
 
     def identify(self, claims: Mapping[str, Any]) -> Identity:
-        """Return who holds a verified token. Raises TokenRefusedError."""
+        """Return the holder of a verified token. Raises TokenRefusedError."""
         rule = next((each for each in self.rules if each.meets(claims)), None)
         if rule is None:
             wanted = " or ".join(" and ".join(claim for claim, _ in each.require) for each in self.rules)
@@ -205,7 +205,7 @@ class TokenIssuer:
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a claim; None if it is missing. `a.b` means `b` in the object `a`; a URL is a single name."""
+    """Return the value of a claim, or None if it is missing. `a.b` means `b` in the object `a`; a URL is a single name."""
     value: Any = claims
     for part in [name] if name.startswith(_WHOLE) else name.split("."):
         if not isinstance(value, Mapping):
@@ -215,12 +215,12 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def is_claim(name: str) -> bool:
-    """Return True if a text is a valid claim name."""
+    """Return True if `text` is a valid claim name."""
     return _CLAIM.match(name) is not None and (name.startswith(_WHOLE) or all(name.split(".")))
 
 
 def holes(text: str) -> Iterator[str]:
-    """Yield the claims in braces in a text. Raises ValueError for unmatched braces."""
+    """Yield the claims that `text` has in braces. Raises ValueError for unmatched braces."""
     rest = _HOLE.sub("", text)
     if "{" in rest or "}" in rest:
         raise ValueError("the braces do not match")

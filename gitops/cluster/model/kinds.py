@@ -55,7 +55,7 @@ class Gate(NamedTuple):
 
 
 class Classified(NamedTuple):
-    """The class of a change, and the reason in words.
+    """A change's class, and the reason in words.
 
     `expanded` is the digest of the schema to which a staged migration leads before the commit, if part of the migration
     is finished later.
@@ -181,7 +181,7 @@ class Situation:
 
 
 class ResourceKind:
-    """Rules of one kind, as pure functions. The defaults fit a text that can change at any time."""
+    """One kind's rules, as pure functions. The defaults fit a text that can change at any time."""
 
     catalog_suffix: ClassVar[str] = ""
     """Suffix of the file names of its texts in the ledger's catalog; empty for a kind without texts there."""
@@ -202,7 +202,7 @@ class ResourceKind:
 
     @property
     def has_text(self) -> bool:
-        """True if people can compare the old and the new text of a change."""
+        """True if people can compare a change's old and new text."""
         return bool(self.catalog_suffix)
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
@@ -214,21 +214,21 @@ class ResourceKind:
         return _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - for migrations
-        """Return the class of the change. `restored` is set if the same plan restores rows of its graph."""
+        """Return the change's class. `restored` is set if the same plan restores rows of its graph."""
         if change.action is Action.DELETE:
             return Classified(Effect.COMMIT, "it only leaves what is recorded")
         return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
 
     def operation(self, action: Action) -> Operation | None:  # noqa: ARG002 - for kinds that touch graphs
-        """Return the operation on a live graph. None if there is none, as for a text in the catalog."""
+        """Return the operation on a live graph, or None if there is none, as for a catalog text."""
         return None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
-        """Return why the change needs approval; None if it does not."""
+        """Return the reason why the change needs approval, or None if it does not need one."""
         return None
 
     def gated_at(self, change: Change) -> Address:
-        """Return the address whose approval covers the change. It can be a different change's address."""
+        """Return the address whose approval covers the change, which can be another change's address."""
         return change.address
 
     def is_about_data(self, change: Change) -> bool:  # noqa: ARG002 - for kinds with data
@@ -260,7 +260,7 @@ class GraphKind(ResourceKind):
         return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
 
     def operation(self, action: Action) -> Operation | None:
-        """Return the operation for a create or a delete. An update has none."""
+        """Return the operation for a create or a delete, or None for an update."""
         return {Action.CREATE: _CREATES, Action.DELETE: _DELETES}.get(action)
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
@@ -356,7 +356,7 @@ class SchemaKind(ResourceKind):
         return Gate("it removes types or properties of a graph that holds rows", (GateName.LOSSY,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
-        """Return its graph."""
+        """Return the schema's graph."""
         return () if address.graph is None else (graph_address(address.graph),)
 
 
@@ -477,7 +477,7 @@ class RestoreKind(ResourceKind):
         return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
 
     def operation(self, action: Action) -> Operation | None:
-        """Return the operation for a restore. Removing the declaration has none."""
+        """Return the operation for a restore, or None if the declaration is removed."""
         return None if action is Action.DELETE else _RESTORES
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated

@@ -1,4 +1,4 @@
-"""What a ledger contains, as values: entries, the state after each entry, intents and the lock."""
+"""A ledger's contents as values: entries, the state after each entry, intents and the lock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SourceRevision:
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One change of an entry with its final disposition. Digests have 64 hex digits, or are None.
+    """One change in an entry, with its final disposition. Digests have 64 hex digits, or are None.
 
     `seen` is the observed graph of a data change when it was decided, `tier` is the tier of a gated change, and
     `digest` is the digest in its approvals. Entries before version 3 have none of these. `gates` are the names of the
@@ -86,7 +86,7 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """Debt of an emergency approval: `principal` permitted a change of `resource` alone, for `reason`, with this approval.
+    """An emergency approval's debt: with it, `principal` alone permitted a change of `resource`, for `reason`.
 
     It is open until a second person countersigns it. Until then, only the countersignature and further emergencies can
     be applied.
@@ -113,7 +113,7 @@ class DebtSettlement:
 class RecordedRevocation:
     """A revocation in an entry: its commit and signer, and the revoked approval with its approver.
 
-    `approver` is None if the approval was not available; then it revokes every approval with this id.
+    `approver` is None if the approval was not available. In that case, every approval with this id is revoked.
     """
 
     approval_id: str
@@ -172,9 +172,9 @@ class LedgerEntry:
     `trust_digest` is the digest of those in force after it. `debts` are opened by this entry, `settled` are closed by
     it. `vanished` are the graphs that it found missing. `revoked` are the revocations that it records, `former` are the
     traces of an earlier ledger that an import found, `quarantined` are commits that a repair removed from the branch,
-    the newest first. `target` is the cluster's location before it, and `scope` is the location afterwards; None after
-    an entry of the first release. `version` is the version of its document and selects the verification rules: fields
-    that entries before version 3 lack are unknown.
+    newest first. `target` is the cluster's location before it, and `scope` is the location afterwards; None after an
+    entry of the first release. `version` is the version of its document and selects the verification rules: fields that
+    entries before version 3 lack are unknown.
     """
 
     number: int
@@ -214,7 +214,7 @@ class LedgerEntry:
 
     @property
     def moved(self) -> frozenset[Address]:
-        """The resources that the entry changed. An announcement changes none."""
+        """The resources that the entry changed. An intent entry changes none."""
         changes = self.changes if self.kind is EntryKind.APPLY else ()
         return frozenset(change.resource for change in changes if change.disposition == Disposition.APPLIED)
 
@@ -238,7 +238,7 @@ _CHANGESET_KEY = re.compile(r"chs-[a-z2-7]{16}\Z")
 
 
 def is_changeset_key(text: str) -> bool:
-    """Return True if a text looks like a changeset key."""
+    """Return True if `text` has the form of a changeset key."""
     return _CHANGESET_KEY.match(text) is not None
 
 
@@ -280,7 +280,7 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """`state.json`. Maps are keyed by address, but maps of records by ULID.
+    """`state.json`. Maps are keyed by address, except for maps of records, whose keys are ULIDs.
 
     Values of the last three are free-form JSON.
 
@@ -297,7 +297,7 @@ class LedgerState:
 
     @property
     def next_revision(self) -> int:
-        """The revision number of the next state.
+        """The next state's revision number.
 
         At the highest number that other programs can read, it stays the same.
         """
@@ -310,7 +310,7 @@ class LedgerState:
 
     @property
     def debts(self) -> tuple[Debt, ...]:
-        """Debts without a countersignature, by approval id. An unreadable debt counts as open."""
+        """Debts that have no countersignature, by approval id. An unreadable debt counts as open."""
         settled = {str(r["countersigns"]) for r in self.decided.values() if "countersigns" in r}
         debts = []
         for approval_id, record in sorted(self.decided.items()):
@@ -440,11 +440,11 @@ class LockObservation:
 
     @property
     def unlock_id(self) -> str:
-        """The argument for `force-unlock`: the id in the lock, or its key if that is not a valid id. Can be empty."""
+        """The argument for `force-unlock`: the lock's id, or its key if that id is not valid. It can be empty."""
         return self.info.lock_id if self.info is not None and is_ulid(self.info.lock_id) else self.key
 
     def is_named(self, name: str) -> bool:
-        """Return True if `name` is the id in the lock, or its key."""
+        """Return True if `name` is the lock's id or its key."""
         return bool(name) and name in (self.key, "" if self.info is None else self.info.lock_id)
 
 
@@ -452,7 +452,7 @@ class LockObservation:
 
 
 class How(StrEnum):
-    """How the origin of a commit is known.
+    """How a commit's origin is known.
 
     MERGE: merging a known request produces the commit, and the request's authors count. UNKNOWN: it has no origin.
     """
@@ -470,8 +470,8 @@ class Origin:
     """The origin of one commit.
 
     `by` is the evidence: the signer, the account that pushed, the head of the request, or the reason why there is none.
-    `people` are all names that count as authors because of it. `resources` are the changes to which it applies; empty
-    for all.
+    `people` are all names that count as authors because of it. `resources` are the changes to which it applies, or
+    empty for all.
     """
 
     commit: str
@@ -483,7 +483,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Authors:
-    """The authors of a change: the names that cannot approve it, and reasons why there might be more authors.
+    """A change's authors: the names that cannot approve it, and reasons why there might be more.
 
     `pending` explains why they are only temporarily unknown, because the forge did not respond.
     """

@@ -1,4 +1,4 @@
-"""Outcomes of the commands, for the text, JSON and comment renderers."""
+"""Command outcomes, for the text, JSON and comment renderers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, 
 
 @dataclass(frozen=True, slots=True)
 class StateObservations:
-    """What a command observed about ledger and lock. Part of every envelope except that of `validate`.
+    """What a command observed about the ledger and the lock. Every envelope except that of `validate` contains it.
 
     `held` is a lock that existed before this command. `acquired_lock_id` is set if this command held the lock itself.
     `lock_age_seconds` is whole seconds since the holder took it, at least 0.
@@ -124,20 +124,20 @@ class PlanOutcome(VerbOutcome):
 
     @property
     def blockers(self) -> tuple[Diagnostic, ...]:
-        """What would still block the plan if every approval were given. Omits changes that only wait for a gated change."""
+        """The problems that block the plan even with every approval. Omits changes that only wait for a gated change."""
         missing = self.plan is not None and any(not need.satisfied for need in self.plan.approvals_required)
         return tuple(each for each in self.obstacles if not (missing and each.code in _WAITING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOutcome(VerbOutcome):
-    """Outcome of `apply`: the changes with their final dispositions, and the resulting ledger on disk.
+    """Outcome of `apply`: the changes with their final dispositions, and the ledger that the run left.
 
     `debts` are emergencies that still wait for a second person. `republished` are the updated queries whose file
     changed but not their text. `plan` is the applied plan, and `changesets` record it, one for each of its parts.
-    `dry_run` are the nodes of a dry run in the order of their starts, None for a real run. In a dry run, the other
-    fields are the same as in a real run, except for the unchanged ledger. `serving` are the live servers at the end of
-    the wait for them; None without a wait.
+    `dry_run` are the nodes of a dry run in the order in which they would start, or None for a real run. In a dry run,
+    the other fields are the same as in a real run, except for the unchanged ledger. `serving` are the live servers when
+    the command stopped waiting for them, or None if it did not wait.
     """
 
     observations: StateObservations
@@ -161,18 +161,18 @@ class ApplyOutcome(VerbOutcome):
 
     @property
     def applied_count(self) -> int:
-        """Number of applied changes; 0 for a run that ended early."""
+        """Number of applied changes, which is 0 if the run ended early."""
         return sum(c.disposition == "applied" for c in self.changes) if self.counted else 0
 
     @property
     def deferred_count(self) -> int:
-        """Number of deferred or blocked changes; 0 for a run that ended early."""
+        """Number of deferred or blocked changes, which is 0 if the run ended early."""
         return sum(c.disposition in ("deferred", "blocked") for c in self.changes) if self.counted else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSubject:
-    """What an approval is about: the gated change of `address` in `plan`.
+    """The subject of an approval: the gated change of `address` in `plan`.
 
     For a branch ledger, it also contains the target, the commit `head` that would be applied or merged, and `tree`, the
     tree of its cluster folder.
@@ -206,7 +206,7 @@ class MissingApprovals(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSubject:
-    """What a decision is about: an approval of `resource` by `principal`, with its commit and stated reason."""
+    """The subject of a decision: an approval of `resource` by `principal`, with its commit and stated reason."""
 
     resource: Address
     principal: str
@@ -235,7 +235,7 @@ class DecisionOutcome(VerbOutcome):
 
 
 class ChangesetStanding(NamedTuple):
-    """Progress of a changeset, with the time of its newest event."""
+    """A changeset's progress, with the time of its newest event."""
 
     key: str
     state: ChangesetState
@@ -246,11 +246,11 @@ class ChangesetStanding(NamedTuple):
 class StatusOutcome(VerbOutcome):
     """Outcome of `status`: the recorded ledger, and whether it matches the cluster folder.
 
-    `in_sync` is None if that is not known: without a ledger, or if the folder has errors. `entry` is the newest entry of a
-    branch ledger, `newest` the newest changeset of a ledger in a folder, `governed` the addresses of keys and rules and of the
-    place of the cluster that are merged but not in force, and `approvers` are the people who can approve each waiting change,
-    if its authors are recorded.
-    `serving` are the live servers that report, None if their reports were not read.
+    `in_sync` is None if that is not known: without a ledger, or if the folder has errors. `entry` is the newest entry
+    of a branch ledger, `newest` the newest changeset of a ledger in a folder, `governed` the addresses of keys and
+    rules and of the cluster's location that are merged but not in force, and `approvers` are the people who can approve
+    each waiting change, if its authors are recorded. `serving` are the live servers that report, or None if their
+    reports were not read.
     """
 
     observations: StateObservations = StateObservations()
@@ -303,7 +303,7 @@ class OfferedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyOutcome(VerbOutcome):
-    """Outcome of `ready`: what a server would serve of the applied revision. Empty if there is any problem.
+    """Outcome of `ready`: the part of the applied revision that a server would serve. Empty if there is any problem.
 
     A server that checks itself also returns the identity providers whose tokens it accepts, whether their keys can be
     read, and the holder of a given token.

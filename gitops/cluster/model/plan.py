@@ -76,14 +76,14 @@ class ExecNode:
 
     @property
     def title(self) -> str:
-        """The action and the address, for people to read."""
+        """The action and the address, as a title for people."""
         if self.kind == BARRIER_KIND:
             return self.id
         return f"{self.action.value if self.changes else CHECK} {self.id}"
 
     @property
     def phase(self) -> Effect:
-        """The phase of an atomic run in which the node runs."""
+        """The phase in which the node runs in an atomic run."""
         return Effect.PIVOT if self.lifted else self.effect
 
     @property
@@ -114,7 +114,7 @@ class ExecutionGraph:
 
 
 class NodeOutcome(StrEnum):
-    """Outcome of a node.
+    """A node's outcome.
 
     DONE and UNCHANGED (nothing had to be changed) are successes, and so is DRY_RUN, which replaces both in a run without
     effects. FAILED: it failed. CANCELLED: it stopped on request, without effect. INDETERMINATE: it is not known whether it
@@ -149,10 +149,10 @@ SHARED = "shared"
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """The single result of a node.
+    """A node's only result.
 
-    `blocked_by` is the node whose failure prevented this one from starting. `facts` are values from the provider (such as
-    the manifest version after a migration, and the graph as it was `seen` then).
+    `blocked_by` is the node whose failure prevented this one from starting. `facts` are values from the provider (such
+    as the manifest version after a migration, and the graph as `seen` at that time).
     """
 
     node_id: str
@@ -215,7 +215,7 @@ class ResultChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaImpact:
-    """The effects of one schema update that has a migration preview. Only explains a plan.
+    """The effects of one schema update that has a migration preview. They only explain a plan.
 
     A declared query that does not check against the new schema is an error before there is a plan, so a query that is listed
     here either keeps working, or is changed or removed by the same change.
@@ -232,7 +232,7 @@ class SchemaImpact:
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """The recorded and the declared version of a changed text. None for a version that does not exist.
+    """The recorded and the declared version of a changed text. A version that does not exist is None.
 
     A query file consists of the texts of its queries: `resources` are all queries that it changes, at least one and of
     one kind.
@@ -245,7 +245,7 @@ class TextChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """What the ledger records of a graph whose schema or queries change: the accepted schema and the query texts.
+    """The ledger's record of a graph whose schema or queries change: the accepted schema and the query texts.
 
     Only texts of queries that the plan changes or removes are needed. Texts that could not be read are omitted.
     """
@@ -342,7 +342,7 @@ class ApprovalRequirement:
 
     @property
     def gate(self) -> GateName:
-        """The gate that requires the most people."""
+        """The gate that requires the most approvers."""
         return next(iter(self.gates), GateName.IRREVERSIBLE)
 
     @property
@@ -404,7 +404,7 @@ class Plan:
         return frozenset(rules | {policy_address(row.policy) for row in gains if row.policy is not None})
 
     def change(self, address: Address) -> Change | None:
-        """Return the change of a resource, if it has one."""
+        """Return a resource's change, or None if it has none."""
         return next((c for c in self.changes if c.address == address), None)
 
 
@@ -440,7 +440,7 @@ class BreakKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContractBreak:
-    """A change that breaks something on which callers of a query rely.
+    """A change that breaks something that a query's callers rely on.
 
     `subject` is the parameter (`$name`) or the column; `before` and `after` are its types, or `read` and `mutation` for
     an effect. A missing side is empty.
@@ -489,7 +489,7 @@ def type_change(name: str, before: str, after: str) -> str:
 
 
 class Undo(StrEnum):
-    """What undoing a change restores, from best to worst.
+    """How completely undoing a change restores the earlier state, from best to worst.
 
     COMPLETE: everything is restored. RESTORABLE: data is missing, but an earlier version of the graph that is kept has it.
     UNKNOWN: the versions of the graph cannot be read here. LOST: data or versions are missing, and no version has them.
@@ -527,14 +527,14 @@ class UndonePart:
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """What undoing does to one resource. `parts` are the parts that it does not simply restore."""
+    """The effect of undoing on one resource. `parts` are the parts that it does not simply restore."""
 
     resource: Address
     parts: tuple[UndonePart, ...] = ()
 
     @property
     def undo(self) -> Undo:
-        """The result of its worst part."""
+        """The worst result among its parts."""
         return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.COMPLETE)
 
 
@@ -561,13 +561,13 @@ class RunNode:
 
     @property
     def duration(self) -> int:
-        """Running time."""
+        """Running time in milliseconds."""
         return 0 if self.started is None else self.finished - self.started
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A complete run: the number of workers, and its nodes in the order in which they ended. Only explains the run."""
+    """A complete run: the number of workers, and the nodes in the order in which they ended. For explanation only."""
 
     workers: int
     nodes: tuple[RunNode, ...]
@@ -578,7 +578,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the injected clock.
+    """A run event. `seq` counts from 1 without gaps, and `at` is the injected clock's time.
 
     The `facts` of each type:
 

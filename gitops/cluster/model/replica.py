@@ -11,9 +11,9 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CopiedGraph:
-    """The copy of a graph. At the time `as_of` (seconds since 1970), `version` was the newest of `main`.
+    """A copied graph. At the time `as_of` (seconds since 1970), `version` was the newest version of `main`.
 
-    Both are 0 if nothing was copied yet. `code` is the problem of the last attempt; None if it succeeded.
+    Both are 0 if nothing was copied yet. `code` is the problem of the last attempt, or None if it succeeded.
     """
 
     version: int = 0
@@ -23,10 +23,10 @@ class CopiedGraph:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """The copy of a cluster: its graphs, and when its ledger was copied (seconds since 1970; 0 for never).
+    """A copied cluster: its graphs, and the time at which its ledger was copied (seconds since 1970, or 0 for never).
 
-    `code` is the problem of the last attempt to copy the ledger. The copied files have `held_bytes`, at most
-    `most_bytes`. The other numbers count since the copy was begun.
+    `code` is the problem of the last attempt to copy the ledger. The copied files take up `held_bytes`, at most
+    `most_bytes`. The other numbers count from the start of the copy.
     """
 
     ledger_as_of: float = 0.0
@@ -46,7 +46,7 @@ class ReplicaStatus:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> ReplicaStatus:
-        """Read such a document; one of another release or a damaged one counts as no copy."""
+        """Read such a document. One that is damaged or from another release counts as no copy."""
         try:
             form = json.loads(data)
             graphs = {name: CopiedGraph(*each) for name, each in form["graphs"].items()}

@@ -40,7 +40,7 @@ class Resource:
 
     @property
     def content(self) -> bytes | None:
-        """Return the bytes that the digest covers; None for graphs. Raises the errors of `data` if it is a function."""
+        """Return the bytes that the digest covers, or None for graphs. Raises the errors of a `data` function."""
         return self.data() if callable(self.data) else self.data
 
 
@@ -72,7 +72,7 @@ class OnDemand(Mapping[K, V]):
 
 
 def digests_of(resources: Mapping[Address, Resource]) -> Mapping[Address, str]:
-    """Map addresses to digests in the order of `resources`. Does not create values that are created on demand."""
+    """Map addresses to digests in the order of `resources`. It does not create on-demand values."""
     return resources.known if isinstance(resources, OnDemand) else {a: r.digest for a, r in resources.items()}
 
 
@@ -114,7 +114,7 @@ def edges_near(dependencies: Collection[Dependency], graphs: Collection[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class GraphDeclaration:
-    """The checked content of one graph, its compiled schema and queries, for planning and serving."""
+    """One graph's checked content, with its compiled schema and queries, for planning and serving."""
 
     schema: Schema | None
     queries: Mapping[str, CheckedQuery] = field(default_factory=lambda: MappingProxyType({}))
@@ -146,7 +146,7 @@ class DesiredState:
 
 
 def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) -> str:
-    """Return the digest of a graph, computed from its id, its schema digest (empty if none) and its queries by name.
+    """Return a graph's digest, computed from its id, its schema digest (empty if none) and its queries by name.
 
     The input is `graph NUL <id> NUL schema NUL <digest> NUL`, then `query NUL <name> NUL <digest> NUL` per query by name.
     """
@@ -177,7 +177,7 @@ def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, R
 
 
 def restore_digest(graph: str, order: RestoreOrder) -> str:
-    """Return the digest of the restore resource for this declaration."""
+    """Return the digest of this declaration's restore resource."""
     return digest(_content(graph, order))
 
 
@@ -193,6 +193,6 @@ def restore_words(resource: Resource) -> str:
 
 
 def restore_order(resource: Resource) -> RestoreOrder:
-    """Return the version and types of a restore resource."""
+    """Return a restore resource's version and types."""
     form = json.loads(resource.content or b"")
     return RestoreOrder(form["version"], tuple(form["types"]))

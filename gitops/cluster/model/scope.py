@@ -1,4 +1,4 @@
-"""The location of a cluster. Approvals refer to it, and a merge alone never changes it."""
+"""A cluster's location. Approvals refer to it, and a merge alone never changes it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ UNKNOWN_STORAGE = "<unknown>"
 
 @dataclass(frozen=True, slots=True)
 class ClusterScope:
-    """The location of a cluster, which approvals refer to.
+    """A cluster's location, which approvals refer to.
 
-    `storage` is the text in `cluster.yaml`; None for the default. `home` is the name under which the storage keeps its
-    graphs: the first name of the cluster, which a rename does not change. `closed` means that the cluster was removed
-    from `gitops.yaml`, and that this was approved.
+    `storage` is the value in `cluster.yaml`, or None for the default. `home` is the name under which the storage keeps
+    its graphs: the first name of the cluster, which a rename does not change. `closed` means that the cluster was
+    removed from `gitops.yaml`, and that this was approved.
     """
 
     target: ClusterTarget
@@ -31,7 +31,7 @@ class ClusterScope:
 
     @property
     def digest(self) -> str:
-        """Digest that identifies the scope, 64 hex digits."""
+        """The scope's digest, which identifies it (64 hex digits)."""
         target = self.target
         return canonical_digest(
             {
@@ -47,7 +47,7 @@ class ClusterScope:
         )
 
     def facts(self) -> dict[str, str]:
-        """Return the parts of the scope for reports, by their names in the configuration."""
+        """Return the scope's parts for reports, by their names in the configuration."""
         target = self.target
         return {
             "name": target.cluster,
@@ -72,7 +72,7 @@ class ScopeChange:
 
     @property
     def cluster(self) -> str:
-        """Name of the cluster whose ledger records the change."""
+        """The name of the cluster whose ledger records the change."""
         found = self.before or self.after
         return "" if found is None else found.target.cluster
 

@@ -55,7 +55,7 @@ class ServingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """Report of one server at time `at`, valid for `ttl_s` seconds.
+    """One server's report at time `at`, valid for `ttl_s` seconds.
 
     `cluster` is the server's argument, for display. `accepted` is the revision that it serves. `offered` is the newest
     one that it has seen, or None if it could not read it, and `codes` explain why that was refused.
@@ -71,7 +71,7 @@ class ServerReport:
     ttl_s: int
 
     def age(self, now: datetime) -> timedelta:
-        """Return the age of the report. Negative if its time is in the future."""
+        """Return the report's age, which is negative if its time is in the future."""
         return now - (parse_timestamp(self.at) or datetime.min.replace(tzinfo=UTC))
 
     def is_live(self, now: datetime) -> bool:

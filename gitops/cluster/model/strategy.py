@@ -42,7 +42,7 @@ class TargetSize:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkToFit:
-    """Keep the smallest size, up to a largest, that hydrates without crashing.
+    """Keep the smallest size that hydrates without crashing, up to a largest one.
 
     The counts are for the last hour; a replica that reaches one of them is removed.
     """
@@ -63,7 +63,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class IdleSuspend:
-    """Drop all replicas of a cluster that was inactive for this number of seconds."""
+    """Drop all replicas of a cluster that has been inactive for this number of seconds."""
 
     idle_after_s: int
     cooldown_s: int = 0
@@ -89,7 +89,7 @@ _TYPES: dict[type, StrategyType] = {
 
 
 def sizes_of(rules: Iterable[StrategyRule]) -> tuple[str, ...]:
-    """Return the sizes in rules, in order and without duplicates."""
+    """Return the sizes that rules use, in order and without duplicates."""
     found: dict[str, None] = {}
     for rule in rules:
         match rule:
@@ -99,5 +99,5 @@ def sizes_of(rules: Iterable[StrategyRule]) -> tuple[str, ...]:
 
 
 def type_of(rule: StrategyRule) -> StrategyType:
-    """Return the strategy type of a rule."""
+    """Return a rule's strategy type."""
     return _TYPES[type(rule)]

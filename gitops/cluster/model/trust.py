@@ -1,4 +1,4 @@
-"""The trust rules of a branch ledger: keys, roles and rules from the last applied entry, never from a change request."""
+"""A branch ledger's trust root: keys, roles and rules from the last applied entry, never from a change request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WHOLE_DIGEST = 3
 
 @dataclass(frozen=True, slots=True)
 class DataGrowth:
-    """How many additional rows an approval covers: a percentage or a number, whichever is larger."""
+    """The row growth that an approval covers: a percentage or a number, whichever is larger."""
 
     percent: int = 10
     rows: int = 1000
@@ -62,7 +62,7 @@ class Quorum:
         return max((self.numbers[gate] for gate in met if gate in self.numbers), default=1)
 
     def deciding(self, met: Iterable[GateName]) -> tuple[GateName, ...]:
-        """Return the gates of the rules that a change meets, the one with the largest number first."""
+        """Return the gates that a change meets in the rules, starting with the one with the largest number."""
         return tuple(sorted((gate for gate in met if gate in self.numbers), key=lambda gate: -self.numbers[gate]))
 
 
@@ -149,7 +149,7 @@ class TrustRoot:
         return self.digest if version >= _WHOLE_DIGEST else self.first_digest
 
     def quorum(self, environment: str) -> Quorum:
-        """Return the quorum of an environment: its own numbers, otherwise those for all environments, otherwise `required`."""
+        """Return an environment's quorum: its own numbers, or those for all environments, or `required`."""
         own, common = ({gate: n for of, gate, n in self.numbers if of == each} for each in (environment, ""))
         has = {GateName.IRREVERSIBLE, *own, *common, *map(GateName, self.gates)}
         has |= {gate for gate in GateName if gate.limit in self.limits}
@@ -164,7 +164,7 @@ class TrustRoot:
         return frozenset(gated & {Tier(each) for each in self.via_forge})
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
-        """Return the one principal that `key` stands for at time `at` in `namespace`. None if it is not trusted then."""
+        """Return the one principal that `key` stands for at time `at` in `namespace`, or None if it is not trusted then."""
         if key in self.revoked:
             return None
         for signer in self.signers:
@@ -181,12 +181,12 @@ class TrustRoot:
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
 
     def keyless(self) -> frozenset[str]:
-        """Return the approvers (emergency ones too) and ledger signers that have no valid key."""
+        """Return the approvers (including emergency approvers) and ledger signers that have no valid key."""
         speaking = {signer.principals[0] for signer in self.signers if signer.key not in self.revoked}
         return (self.approvers | self.break_glass | self.ledger_signers) - speaking
 
     def known_as(self, names: Iterable[str]) -> frozenset[str]:
-        """Return all names, in lower case, of every person who has one of the given names.
+        """Return all names, in lower case, of each person who has one of the given names.
 
         They include names on the same key lines and the forge accounts of any of them, until nothing is added.
         """
@@ -198,7 +198,7 @@ class TrustRoot:
         return frozenset(known)
 
     def account(self, account: str) -> str | None:
-        """Return the one principal behind a forge account. None if the rules do not list it."""
+        """Return the one principal behind a forge account, or None if the rules do not list it."""
         return dict(self.accounts).get(account)
 
     def may_act_alone(self, principal: str) -> bool:

@@ -62,17 +62,17 @@ class AccessSource:
 
     @cached_property
     def policies(self) -> dict[str, str]:
-        """The digests of the policies, by name."""
+        """The policy digests, by name."""
         return {address.name: self._resources[address].digest for address in of_kind(self._resources, Kind.POLICY)}
 
     @cached_property
     def graphs(self) -> frozenset[str]:
-        """The ids of the graphs."""
+        """The graph ids."""
         return frozenset(address.name for address in of_kind(self._resources, Kind.GRAPH))
 
     @cached_property
     def bound(self) -> dict[str, tuple[str, ...]]:
-        """The sorted policies of each scope. A ledger with several policies for one scope cannot be served."""
+        """Each scope's policies, sorted. A ledger with several policies for one scope cannot be served."""
         found: dict[str, tuple[str, ...]] = {}
         for name in sorted(self.policies):
             for scope in self._resources[policy_address(name)].applies_to or ():
@@ -86,7 +86,7 @@ class AccessSource:
 
     @cached_property
     def queries(self) -> dict[str, dict[str, str]]:
-        """The digests of the queries of each graph, by name."""
+        """Each graph's query digests, by name."""
         found: dict[str, dict[str, str]] = {graph: {} for graph in self.graphs}
         for address in of_kind(self._resources, Kind.QUERY):
             found.setdefault(address.graph or "", {})[address.name] = self._resources[address].digest
@@ -103,7 +103,7 @@ class AccessSource:
 
 
 def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerState) -> AccessDiff | None:
-    """Return the gains and losses that a plan's changes cause. None if they do not affect access, or nothing has a policy.
+    """Return the gains and losses that a plan's changes cause, or None if they don't affect access or nothing has a policy.
 
     Recorded texts are read from the ledger only if they differ from the declared ones.
     """
@@ -120,7 +120,7 @@ def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerSta
 
 
 def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
-    """Return what a folder declares, as an access source."""
+    """Return a folder's declarations as an access source."""
     return AccessSource(
         declared, lambda address, _: declared[address].content, lambda policy: declared[policy].path or policy
     )
@@ -129,7 +129,7 @@ def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
 def recorded_access(
     ledger: LedgerReader, state: LedgerState, declared: Mapping[Address, Resource] = MappingProxyType({})
 ) -> AccessSource:
-    """Return what a ledger records, as an access source. A `declared` text with the same digest is not read from the ledger."""
+    """Return a ledger's records as an access source. A `declared` text with the same digest is not read from the ledger."""
 
     def text(address: Address, digest: str) -> bytes | None:
         if address in declared and declared[address].digest == digest:
@@ -210,7 +210,7 @@ def _touched(before: AccessSource, after: AccessSource) -> list[str]:
 
 
 def _bundles(sides: Iterable[AccessSource], names: Collection[str]) -> dict[str, Bundle | None]:
-    """Return the contents of the given policies by digest; None for an unreadable policy."""
+    """Return the contents of the given policies by digest, or None for an unreadable policy."""
     from gitops.cluster.policy.read import read_bundle
 
     found: dict[str, Bundle | None] = {}

@@ -1,4 +1,4 @@
-"""Builds the record and the events of a changeset from a plan and its run.
+"""Builds a changeset's record and events from a plan and its run.
 
 An applied change is a member, or a removal if it deletes; changes that the plan skips are listed as excluded. Graph
 updates that only follow from their parts are neither, because the commit computes them.
@@ -51,7 +51,7 @@ NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CAN
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIdentity:
-    """Identifies a changeset: its key, the inputs of the key, and the attempt that it repeats."""
+    """A changeset's identity: its key, the key's inputs, and the attempt that it repeats."""
 
     key: str
     cluster: str
@@ -72,7 +72,7 @@ def first_record(
     at: str,
     atomic: bool,
 ) -> Changeset:
-    """Return the first record of a changeset that applies `plan` with `graph`, created at the RFC 3339 time `at`."""
+    """Return the first record of a changeset that applies `plan` with `graph` and is created at the RFC 3339 time `at`."""
     return Changeset(
         key=identity.key,
         cluster=identity.cluster,
@@ -225,13 +225,13 @@ def prepared(record: Changeset) -> Prepared:
 
 
 def rolling_back(record: Changeset, error: str, node: str | None, on_failure: str = "rollback") -> RollingBack:
-    """Return the event for a failure. `node` is the failed node, which is included if it is a member."""
+    """Return the `changeset_rolling_back` event. `node` is the failed node, which is included if it is a member."""
     failed = next((member.address for member in record.members if member.address == node), None)
     return RollingBack(error, failed, on_failure)
 
 
 def finalized(record: Changeset, *, state_revision: int, converged: bool, at: str) -> Finalized:
-    """Return the `changeset_finalized` event for the time `at`, with the result that the record gives."""
+    """Return the `changeset_finalized` event for the time `at`, with the result computed from the record."""
     states = [member.runtime.state for member in record.members]
     left = [m.address for m in record.members if m.runtime.state in (RuntimeState.FAILED, RuntimeState.SKIPPED)]
     counts = {

@@ -1,4 +1,4 @@
-"""Execution graph of an atomic run. The class of a change comes from the rules of its kind.
+"""Execution graph of an atomic run. A change's class comes from the rules of its kind.
 
 An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and the remaining
 steps come after `drained`, when nothing reads the resources that were removed from the applied state:
@@ -52,7 +52,7 @@ _REASONS = {
 
 
 def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """Return the class of each change, from the rules of its kind."""
+    """Return each change's class, from the rules of its kind."""
     known = tuple(changes)
     restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
     return {c.address: rules_of(c.address).effect(c, restored=c.address.graph in restored) for c in known}
@@ -61,8 +61,7 @@ def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
 def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
     """Return the class of each change that is applied now, and of each waiting change as if everything were applied.
 
-    Changes that follow from others have no class, nor do changes that cannot be applied, such as an unsupported
-    migration.
+    Derived changes have no class, and neither do changes that cannot be applied, such as an unsupported migration.
     """
     able = [c for c in changes if c.migration is None or c.migration.supported]
     now = [c for c in able if c.disposition is Disposition.APPLIED]
@@ -71,7 +70,7 @@ def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
 
 
 def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
-    """Return the same graph, with the class of its change on each node. Barriers stay as they are."""
+    """Return the same graph, with each node's change class set. Barriers do not change."""
     changes = (node for node in graph.nodes if node.changes)
     found = {node.id: (node, effects[node.address]) for node in changes}
     classed = {name: replace(node, effect=one.effect, expanded=one.expanded) for name, (node, one) in found.items()}
@@ -158,13 +157,13 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
 
 
 def graphs_of_parts(plan: Plan) -> tuple[str, ...]:
-    """Return the ids of the graphs whose change cannot be rolled back, in graph order. Each gets a separate part."""
+    """Return the ids of the graphs whose change cannot be rolled back, in graph order. Each of them becomes a separate part."""
     found = (Address(name).graph for name in pivots(plan.graph))
     return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 
 
 def part_of(plan: Plan, graph: str) -> Plan:
-    """Return the part of a plan for one graph."""
+    """Return the part of a plan that concerns one graph."""
     changes = tuple(change for change in plan.changes if change.address.graph == graph)
     needs = tuple(need for need in plan.approvals_required if need.resource.graph == graph)
     kept = {str(change.address) for change in changes}

@@ -1,4 +1,4 @@
-"""Edits of the state that keep a graph's records consistent."""
+"""State edits that keep a graph's records consistent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN_DATA = Seen("unknown", 0, 1)
 
 
 class StateDraft:
-    """A state that is being edited. An edit costs the same for any ledger size, because a run edits once per graph.
+    """A state that is being edited. An edit's cost does not depend on the ledger's size, because a run edits once per graph.
 
     A draft has its own maps. `state` returns them, so the draft must not be edited afterwards.
     """
@@ -55,7 +55,7 @@ class StateDraft:
         self._resources.pop(address, None)
 
     def mark(self, address: Address, status: StatusRecord | None) -> None:
-        """Set the status of a resource; None removes it."""
+        """Set a resource's status. None removes it."""
         if status is None:
             self._statuses.pop(address, None)
             return
@@ -67,7 +67,7 @@ class StateDraft:
         self._observations[address] = observation
 
     def observe_graph(self, graph: str, seen: Seen, live: str, desired: str | None, *, uri: str, at: str) -> None:
-        """Record the observation of a graph.
+        """Record a graph's observation.
 
         `live` and `desired` are digests of its schema; None if it is not declared.
         """
@@ -84,7 +84,7 @@ class StateDraft:
         self._recoveries[operation_id] = record
 
     def renew(self, graph: str, *, create: bool = False) -> None:
-        """Recompute the composite digest of one graph.
+        """Recompute one graph's composite digest.
 
         A graph that is not recorded is skipped, unless `create` is set.
         """
@@ -130,7 +130,7 @@ def graph_observation(
     exists: bool = True,
     error: str | None = None,
 ) -> dict[str, Any]:
-    """Return the state's record of an observed graph. `live` and `desired` are its schema digests."""
+    """Return the record of an observed graph for the state. `live` and `desired` are its schema digests."""
     return {
         "kind": "graph",
         "address": graph_address(graph),
@@ -148,7 +148,7 @@ def graph_observation(
 
 
 def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
-    """Return the last recorded observation of a graph. None if it is missing or was recorded before this release."""
+    """Return the last recorded observation of a graph, or None if it is missing or was recorded before this release."""
     found = state.observations.get(graph, {})
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     at = found.get("observed_at")

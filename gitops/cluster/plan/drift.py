@@ -112,7 +112,7 @@ def _schema_drift(
 def open_drift(
     current: Session, plan: Plan, state: LedgerState, moving: Collection[str], *, live: bool
 ) -> tuple[Diagnostic, ...]:
-    """Return the drift that keeps the plan from being applied, if the rules block applies instead of only warning.
+    """Return the drift that prevents the plan from being applied, if the rules block applies instead of only warning.
 
     `moving` are the ids of graphs that an interrupted run is changing. Graphs are read if they are accessible, or with
     `live`; otherwise only recorded drift is known, and the session gets a warning.

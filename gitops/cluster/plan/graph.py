@@ -108,7 +108,7 @@ def build_graph(
     bindings: Mapping[Address, PolicyBindings] = NO_BINDINGS,
     locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
-    """Return the execution graph of the changes that an apply makes. Other changes have no nodes.
+    """Return the execution graph for the changes that an apply makes. Other changes have no nodes.
 
     `dependencies` are the desired references, `applied_dependencies` the recorded ones. `bindings` are the bindings of
     changed policies, and `locks` the claims of each change. The order of the items in the arguments does not matter.
@@ -295,7 +295,7 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
 def bindings_of(
     changes: Iterable[Change], desired: DesiredState, state: LedgerState
 ) -> Mapping[Address, PolicyBindings]:
-    """Return the bindings of every changed policy. Empty if an old ledger did not record them."""
+    """Return every changed policy's bindings, which are empty if an old ledger did not record them."""
     found = {}
     for address in of_kind((change.address for change in changes), Kind.POLICY):
         before, after = state.resources.get(address), desired.resources.get(address)
@@ -335,7 +335,7 @@ def lock_claims(
     granted: Mapping[Address, Iterable[str]],
     file_of: Callable[[Address], str | None],
 ) -> Mapping[Address, tuple[LockClaim, ...]]:
-    """Return the sorted locks of each change. Leaves out changes without locks.
+    """Return each change's sorted locks. Changes without locks are omitted.
 
     `granted` are the ids of the approvals that a change uses, `file_of` returns the file that declares a text.
     """

@@ -1,4 +1,4 @@
-"""Impact of schema updates: which queries use the changed parts.
+"""The impact of schema updates: which queries use the changed parts.
 
 Subjects are the types and properties that a migration step changes, and those that a checked query uses.
 """
@@ -59,7 +59,7 @@ class Subject(NamedTuple):
 
 
 class StepSubjects(NamedTuple):
-    """The names that a step refers to, in the accepted and in the desired schema."""
+    """The names that a step refers to in the accepted and in the desired schema."""
 
     before: frozenset[Subject]
     after: frozenset[Subject]
@@ -216,7 +216,7 @@ class _QueryFiles:
 
 
 def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
-    """Return what each step is about.
+    """Return each step's subjects.
 
     A preview comes from an engine that may be newer. A step of an unknown kind or form has no subjects, nor does a step
     on an interface, because queries cannot use interfaces by name. Names in steps are those of the desired schema,
@@ -243,7 +243,7 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
 
 
 def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
-    """Return what a query's text uses: a type itself, a variable of it in an expression, or a property.
+    """Return the subjects that a query's text uses: a type itself, a variable of that type in an expression, or a property.
 
     Using a property implies using its type. Types that a query touches without containing their name are omitted, so
     that the result remains useful: the ends of a hop that have no variable in use, and the edges that are deleted with

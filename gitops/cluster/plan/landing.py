@@ -46,7 +46,7 @@ While a change of such a kind waits, the newest entry's record remains in force.
 
 
 def left_out(change: Change) -> GitopsError | None:
-    """Return the problem that an apply reports if the plan leaves out this change.
+    """Return the problem that an apply reports because the plan leaves out this change.
 
     Returns None for a change that it applies.
     """

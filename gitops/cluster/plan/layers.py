@@ -1,4 +1,4 @@
-"""Structure of an execution graph: neighbours, layers, cycles, transpose, subgraphs, and whether it can run.
+"""An execution graph's structure: neighbours, layers, cycles, transpose, subgraphs, and whether it can run.
 
 Every collection is sorted, so the same graph always gives the same result. There is no recursion here, because a chain
 can be as long as a plan.
@@ -156,7 +156,7 @@ def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> d
 
 
 def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
-    """Return the path from `start` to `target`, without both, from the result of `reached`."""
+    """Return the path between `start` and `target`, excluding both, from the result of `reached`."""
     way: list[N] = []
     name = found[target]
     while name != start:
@@ -166,9 +166,9 @@ def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
 
 
 def validate(graph: ExecutionGraph, links: Links | None = None) -> tuple[Diagnostic, ...]:
-    """Explain why the graph cannot run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`.
+    """Return the reasons why the graph cannot run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`.
 
-    Empty if it can.
+    The result is empty if it can run.
 
     `links` are as in `cycles`.
     """

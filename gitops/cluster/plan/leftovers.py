@@ -1,4 +1,4 @@
-"""Decides what the next apply does with a changeset that an interrupted run left open. `gitops.cluster.apply` then does it.
+"""Decides how the next apply handles a changeset that an interrupted run left open. `gitops.cluster.apply` then does it.
 
 | the changeset | result |
 | --- | --- |
@@ -55,7 +55,7 @@ from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """An open changeset: its intents by node id, and the completed nodes with observations of their graphs."""
+    """An open changeset: its intents by node id, and its completed nodes with observations of their graphs."""
 
     record: Changeset
     intents: Mapping[str, tuple[Intent, ...]]
@@ -96,7 +96,7 @@ class Interrupted:
         return mine == {(change.address, change.before, change.after) for change in carried_out}
 
     def require_way_back(self) -> None:
-        """Raise ConflictError `cluster_recovery_pending` if it can no longer be rolled back, because its pivot is done."""
+        """Raise ConflictError `cluster_recovery_pending` if its pivot is done, so that it can no longer be rolled back."""
         record = self.record
         pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
         if pivots & self.done.keys():
@@ -108,7 +108,7 @@ class Interrupted:
 
 
 def course_of(current: Session, record: Changeset) -> Course:
-    """Return what happens to this changeset, from the table in this module.
+    """Return the next apply's action for this changeset, from the table in this module.
 
     A changeset to resume is rolled back after all if its plan is now different.
     """
@@ -131,7 +131,7 @@ def _is_declared_still(current: Session, record: Changeset) -> bool:
 
 
 def facts_of(current: Session) -> ChangesetFacts:
-    """Return what is known about the origin of a session's changes."""
+    """Return the known facts about the origin of a session's changes."""
     workspace = current.workspace
     if workspace.changeset is not None:
         return workspace.changeset
@@ -164,7 +164,7 @@ def look_at(current: Session, record: Changeset) -> Interrupted:
 def _done(
     current: Session, record: Changeset, member: Member, announced: Sequence[Intent]
 ) -> Mapping[str, object] | None:
-    """Return the facts about a graph for its node if it matches the changeset; otherwise None."""
+    """Return the facts about a graph for its node if it matches the changeset, or None otherwise."""
     graph = member.address.name
     reading = read_now(current, graph)
     if reading is None:
@@ -183,7 +183,7 @@ def _done(
 
 
 def read_now(current: Session, graph: str) -> GraphReading | None:
-    """Read a graph as it is now. None if it is missing or being deleted. Raises GitopsError if it cannot be read."""
+    """Return a graph's current state, or None if it is missing or being deleted. Raises GitopsError if it cannot be read."""
     try:
         return current.opened.engine.read(current.opened.graph_uri(graph))
     except GitopsError as error:
@@ -223,7 +223,7 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
 
 
 class DeleteGraph(NamedTuple):
-    """Delete a graph. Without an order, delete only its remaining files, if any.
+    """Delete a graph. Without an order, delete only the files that remain of it, if any.
 
     `there` means that the graph still counts as existing.
     """
@@ -247,12 +247,12 @@ Step = DeleteGraph | MigrateGraph
 
 
 def steps_left(record: Changeset) -> tuple[Address, ...]:
-    """Return the remaining work of a changeset that does not continue, in order: its rollback, or what follows its commit."""
+    """Return, in order, the remaining work of a changeset that does not continue: rollback, or the steps after its commit."""
     return tuple(m.address for m in live_members(record)) if record.state in BLOCKING else unfinished(record)
 
 
 def step_of(current: Session, found: Interrupted, address: Address, version: object = None) -> Step | None:
-    """Return what remains to be done for one address of a changeset, given its graph's current state. None if nothing.
+    """Return the remaining work for one address of a changeset, given its graph's current state, or None if it is done.
 
     Before the commit, a node without an intent was never started. `version` is the version that its migration gave the
     graph, if known. Raises GitopsError if the graph must not be changed, and the errors of the engine.
@@ -465,7 +465,7 @@ _COURSES = {
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """Prediction of what the next apply settles and then plans. Without a plan, its problems end the apply.
+    """Prediction of the work that the next apply settles and then plans. Without a plan, its problems end the apply.
 
     `changesets` are the ones that it settles first, and `resumed` is the one among them that it continues. `moving` are
     the ids of graphs that will be different when it plans. `swept` is the state from which it plans, and `planning` are
@@ -502,7 +502,7 @@ def foresee(
     intents: Sequence[Intent],
     make_plan: Callable[[Session, Sweep], tuple[Plan, AcceptedApprovals]],
 ) -> Foreseen | None:
-    """Predict what the next apply does with unfinished work. `make_plan` plans from a session after a sweep.
+    """Predict how the next apply handles unfinished work. `make_plan` plans from a session after a sweep.
 
     Returns None if graphs cannot be read from here.
     """

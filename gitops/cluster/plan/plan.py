@@ -1,4 +1,4 @@
-"""`plan`: shows what an apply would do now. It writes nothing except the lock.
+"""`plan`: shows what an apply would do now. It takes the lock but writes nothing else.
 
 Migrations of schema updates are previewed, and the ledger's records of their graphs are read to explain them.
 """
@@ -110,7 +110,7 @@ def _strategies(current: Session, plan: Plan) -> StrategyChanges | None:
 
 
 def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
-    """Predict what the next apply settles first, with a warning for each; None if there is nothing."""
+    """Predict what the next apply settles first, with a warning for each, or None if there is nothing."""
     problems, listing = current.problems, current.opened.ledger.changesets()
     if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
         return None

@@ -174,7 +174,7 @@ def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The changes of a plan, with everything that their approvals are compared with: migration, data and tier.
+    """A plan's changes, with everything that their approvals are compared with: migration, data and tier.
 
     Approvals are not considered yet: `situation` has none, and `gates` are the gates of all gated changes, by address.
     `edges` are the dependencies near the changes.
@@ -286,7 +286,7 @@ def survey(
     pending: Iterable[str],
     recorded: Mapping[Address, AppliedResource] = _NOTHING,
 ) -> Situation:
-    """Return the situation of these changes, before any approval.
+    """Return these changes' situation before any approval.
 
     `edges` contains at least the edges of all desired policies; `pending` are graph ids with an unsettled interrupted
     operation. `recorded` shows which graphs policies guard.
@@ -321,7 +321,7 @@ def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
 
 
 def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:
-    """Set each change's disposition and reason by the rules of its kind. All gates are still closed."""
+    """Set each change's disposition and reason by its kind's rules. All gates are still closed."""
     ruled = []
     for change in changes:
         disposition, reason = rules_of(change.address).classify(change, situation)
@@ -358,7 +358,7 @@ def _ruled(
 
 
 def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Impact, ...]:
-    """Return the resources that depend on each change, in order. Leaves out changes that nothing depends on."""
+    """Return the resources that depend on each change, in order. Changes that nothing depends on are omitted."""
     needed_by: dict[Address, list[Address]] = {change.address: [] for change in changes}
     for source, target in dependencies if changes else ():
         if target in needed_by:
@@ -452,7 +452,7 @@ def pending_adoption(view: LedgerView) -> Change | None:
 
 
 def adoption_change(entry: LedgerEntry, commit: str, former: FormerLedger) -> Change:
-    """Return the change to approve: that exactly this first entry replaces the earlier ledger."""
+    """Return the change to approve, which is that exactly this first entry replaces the earlier ledger."""
     found = {"genesis": former.genesis, "head": former.head, "found": former.found, "trust_digest": former.trust_digest}
     details = (
         f"gives up an earlier ledger: {former.found}",

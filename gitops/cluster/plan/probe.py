@@ -16,7 +16,7 @@ from gitops.database.graph.port import Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class GraphProbe:
-    """What was observed at a root: whether a graph exists, and its content if it can be opened.
+    """Observation of a root: whether a graph exists, and its content if it can be opened.
 
     `deleted` means that a delete has passed the point of no return. `deleted_by` are the approvals with which this
     graph was deleted before. `restored` is whether the operation in question restored rows of it; None if that can no
@@ -31,7 +31,7 @@ class GraphProbe:
 
     @property
     def live(self) -> str | None:
-        """Digest of the live schema text; None if the graph cannot be opened."""
+        """Digest of the live schema text, or None if the graph cannot be opened."""
         return None if self.reading is None else digest(self.reading.schema_source)
 
 
@@ -45,7 +45,7 @@ def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
 
 
 def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
-    """Observe the graph of an interrupted operation, including traces that only some kinds of operation leave.
+    """Observe an interrupted operation's graph, including traces that only some kinds of operation leave.
 
     Raises GitopsError if they cannot be read.
     """
@@ -60,7 +60,7 @@ def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
 
 
 def was_restored(stores: Stores, intent: Intent) -> bool | None:
-    """Return True if the versions of the graph show that a restore took place; None if they are no longer kept.
+    """Return True if the graph's versions show that a restore took place, or None if they are no longer kept.
 
     Raises GitopsError if they cannot be read.
     """

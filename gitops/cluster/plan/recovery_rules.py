@@ -71,7 +71,7 @@ class _Row(Enum):
 
 
 def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[Intent], GraphProbe], *, at: str) -> Sweep:
-    """Settle every intent in order. `probe` observes the graph of an operation; `at` is the RFC 3339 time of this run."""
+    """Settle every intent in order. `probe` observes an operation's graph, and `at` is the RFC 3339 time of this run."""
     draft, found = StateDraft(state), Diagnostics()
     retire: list[str] = []
     pending: set[str] = set()

@@ -1,4 +1,4 @@
-"""Scheduler of an execution graph: a state machine without threads, clock or randomness.
+"""Scheduler for an execution graph: a state machine without threads, clock or randomness.
 
 It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same
 results in the same order always lead to the same starts.
@@ -84,14 +84,14 @@ class LockWait:
 
 
 class Progress(NamedTuple):
-    """What one result causes, in priority order: ids that became ready, and nodes that will never start."""
+    """The effects of one result, in priority order: ids that became ready, and nodes that will never start."""
 
     ready: tuple[str, ...] = ()
     skipped: tuple[Skip, ...] = ()
 
 
 class Schedule:
-    """State of the coordinator: pending, ready, running and ended nodes, and lock holders. For one thread only."""
+    """The coordinator's state: pending, ready, running and ended nodes, and lock holders. For one thread only."""
 
     def __init__(
         self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False, keep_going: bool = False
@@ -136,7 +136,7 @@ class Schedule:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids that are started but have no result yet, sorted by priority."""
+        """Ids that have started but have no result yet, sorted by priority."""
         return self._ordered(self._running)
 
     @property
@@ -159,7 +159,7 @@ class Schedule:
         return len(self._results) == len(self._nodes)
 
     def next_ready(self) -> ExecNode | None:
-        """Return the node to start now. None if no worker is free, or every ready node waits for locks."""
+        """Return the node to start now, or None if no worker is free or every ready node waits for locks."""
         self._fresh, self._passed = (), 0
         if len(self._running) >= self._workers:
             return None
@@ -337,7 +337,7 @@ Priority = tuple[int, str]
 
 
 def strongest(claims: Sequence[LockClaim]) -> tuple[LockClaim, ...]:
-    """Return one claim per key: the exclusive one if a node requests both modes."""
+    """Return one claim per key, which is the exclusive one if a node requests both modes."""
     if len(claims) <= 1:
         return tuple(claims)
     modes: dict[str, LockClaim] = {}
@@ -378,7 +378,7 @@ class Parked:
         return bool(line) and line[0] < self._priority[name]
 
     def first(self, name: str, claim: LockClaim) -> tuple[str, ...]:
-        """Return the first of those earlier nodes, if any. The queue can be as long as the plan."""
+        """Return the first of those earlier nodes, or None. The queue can be as long as the plan."""
         return (self._line(claim)[0][1],) if self.blocks(name, claim) else ()
 
     def next_in_line(self, key: str) -> list[str]:
@@ -419,12 +419,12 @@ class Locks:
         return tuple(owners)
 
     def take(self, owner: str, claims: Sequence[LockClaim]) -> None:
-        """Add all claims of one owner, one per key."""
+        """Add all of an owner's claims, one per key."""
         for claim in claims:
             self._owners.setdefault(claim.key, {})[owner] = claim.mode
 
     def release(self, owner: str, claims: Sequence[LockClaim]) -> None:
-        """Drop all claims of one owner."""
+        """Drop all of an owner's claims."""
         for claim in claims:
             owners = self._owners[claim.key]
             del owners[owner]

@@ -1,4 +1,4 @@
-"""Strategies of compute clusters as values: the applied ones, and how a plan changes them."""
+"""Compute cluster strategies as values: the applied ones, and how a plan changes them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def declared_rules(current: Session) -> tuple[ComputeRules, ...]:
 
 
 def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
-    """Return how a plan changes strategies. None if the applied ones cannot be read, which other commands report."""
+    """Return how a plan changes strategies, or None if the applied ones cannot be read, which other commands report."""
     changed = {each.address.compute for each in plan.changes if each.address.kind is Kind.STRATEGY}
     with suppress(GitopsError):
         keys = tuple(sorted(key for key in changed if key is not None))

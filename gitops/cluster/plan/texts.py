@@ -1,4 +1,4 @@
-"""Recorded and declared texts of a plan's changes. They only explain the plan.
+"""Recorded and declared texts of a plan's changes, which only explain the plan.
 
 The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live
 graph. Unreadable texts are silently omitted, because the verbs that need them report the problem.
@@ -66,7 +66,7 @@ def _by_text(changes: Iterable[Change]) -> list[list[Change]]:
 
 
 def _recorded(current: Session, change: Change) -> bytes | None:
-    """Return the recorded text of a resource; None if it cannot be read."""
+    """Return a resource's recorded text, or None if it cannot be read."""
     address, digest = change.address, change.before or ""
     with suppress(GitopsError):
         if address.kind is not Kind.SCHEMA:
@@ -84,7 +84,7 @@ def _recorded(current: Session, change: Change) -> bytes | None:
 def recorded_graphs(
     current: Session, changes: Sequence[Change], migrated: Mapping[Address, Schema | None]
 ) -> dict[Address, RecordedGraph]:
-    """Return what is recorded of each graph with a migration preview or an updated query, by schema address.
+    """Return the record of each graph with a migration preview or an updated query, by schema address.
 
     `migrated` contains the accepted schema of each preview; None if it must be read from the graph. Unreadable texts
     are silently omitted, because the verbs that need them report the problem.

@@ -1,4 +1,4 @@
-"""What a revert plan restores and loses, and in which order. Pure rules over its changes.
+"""What a revert plan restores and loses, and in which order. These are pure rules over its changes.
 
 A text is restored exactly. A schema is restored, but data that a migration drops is not: a type or a property that is
 added again is empty, and one that was added since then is removed with its data. Both can be restored while a version
@@ -24,7 +24,7 @@ _INVERSE = {Action.CREATE: Action.DELETE, Action.DELETE: Action.CREATE}
 
 
 def undoings(changes: Sequence[Change], kept: Mapping[Address, KeptData]) -> tuple[Undoing, ...]:
-    """Return the effects of undoing each change of a revert plan, in order. Leaves out derived graph updates.
+    """Return the effects of undoing each change in a revert plan, in order. Derived graph updates are omitted.
 
     `kept` describes, by schema address, the contents of the graph's versions, if they could be read.
     """
@@ -43,7 +43,7 @@ def undo_graph(
     applied_dependencies: Iterable[Dependency],
     left_out: Container[Address],
 ) -> ExecutionGraph:
-    """Return the order in which a revert plan undoes its changes. `left_out` changes still order the others.
+    """Return the order in which a revert plan undoes its changes. `left_out` changes still affect the order of the others.
 
     It is the transpose of the execution graph that leads from the earlier folder to the recorded state: before and
     after of each change are swapped, and so are the two kinds of dependencies of the revert plan.

@@ -32,9 +32,9 @@ _OTHERS = {
 
 
 def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
-    """Return the class of an action on a branch. It depends on whether the branch is protected before or after the change.
+    """Return the class of an action on a branch, which depends on whether the branch is protected before or after the change.
 
-    None for running a query.
+    Returns None for running a query.
     """
     if action is None:
         return AccessClass.RUN
@@ -81,6 +81,6 @@ class AccessState:
         )
 
     def policy(self, scope: str) -> PolicyText | None:
-        """Return the policy of a scope; None if it has none."""
+        """Return a scope's policy, or None if it has none."""
         name = self.bound.get(scope)
         return None if name is None else self.policies[name]

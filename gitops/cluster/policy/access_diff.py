@@ -400,7 +400,7 @@ def _difference(joined: Collection[str], left: Collection[str]) -> str:
 
 
 def _rule_words(old: Rule | None, new: Rule | None) -> str | None:
-    """Describe the change of a rule; None if only its line changes."""
+    """Describe a rule's change, or return None if only its line changes."""
     if old is None or new is None:
         return "new rule" if old is None else "rule removed"
     words = []
@@ -440,7 +440,7 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 class Cell(NamedTuple):
-    """What one bit means: an action (None for running queries), a branch index, and a class of queries.
+    """The meaning of one bit: an action (None for running queries), a branch index, and a class of queries.
 
     With `copied`, the bit means using the action to copy the branch to a branch without a name, which is not protected.
     """
@@ -452,7 +452,7 @@ class Cell(NamedTuple):
 
     @property
     def derived(self) -> bool:
-        """Whether it follows from other permissions, so that rules do not mention it."""
+        """Whether the permission follows from others, so that rules do not mention it."""
         return self.copied or self.action is None
 
     @property
@@ -564,7 +564,7 @@ class Cells:
         return self._bit[cell].bit_length() - 1
 
     def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
-        """Return what a rule permits the members of its group, given these protected branches."""
+        """Return the permissions that a rule gives the members of its group, given these protected branches."""
         mask = 0
         for bit, cell in self.cells.items():
             if cell.derived or cell.action not in rule.actions:
@@ -587,9 +587,9 @@ class Cells:
 
 
 class Derived:
-    """What follows from the permissions: the queries that can be run and the branches that can be copied.
+    """The consequences of permissions: the queries that can be run and the branches that can be copied.
 
-    `writes` is whether each class of queries writes; None if it has none.
+    `writes` is whether each class of queries writes, or None if it has none.
     """
 
     def __init__(self, cells: Cells, writes: Sequence[bool | None]) -> None:
@@ -651,7 +651,7 @@ class Side:
         return mask
 
     def deciding(self, groups: int, wanted: int) -> Iterator[tuple[Rule | None, int]]:
-        """Yield, in id order, the rules that permit members of these groups the `wanted` actions. None without a policy."""
+        """Yield, in id order, the rules that give members of these groups the `wanted` actions. Without a policy, yield None."""
         if wanted & self._default:
             yield None, wanted & self._default
             wanted &= ~self._default
@@ -670,7 +670,7 @@ ALL = "*"
 
 
 class ActorSets:
-    """Sets of the actors on a scope, as masks with one bit per combination of groups.
+    """Sets of actors on a scope, as masks with one bit per combination of groups.
 
     The first combination has no group.
 
@@ -684,7 +684,7 @@ class ActorSets:
         self._known: dict[int, Actors] = {}
 
     def described(self, wanted: int) -> Actors:
-        """Return the actors of a set."""
+        """Return the actors in a set."""
         found = self._known.get(wanted)
         if found is None:
             names = sorted(name for place in _places(wanted) for name in self._members[place])

@@ -29,7 +29,7 @@ class BoundBundle:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """The policy that is enforced on one scope, with only the bundle rules for that kind of scope."""
+    """The policy enforced on one scope, with only the bundle rules for that kind of scope."""
 
     policy: str
     scope: str
@@ -46,12 +46,12 @@ def normalized(applies_to: Iterable[str]) -> tuple[str, ...]:
 
 
 def kind_of(scope: str) -> EngineKind:
-    """Return the kind of this scope."""
+    """Return this scope's kind."""
     return EngineKind.SERVER if scope == CLUSTER_SCOPE else EngineKind.GRAPH
 
 
 def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, ...]]:
-    """Map each scope with more than one policy to the policy names, in order. `scopes` are the scopes of each policy."""
+    """Map each scope with more than one policy to the policy names, in order. `scopes` are each policy's scopes."""
     bound: dict[str, list[str]] = {}
     for name, of_policy in sorted(scopes.items()):
         for scope in of_policy:
@@ -91,7 +91,7 @@ def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
 
 
 def bind(policies: Iterable[BoundBundle]) -> tuple[Mapping[str, Enforced], Diagnostics]:
-    """Return the enforced policy of each scope, and the problems with the addresses of the policies.
+    """Return each scope's enforced policy, and the problems with the policies' addresses.
 
     If a scope has several policies (`policy_scope_conflict`), the first by name is returned.
     """

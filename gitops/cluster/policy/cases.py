@@ -1,9 +1,9 @@
 """Test cases for a cluster's policies, read strictly and decided by the evaluator.
 
-A case asks about each of its actors and actions, or who is allowed to do one thing. An action applies to `branch`, or
-to `main` if the case has none. On a graph without a policy, any token is allowed to read, and nothing else. Running a
-query means invoking it, and reading or changing the branch, as the query does. Copying a branch also reads it: `branch`
-next to a `target_branch`, otherwise `main`.
+A case asks about each of its actors and actions, or which actors are allowed to do one thing. An action applies to
+`branch`, or to `main` if the case has none. On a graph without a policy, any token is allowed to read, and nothing
+else. Running a query means invoking it, and reading or changing the branch, as the query does. Copying a branch also
+reads it: `branch` next to a `target_branch`, otherwise `main`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Guarded:
 def read_cases(data: bytes, path: str) -> tuple[tuple[Case, ...], Diagnostics]:
     """Return the cases in a test file.
 
-    Empty if it has an error (`policy_tests_invalid`), which ends the check of the file.
+    The result is empty if the file has an error (`policy_tests_invalid`), which ends its check.
     """
     found = Diagnostics()
     nodes = NodeReader(path, path, Code.POLICY_TESTS_INVALID, found)
@@ -190,7 +190,7 @@ class _CaseReader:
 
 
 def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
-    """Return the expectations of a case that fail (`policy_test_failed`), or its invalid subjects (`policy_tests_invalid`)."""
+    """Return a case's failed expectations (`policy_test_failed`), or its invalid subjects (`policy_tests_invalid`)."""
     found, place = Diagnostics(), SourceRef(path, case.line, case.column)
     for action in case.actions:
         scope = _scope(case, action, guarded)
@@ -208,12 +208,12 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
 
 
 def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
-    """Return the scopes of a case: `cluster`, graphs, and None for unknown ones."""
+    """Return a case's scopes: `cluster`, graphs, and None for unknown ones."""
     return frozenset(_scope(case, action, guarded) for action in case.actions)
 
 
 def _scope(case: Case, action: PolicyAction | None, guarded: Guarded) -> str | None:
-    """Return the scope of a case's action; None if unknown."""
+    """Return the scope of a case's action, or None if it is unknown."""
     if action in SERVER_ACTIONS:
         return CLUSTER_SCOPE
     if case.graph is None:

@@ -1,4 +1,4 @@
-"""Decides whether a bundle permits a request. Pure. Tests check that Cedar decides the same for every bundle.
+"""Decides whether a bundle permits a request, without side effects. Tests check that Cedar makes the same decisions.
 
 A request can need several permissions, each of which is decided separately; `decide_all` is used to enforce, explain
 and list.
@@ -131,7 +131,7 @@ def denial(request: AccessRequest) -> AccessDecision:
 
 
 def without_policy(request: AccessRequest) -> AccessDecision:
-    """Decide a request on a scope without a policy. Every token can read there, but do nothing else."""
+    """Decide a request on a scope without a policy. Every token can read there, but not do anything else."""
     message = "without a policy, any token may read, and nothing else"
     return AccessDecision(allowed=request.action is PolicyAction.READ, rule=None, known=True, message=message)
 

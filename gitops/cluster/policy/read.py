@@ -74,7 +74,7 @@ ACTOR_KEYS = MappingProxyType({"group": "One of the groups of this file."})
 
 
 def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle | None, Diagnostics]:
-    """Return the bundle of a policy file (None if there is any error), and the problems, including warnings.
+    """Return a policy file's bundle (None if there is any error), and the problems, including warnings.
 
     `path` is the file in the places of problems; `at` is their subject, the file if it is omitted.
     """
@@ -279,7 +279,7 @@ class NodeReader:
     def fields(
         self, node: YamlNode, where: str, allowed: Collection[str], required: Collection[str] = ()
     ) -> Mapping[str, YamlNode]:
-        """Return the known fields of a mapping. Reports required fields that are missing or empty."""
+        """Return a mapping's known fields. Reports required fields that are missing or empty."""
         fields: dict[str, YamlNode] = {}
         for key, value in self.entries(node, where, next(iter(allowed))):
             if key.text in allowed:
@@ -297,7 +297,7 @@ class NodeReader:
         return fields
 
     def entries(self, node: YamlNode, where: str, first: str = "NAME") -> tuple[tuple[YamlScalar, YamlNode], ...]:
-        """Return the entries of a mapping; empty for an empty value. `first` is an example of a key."""
+        """Return a mapping's entries, or none for an empty value. `first` is an example of a key."""
         if isinstance(node, YamlMap):
             return node.entries
         if not is_absent(node):
@@ -309,7 +309,7 @@ class NodeReader:
         return ()
 
     def items(self, node: YamlNode, where: str) -> tuple[tuple[str, YamlNode], ...]:
-        """Return the items of a list with their dotted paths; empty for an empty value."""
+        """Return a list's items with their dotted paths, or none for an empty value."""
         if isinstance(node, YamlList):
             return tuple((f"{where}[{index}]", item) for index, item in enumerate(node.items))
         if not is_absent(node):
@@ -332,7 +332,7 @@ class NodeReader:
         return tuple(self.text(item, place) for place, item in self.items(node, where))
 
     def one_of(self, known: type[E], node: YamlNode, where: str) -> E | None:
-        """Return the enum member with this text."""
+        """Return the enum member with this value."""
         found = next((each for each in known if isinstance(node, YamlScalar) and node.text == each.value), None)
         if found is None:
             given = shown(node.text) if isinstance(node, YamlScalar) else ""
@@ -341,7 +341,7 @@ class NodeReader:
         return found
 
     def number(self, node: YamlNode, where: str) -> str:
-        """Return an integer as written; empty for anything else."""
+        """Return an integer as written, or an empty string for anything else."""
         if isinstance(node, YamlScalar) and node.type is ScalarType.INT:
             return node.text
         self.wrong(node, where, f"expected a whole number, got {what(node)}")

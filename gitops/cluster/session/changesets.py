@@ -1,4 +1,4 @@
-"""Lists, finds and watches the changesets of a cluster, for people and programs.
+"""Lists, finds and watches a cluster's changesets, for people and programs.
 
 These verbs only read. They need neither a lock nor a cluster folder. The ledger does not record whether a merge has
 anything for a changeset to apply; the caller determines that from git (`BringsNothing`).
@@ -73,7 +73,7 @@ class WatchedChangeset:
 class WatchRules:
     """When a watch ends: at an outcome, at a time limit, or if no run is active on the cluster.
 
-    `idle` returns the problem for the last one; None while a run might be active.
+    `idle` returns the problem for the last case, or None while a run might be active.
     """
 
     until: Until = Until.COMMITTED
@@ -94,7 +94,7 @@ class Pacing:
 def list_changesets(
     ledger: LedgerReader, *, ended: bool = False, state: ChangesetState | None = None, limit: int | None = None
 ) -> tuple[Changeset, ...]:
-    """Return open changesets, newest first. With `ended` or a final `state`, also search those that ended.
+    """Return open changesets, newest first. With `ended` or a final `state`, ended changesets are included in the search.
 
     Raises GitopsError if the ledger cannot be read.
     """
@@ -108,9 +108,10 @@ def list_changesets(
 def find_changesets(
     ledger: LedgerReader, wanted: WatchedChangeset, brings_nothing: BringsNothing = lambda _: False
 ) -> tuple[Changeset, ...]:
-    """Return the record of a changeset. For a merge commit, return the records of all parts of its newest attempt.
+    """Return a changeset's record or, for a merge commit, the records of all parts of its newest attempt.
 
-    Empty for a merge without anything to apply. Raises GitopsError `changeset_not_found`, and the errors of the ledger.
+    The result is empty for a merge that has nothing to apply. Raises GitopsError `changeset_not_found`, and the errors
+    of the ledger.
     """
     _view(ledger)
     found = _records(ledger, wanted)
@@ -134,7 +135,7 @@ def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: 
 def read_stream(
     ledger: LedgerReader, cluster: str, at: str, after: int | None, wanted: WatchedChangeset | None = None
 ) -> tuple[StreamReading, frozenset[str] | None]:
-    """Return a consistent view of a ledger with its events after a position, and the keys of the `wanted` changesets.
+    """Return a consistent view of a ledger with its events after a position, and the `wanted` changesets' keys.
 
     The full state contains the wanted changesets, or without `wanted` those that have not ended. Raises the errors of
     the ledger.
@@ -161,7 +162,7 @@ def watch_changeset(
     emit: Callable[[StreamItem], None],
     brings_nothing: BringsNothing = lambda _: False,
 ) -> tuple[ChangesetAnswer, tuple[Changeset, ...]]:
-    """Emit the events of a changeset until it has an outcome or the time is up. It need not exist yet.
+    """Emit a changeset's events until it has an outcome or the time is up. It need not exist yet.
 
     Returns the answer (WAITING if the time is up) and the corresponding records. For a merge that has nothing to apply,
     there is no wait. If a remote temporarily does not respond, the query is repeated; when the time is up, its error is
@@ -245,7 +246,7 @@ _LEFT_BEHIND = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY, Runtime
 
 
 class Steering:
-    """Changes to the changesets of one ledger. Each method takes the lock if it can, and returns the resulting record.
+    """Changes to one ledger's changesets. Each method takes the lock if it can, and returns the resulting record.
 
     Raises GitopsError `changeset_not_found`, `state_lock_held`, and the errors of the ledger.
     """
@@ -264,7 +265,7 @@ class Steering:
         return self._record(key, lambda record: self._failure(record, error, force=force), during_apply=not force)
 
     def update(self, key: str, what: RuntimeUpdated) -> Changeset:
-        """Report the progress of a member of the active changeset.
+        """Report the progress of a member in the active changeset.
 
         Raises ConflictError `changeset_state_invalid` for an update that is not allowed now.
         """

@@ -53,7 +53,7 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
 
 
 def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
-    """Plan from the schema file `new` back to the file `old`. Does not read a cluster."""
+    """Plan from the schema file `new` back to the file `old`, without reading a cluster."""
     problems = Diagnostics()
     compiler = LanguageCompiler(problems)
     schemas = []

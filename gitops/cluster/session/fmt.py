@@ -66,7 +66,7 @@ _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """One file with its canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
+    """A file with its canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
 
     path: str
     before: bytes
@@ -85,7 +85,7 @@ class FileLayout:
 
     @property
     def digests(self) -> tuple[str, str]:
-        """Digests of the file before and after formatting."""
+        """The file's digests before and after formatting."""
         return digest(self.before), digest(self.after)
 
 
@@ -107,7 +107,7 @@ class FormatOutcome:
 
 
 def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
-    """Return the canonical layout of `paths` (files, or folders with all files in them), or of every file in `cluster.yaml`.
+    """Return the canonical layout of `paths` (files, or folders with all their files), or of every file in `cluster.yaml`.
 
     Paths are relative to the cluster folder, which `open_tree` opens. Raises UsageError for a file of another type. A file
     that does not parse or cannot be read is in the diagnostics and not among the files.

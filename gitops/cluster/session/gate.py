@@ -84,7 +84,7 @@ class AcceptedApprovals:
         return frozenset(self.debts)
 
     def uses_of(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
-        """Return where these approvals come from. Leaves out the unsigned ones of a ledger folder."""
+        """Return where these approvals come from. The unsigned approvals of a ledger folder are left out."""
         return tuple(self.uses[each.approval_id] for each in approvals if each.approval_id in self.uses)
 
 
@@ -200,7 +200,7 @@ def _report_refused(
     """
     refused = tuple(each for each in verified if not each.accepted)
     given = {(_address(each.evidence), each.principal) for each in verified if each.accepted}
-    # Anyone can push an approval in the name of another person, which is not one of theirs.
+    # Anyone can push an unsigned approval in another person's name, so it must not hide that person's signed ones.
     newest: dict[tuple[Address, str, bool], str] = {}
     for each in refused:
         approval = each.evidence.approval

@@ -41,7 +41,7 @@ _AGAINST = f"gitops lint --schema SCHEMA{_SCHEMA} FILE{_QUERIES}"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Part of a file: bytes `[start, end)`, with lines and columns counted from 1 in characters.
+    """A part of a file: the bytes `[start, end)`, with lines and columns counted from 1 in characters.
 
     The end is exclusive.
     """
@@ -56,9 +56,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class LocatedProblem:
-    """A problem in a file. `replacement` is a text that a program can put in place of the region, if known.
+    """A problem in a file. `replacement` is the text with which a program can replace the region, if known.
 
-    `schemas` are the schemas for which a query file has the problem; empty for a problem in a schema itself.
+    `schemas` are the schemas for which a query file has the problem, or empty for a problem in a schema itself.
     """
 
     path: str

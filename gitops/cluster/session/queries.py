@@ -1,4 +1,4 @@
-"""`graph queries`: lists the declared or applied stored queries of a cluster with their contracts. Read-only.
+"""`graph queries`: lists a cluster's declared or applied stored queries with their contracts. Read-only.
 
 1. Declared queries are in the folder; applied queries are recorded in the ledger, with their texts in its catalog.
 2. Both are checked against the schema of their graph. An applied query with a problem is omitted, and for a folder with
@@ -57,7 +57,7 @@ def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> 
 def applied_query(
     file: SourceFile, schema: Schema, address: Address, compiler: LanguageCompiler, found: Diagnostics
 ) -> CheckedQuery | None:
-    """Return the query with this address from its text. Adds problems to `found`."""
+    """Return the query with this address, read from its text. Adds problems to `found`."""
     parsed = compiler.queries(file)
     if isinstance(parsed, LanguageError):
         compiler.report_query(parsed, file, address)
@@ -78,7 +78,7 @@ class QueriesOutcome(VerbOutcome):
 
 
 def declared_queries(workspace: Workspace, graph: str | None = None) -> QueriesOutcome:
-    """Return the declared queries of one graph or of all. Raises GitopsError `graph_unknown`."""
+    """Return the declared queries of one graph or all graphs. Raises GitopsError `graph_unknown`."""
     loaded = load_desired(workspace.tree)
     declared = {} if loaded.desired is None else loaded.desired.graphs
     chosen = _chosen(declared, graph, "the folder declares") if loaded.desired is not None else ()
@@ -89,7 +89,7 @@ def declared_queries(workspace: Workspace, graph: str | None = None) -> QueriesO
 
 
 def applied_queries(workspace: Workspace, graph: str | None = None) -> QueriesOutcome:
-    """Return the applied queries of one graph or of all, without a lock. Raises GitopsError `graph_unknown`."""
+    """Return the applied queries of one graph or all graphs, without a lock. Raises GitopsError `graph_unknown`."""
     header, problems = load_header(workspace.tree)
     found: dict[str, tuple[CheckedQuery, ...]] = {}
     if header is not None:

@@ -63,7 +63,7 @@ _BLOB_FINDINGS = {
 def observe(
     ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
 ) -> StateObservations:
-    """Return what an envelope contains about ledger and lock."""
+    """Return an envelope's information about the ledger and the lock."""
     state = view.state
     created = None if held.info is None else parse_timestamp(held.info.created_at)
     return StateObservations(
@@ -81,7 +81,7 @@ def observe(
 
 
 def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
-    """Return lock, sidecars and state for a caller without the lock. Reads them in parallel if the store is slow.
+    """Return the lock, sidecars and state for a caller without the lock. A slow store is read in parallel.
 
     Raises the RemoteErrors of `LedgerReader.view`.
     """
@@ -91,7 +91,7 @@ def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, 
 
 
 def blocks_on_drift(workspace: Workspace, view: LedgerView) -> bool:
-    """Return True if the rules in force block applies while there is open drift. A ledger in a folder has no rules."""
+    """Return True if the rules in force block applies while drift is open. A ledger in a folder has no rules."""
     rules = view.trust or (None if workspace.governance is None else workspace.governance.trust)
     return rules is not None and rules.on_drift == "block"
 
@@ -139,7 +139,7 @@ REVOKING = "revoke"
 
 @dataclass(frozen=True, slots=True)
 class RevocationContext:
-    """The ledger of a target, and the author and time of new entries."""
+    """A target's ledger, and the author and time for new entries."""
 
     ledger: LedgerStore
     target: ClusterTarget
@@ -254,12 +254,12 @@ class Session:
 
     @property
     def state(self) -> LedgerState:
-        """The recorded state; empty if there is no ledger."""
+        """The recorded state, which is empty if there is no ledger."""
         return self.view.state or LedgerState()
 
     @property
     def data_growth(self) -> DataGrowth:
-        """How much a graph can grow after its approval, by the rules in force."""
+        """How much a graph can grow after an approval under the rules in force."""
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     @property
@@ -268,7 +268,7 @@ class Session:
         return blocks_on_drift(self.workspace, self.view)
 
     def observations(self) -> StateObservations:
-        """Return what the session has observed about ledger and lock so far. If the folder was refused, only their locations."""
+        """Return the session's observations of ledger and lock so far, or only their locations if the folder was refused."""
         if self.stores is not None:
             now = self.workspace.clock.now()
             return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
@@ -428,7 +428,7 @@ def _release_lock(current: Session) -> Diagnostics:
 
 
 def add_no_ledger(workspace: Workspace, problems: Diagnostics, severity: Severity) -> None:
-    """Report that a cluster has no ledger yet. The bot, where it runs, starts the ledger on a branch."""
+    """Report that a cluster has no ledger yet. If a bot runs, it starts the ledger on a branch."""
     detail = "the cluster has no ledger yet"
     if workspace.governance is None:
         problems.add(Code.STATE_MISSING, STATE_FILE, f"{detail}; start it: gitops import", severity=severity)

@@ -59,12 +59,12 @@ def servers(
 
 
 def revision_of(cas: str | None, state_revision: int) -> RevisionIdentity | None:
-    """Return the applied revision as server reports identify it, given the digest and number of its state."""
+    """Return the applied revision in the form that server reports use, given its state's digest and number."""
     return None if cas is None else RevisionIdentity(cas.rpartition(":")[2], state_revision, None)
 
 
 def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
-    """Report the state, the lock, pending recoveries, the condition of the catalog, and the served revisions.
+    """Report the state, the lock, pending recoveries, the catalog's condition, and the served revisions.
 
     Server reports are read if the data is accessible, and with `serving` also in a bucket, which needs credentials.
 
@@ -159,7 +159,7 @@ def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:
 
 
 def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
-    """Return True if there is nothing left to apply; None if unknown.
+    """Return True if nothing is left to apply, or None if that is unknown.
 
     A folder that the newest entry applied is not read.
     """
@@ -204,7 +204,7 @@ def _approvers(view: LedgerView, waiting: Iterable[Address], now: datetime) -> d
 
 
 def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
-    """Remove the lock if its id is exactly `lock_id`. On any failure, the lock remains unchanged."""
+    """Remove the lock if its id is exactly `lock_id`. If that fails for any reason, the lock remains unchanged."""
     header, problems = load_header(workspace.tree)
     seen, removed = StateObservations(), False
     try:

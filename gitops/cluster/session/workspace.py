@@ -1,4 +1,4 @@
-"""Inputs of every command: a source tree, its stores, clock, ids, identity, and governance for a branch ledger."""
+"""Every command's inputs: a source tree, its stores, clock, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Stores:
 
 
 class Governance(Protocol):
-    """What a run additionally needs for a branch ledger: target, source commit, authors, and that commit's keys and rules."""
+    """A run's additional inputs for a branch ledger: target, source commit, authors, and that commit's keys and rules."""
 
     @property
     def target(self) -> ClusterTarget:
@@ -85,7 +85,7 @@ class Governance(Protocol):
 
     @property
     def scope(self) -> ClusterScope | None:
-        """The location of the cluster in the newest entry; None before the first entry."""
+        """The cluster's location in the newest entry, or None before the first entry."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class Governance(Protocol):
 
     @property
     def forge(self) -> str:
-        """The kind of forge in use; empty if unknown."""
+        """The kind of forge in use, or an empty string if it is unknown."""
         ...
 
     def authors_of(self, address: Address) -> Authors:
@@ -108,7 +108,7 @@ class Governance(Protocol):
         ...
 
     def authors_for(self, change: Change) -> Authors:
-        """Return the authors of a change. A change without a commit has no author, so no approver is excluded."""
+        """Return a change's authors. A change without a commit has no author, so no approver is excluded."""
         ...
 
     def knows_origins(self) -> bool:
@@ -120,7 +120,7 @@ class Governance(Protocol):
         ...
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
-        """Return the files of the cluster folder that differ from another version of its tree."""
+        """Return the files in the cluster folder that differ from another version of its tree."""
         ...
 
     def admit(self, view: LedgerView) -> None:
@@ -132,11 +132,11 @@ class Governance(Protocol):
         ...
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Return the declared location of a cluster whose folder declares this storage. None if the cluster was removed."""
+        """Return the declared location of a cluster whose folder declares this storage, or None if the cluster was removed."""
         ...
 
     def stores_at(self, scope: ClusterScope) -> Stores:
-        """Return the stores at a location."""
+        """Return a location's stores."""
         ...
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
@@ -146,7 +146,7 @@ class Governance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChangesetFacts:
-    """What the caller knows about an apply's changeset: its origin, and the merges that it applies.
+    """The caller's facts about an apply's changeset: its origin and the merges that it applies.
 
     `attempt` counts the attempts at the same merge, from 1; `retry_of` is the key of the previous one.
     """
@@ -166,7 +166,7 @@ def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Why it is known that the removed data is no longer read, and how long the wait took."""
+    """The evidence that the removed data is no longer read, and how long the wait took."""
 
     waited_ms: int
     evidence: str
@@ -228,7 +228,7 @@ class Workspace:
         return "" if self.config_dir == "." else f" --config {shlex.quote(self.config_dir)}"
 
     def stamp(self) -> str:
-        """Return the current time as RFC 3339 UTC text."""
+        """Return the current time as an RFC 3339 string in UTC."""
         return timestamp(self.clock.now())
 
 

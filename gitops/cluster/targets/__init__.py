@@ -1,1 +1,1 @@
-"""Targets of replica strategies: the port, the signals that are read, and the rows that an apply writes."""
+"""Strategy targets: the port, the signals that are read, and the rows that an apply writes."""

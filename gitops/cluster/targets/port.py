@@ -1,4 +1,4 @@
-"""Port to a target of strategies: read signals, maintain three tables, and change replicas.
+"""Port to a strategy target: reads signals, maintains three tables, and changes replicas.
 
 A target has no transactions that read and write, and a connection can be lost at any statement. Therefore every write of
 rows can be repeated with the same arguments, and a statement about a replica with an unknown effect reports that.
@@ -61,7 +61,7 @@ class AuditRow:
 
 
 class ReplicaOutcome(StrEnum):
-    """Result of a statement about a replica.
+    """The result of a statement about a replica.
 
     INDETERMINATE: it may or may not have been executed, so read `clusters` before doing anything else. ABSENT: the
     replica or its compute cluster does not exist. SINGLE_REPLICA: the target permits only one replica of a cluster with
@@ -87,7 +87,7 @@ class ReplicaResult:
 
 
 class TargetReader(Protocol):
-    """The read-only half of a target.
+    """A target's read-only half.
 
     Entering it opens the connection, and leaving it closes everything that it opened.
     """
@@ -111,7 +111,7 @@ class TargetReader(Protocol):
         ...
 
     def clusters(self) -> Mapping[str, ComputeCluster]:
-        """Return the users' compute clusters by name. Leaves out temporary replicas of tools (`RESERVED_REPLICAS`)."""
+        """Return the users' compute clusters by name, without the tools' temporary replicas (`RESERVED_REPLICAS`)."""
         ...
 
     def observe(
@@ -133,11 +133,11 @@ class TargetReader(Protocol):
         ...
 
     def strategies(self) -> Mapping[tuple[str, str], StrategyRow]:
-        """Return the newest row of each cluster id and type; empty if the table is missing."""
+        """Return the newest row for each cluster id and type, or nothing if the table is missing."""
         ...
 
     def states(self) -> Mapping[str, Sequence[StrategyState]]:
-        """Return the newest state of each strategy by cluster id; empty if the table is missing."""
+        """Return each strategy's newest state by cluster id, or nothing if the table is missing."""
         ...
 
     def state_owners(self) -> frozenset[str]:
@@ -145,7 +145,7 @@ class TargetReader(Protocol):
         ...
 
     def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
-        """Return the audit rows of these cluster ids since a time, in time order. Empty if the table is missing."""
+        """Return these cluster ids' audit rows since a given time, in time order, or nothing if the table is missing."""
         ...
 
     def activity(
@@ -163,18 +163,18 @@ class StrategyTarget(TargetReader, Protocol):
     """A target that can also be changed."""
 
     def try_lock(self, key: str) -> bool | None:
-        """Take the lock with this key until the target is closed, without waiting; None if the target has no locks.
+        """Take the lock with this key until the target is closed, without waiting. Returns None if the target has no locks.
 
         Returns False if another connection holds it. The lock has a separate connection and is lost with it.
         """
         ...
 
     def create_tables(self) -> None:
-        """Create those of the three tables that are missing."""
+        """Create the tables that are missing."""
         ...
 
     def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
-        """Make each of these rows the newest of its cluster id and type, then delete the older ones.
+        """Make each of these rows the newest for its cluster id and type, then delete the older ones.
 
         A reader always finds a row. The rows get the time `at`, or a later one if an existing row has a time that is not
         earlier.
@@ -193,7 +193,7 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
-        """Delete the states of these cluster ids, of any version. Returns the number of deleted rows."""
+        """Delete these cluster ids' states of any version. Returns the number of deleted rows."""
         ...
 
     def recreate_states(self) -> None:
@@ -222,7 +222,7 @@ def newest_strategies(rows: Iterable[StrategyRow]) -> Mapping[tuple[str, str], S
 
 
 def newest_states(rows: Iterable[StateRow]) -> Mapping[str, Sequence[StrategyState]]:
-    """Return the latest state of each strategy by cluster id, in the order in which they decide."""
+    """Return each strategy's latest state by cluster id, in the order in which strategies decide."""
     found: dict[str, dict[Any, StrategyState]] = {}
     for row in sorted(rows, key=_age):
         found.setdefault(row.cluster_id, {})[row.state.strategy] = row.state

@@ -1,4 +1,4 @@
-"""Computes which strategy rows a target should have, from the ledger and by pure rules.
+"""Computes which strategy rows a target should have, from the ledger and with pure rules.
 
 | a row | is |
 | --- | --- |
@@ -30,7 +30,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """How the rows of a target change, and which rows belong to this cluster afterwards.
+    """How a target's rows change, and which rows belong to this cluster afterwards.
 
     `missing` are the compute clusters that the target lacks, and `unmanaged` the pairs of rows that are kept and are
     not ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
@@ -128,7 +128,7 @@ def pending_rows(state: LedgerState) -> Mapping[str, tuple[str, ...]]:
 
 
 def place_of(target: str) -> str:
-    """Return the place to report problems of a target at."""
+    """Return the place at which to report a target's problems."""
     return f"compute.targets.{target}"
 
 
@@ -145,12 +145,12 @@ DECLARED_BY = "declared_by"
 
 
 def owner_name(cluster: str, place: str) -> str:
-    """Return the owner name of a cluster folder in rows: the cluster name, and its ledger's location or the repository id."""
+    """Return a cluster folder's owner name in rows: the cluster name, and its ledger's location or the repository id."""
     return "".join(each if each.isprintable() else "?" for each in f"{cluster} ({place})")
 
 
 def foreign_owners(rows: Iterable[StrategyRow], own: Collection[str]) -> Mapping[str, str]:
-    """Map ids of compute clusters to the other cluster folder that has rows for them.
+    """Map compute cluster ids to the other cluster folder that has rows for them.
 
     `own` are the current and former names of this folder. Rows of other programs have no folder.
     """
@@ -164,7 +164,7 @@ def claims(
     clusters: Mapping[str, ComputeCluster],
     rows: Iterable[StrategyRow],
 ) -> Mapping[str, str]:
-    """Map keys of compute clusters to the other cluster folder that they belong to."""
+    """Map compute cluster keys to the other cluster folder that they belong to."""
     owners = foreign_owners(rows, own)
     found = ((each.key, clusters.get(each.cluster)) for each in rules)
     return {key: owners[there.cluster_id] for key, there in found if there is not None and there.cluster_id in owners}

@@ -1,4 +1,4 @@
-"""What a strategy decides from: a compute cluster, its target's signals, and the stored strategy states."""
+"""The inputs of a strategy's decision: a compute cluster, its target's signals, and the stored strategy states."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """Properties of a replica."""
+    """A replica's properties."""
 
     size: str
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeCluster:
-    """A compute cluster of a target, with its replicas by name.
+    """A target's compute cluster, with its replicas by name.
 
     For a `managed` cluster, the target itself creates the replicas and refuses statements about them.
     """
@@ -35,7 +35,7 @@ class ComputeCluster:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """How often a replica went offline with a reason in the last hour: in total, and because of memory."""
+    """How often a replica went offline for a known reason in the last hour: in total, and because of memory."""
 
     total: int = 0
     out_of_memory: int = 0
@@ -46,7 +46,7 @@ NO_CRASHES = Crashes()
 
 @dataclass(frozen=True)
 class SizeTable:
-    """The sizes of a target, smallest first, with their credits per hour (None if the target does not list them)."""
+    """A target's sizes, smallest first, with their credits per hour (None if the target does not list them)."""
 
     credits: Mapping[str, float | None]
 
@@ -55,15 +55,15 @@ class SizeTable:
         return {size: rank for rank, size in enumerate(self.credits)}
 
     def rank(self, size: str) -> tuple[int, str]:
-        """Return the rank of a size. A size that the target does not list ranks above all listed ones."""
+        """Return a size's rank. A size that the target does not list ranks above all listed ones."""
         return self._ranks.get(size, len(self._ranks)), size
 
     def lacks(self, sizes: Iterable[str]) -> tuple[str, ...]:
-        """Return which of `sizes` the target does not list. Empty if it lists no sizes at all."""
+        """Return the `sizes` that the target does not list, or none if it lists no sizes at all."""
         return tuple(size for size in sizes if size not in self.credits) if self.credits else ()
 
     def up_to(self, largest: str) -> tuple[str, ...]:
-        """Return the target's sizes up to this one. Empty if the target does not list it."""
+        """Return the target's sizes up to this one, or none if the target does not list it."""
         known = largest in self.credits
         return tuple(size for size in self.credits if self.rank(size) <= self.rank(largest)) if known else ()
 
@@ -103,7 +103,7 @@ class PendingReplica:
 
 @dataclass(frozen=True, slots=True)
 class StrategyState:
-    """The stored state of one strategy. All times are timezone-aware.
+    """One strategy's stored state. All times are timezone-aware.
 
     `first_seen` is when the strategy first saw the cluster, `woken` when a person last woke it; both count as activity.
     `last_decision` is when it last changed the cluster. `failed_sizes` contains the time at which a replica of a size
@@ -143,7 +143,7 @@ class StrategyState:
 
 
 def read_payload(version: object, payload: object) -> StrategyState | None:
-    """Read a state from its row. None for a row of another version, or a payload that `payload` could not have written.
+    """Read a state from its row. Returns None for a row of another version or a payload that `payload` could not have written.
 
     A time that cannot be parsed, or that has no zone, counts as missing; without `first_seen_ts`, there is no state.
     """
