@@ -224,9 +224,8 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     principal = checkout.git.config("user.email") or ""
     key = options.key or checkout.git.config("user.signingKey", path=True)
     if not principal or not key:
-        raise GitopsError(
-            Code.INIT_KEY_MISSING, "set git config user.email and user.signingKey, or pass your key with --key FILE"
-        )
+        detail = "set git config user.email and user.signingKey, or pass your key with --key FILE"
+        raise GitopsError(Code.INIT_KEY_MISSING, detail)
     default = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
     bot = options.bot or ask("Name of the bot that signs the ledger", default) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
@@ -235,12 +234,12 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         fix = "create one: gitops init --new-bot-key FILE; or use an existing one: gitops init --bot-key FILE"
         raise GitopsError(Code.INIT_KEY_MISSING, detail, fix=fix)
     will_be_made = options.dry_run and options.new_bot_key and not Path(options.new_bot_key).exists()
-    approvers = [(principal, key)]
+    approvers = [(principal, key, "--key FILE")]
     for text in options.approver or []:
         name, equals, file = text.partition("=")
         if not equals or not name or not file:
             raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
-        approvers.append((name, file))
+        approvers.append((name, file, f"--approver {shlex.quote(name)}=FILE"))
     accounts = list(options.account or [])
     if not accounts and forge != ForgeKind.HOOKS:
         found = ask(f"Your account on {forge} by its number, such as {forge}:583231 (empty: add it later)", None)
@@ -263,10 +262,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         forge=ForgeKind(forge),
         bot=bot,
         bot_key=_passing_key() if will_be_made else _public_key(public, "--bot-key FILE"),
-        approvers=tuple(
-            (name, _public_key(file, f"--approver {shlex.quote(name)}=FILE" if number else "--key FILE"))
-            for number, (name, file) in enumerate(approvers)
-        ),
+        approvers=tuple((who, _public_key(file, option)) for who, file, option in approvers),
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
