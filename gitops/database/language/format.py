@@ -1,15 +1,15 @@
 """Formats both languages and YAML: returns the same text in its canonical layout.
 
-Tests check these laws: the syntax tree stays the same except for positions, and the tokens except for optional commas;
-comments keep their order and text; formatting is idempotent.
+Tests check these laws: the syntax tree stays the same except for positions, and the tokens stay the same except for
+optional commas; comments keep their order and text; formatting is idempotent.
 
-A layout is a list of operations, built from tokens with their comments. The printer writes it by these rules:
+A layout is a list of operations, built from tokens with their comments. The printer follows these rules:
 
 1. A group is written on one line if it fits into `WIDTH` and contains neither a comment nor a line break; otherwise every
    `LINE` and `SOFT` directly in it is a line break.
 2. A comment stays on the line that it followed, or on a separate line, as written. The token after a comment
    that ended a line goes to a new line, indented one step more if the layout has no line break there.
-3. A blank line is kept where the layout allows it, at most one, and never at the start or the end of a block.
+3. At most one blank line is kept, where the layout allows it, but never at the start or end of a block.
 
 Decisions depend only on tokens and comments, never on the old line breaks, which makes the layout idempotent.
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def format_schema(source: bytes) -> bytes:
     """Format schema text. Only the grammar is checked.
 
-    Raises `LanguageError` with every grammar problem otherwise.
+    Raises `LanguageError` with every grammar problem.
     """
 
     def parse(data: bytes) -> SchemaDocument:
@@ -72,7 +72,7 @@ def format_schema(source: bytes) -> bytes:
 def format_queries(source: bytes) -> bytes:
     """Format query text. Only the grammar is checked, not names and types.
 
-    Raises `LanguageError` with every grammar problem otherwise.
+    Raises `LanguageError` with every grammar problem.
     """
     tree, tokens = parse_queries(source), read_source_tokens(source, enums=False)
     result = write(query_layout(LayoutWriter(tokens), tree)).encode("utf-8")
@@ -125,7 +125,7 @@ _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
 
 
 class SourceComment(NamedTuple):
-    """A comment, whether it has its own line, and whether a blank line precedes it."""
+    """A comment, whether it is on a separate line, and whether a blank line precedes it."""
 
     text: str
     own_line: bool
@@ -142,7 +142,7 @@ class LayoutToken(NamedTuple):
 
 
 class LayoutOp(Enum):
-    """Operations between tokens. Without an operation, two tokens have no space between them."""
+    """Operations between tokens. Without an operation, there is no space between two tokens."""
 
     SPACE = auto()
     SOFT = auto()
@@ -168,7 +168,7 @@ _GAPS = {LayoutOp.SPACE: 1, LayoutOp.LINE: 1, LayoutOp.SOFT: 0}
 
 
 def write(layout: Layout) -> str:
-    """Print a layout, with a line feed after each line; returns an empty text if there are no tokens."""
+    """Print a layout, with a line feed after each line. Without tokens, the result is empty."""
     text = _Printer(layout).text()
     return text + "\n" if text else ""
 
@@ -307,7 +307,7 @@ class SourceToken(NamedTuple):
 def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
     """Return all tokens in order, including the end of the file.
 
-    With `enums`, members of `enum(..)` are read by the rules of the schema language.
+    With `enums`, members of `enum(..)` are read by the schema language's rules.
 
     Trailing spaces in comments are removed. Raises `LanguageError` for text that is not a token.
     """
@@ -341,9 +341,9 @@ def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
 
 
 class LayoutWriter:
-    """Writes the tokens of one text in order and adds the layout between them.
+    """Writes one text's tokens in order, with the layout between them.
 
-    The text must have been parsed before.
+    The text must already have been parsed.
     """
 
     def __init__(self, tokens: list[SourceToken], *, tight: frozenset[TokenKind] = frozenset()) -> None:
@@ -357,7 +357,7 @@ class LayoutWriter:
 
     @property
     def current(self) -> SourceToken:
-        """The next token to write; the last one is the end of the file."""
+        """The next token to write. The last token is the end of the file."""
         return self._tokens[self._at]
 
     def at(self, kind: TokenKind, text: str | None = None) -> bool:
@@ -394,7 +394,7 @@ class LayoutWriter:
             self.take()
 
     def block(self, write_member: Callable[[], None]) -> None:
-        """Write the members up to a closing brace, each on its own line, and then the brace."""
+        """Write the members up to a closing brace, each on a separate line, and then the brace."""
         if not self.at(TokenKind.RBRACE):
             self.put(LayoutOp.INDENT, LayoutOp.HARD)
             write_member()
@@ -405,7 +405,7 @@ class LayoutWriter:
         self.take(closes=True)
 
     def comma(self, *, wanted: bool) -> None:
-        """Write a comma if `wanted`, and skip a comma in the text; its comments are moved to the next token."""
+        """Write a comma if `wanted`, and skip a comma in the text. Its comments move to the next token."""
         if wanted:
             self.layout.append(LayoutToken(","))
         if self.at(TokenKind.COMMA):
@@ -423,9 +423,10 @@ class LayoutWriter:
             before = kind
 
     def bracketed(self, ends: Sequence[int], *, gap: LayoutOp) -> None:
-        """Write a bracket, parts with commas between them (given by their byte ends) and the closing bracket, as one group.
+        """Write an opening bracket, parts separated by commas, and the closing bracket, as one group.
 
-        `gap` is written just inside both brackets. A comma after the last part is removed; missing commas are added.
+        Parts are given by their byte ends. `gap` is written just inside both brackets. A comma after the last part is
+        removed; missing commas are added.
         """
         self.put(LayoutOp.OPEN)
         self.take()
@@ -439,7 +440,7 @@ class LayoutWriter:
         self.put(LayoutOp.CLOSE)
 
     def end(self) -> Layout:
-        """Return the finished layout, with the comments at the end of the file."""
+        """Return the finished layout, including the comments at the end of the file."""
         self.put(LayoutOp.KEEP)
         self.layout.append(LayoutToken("", self._carried + self.current.comments))
         return self.layout
@@ -537,7 +538,7 @@ _CONSTRAINTS = frozenset({"key", "unique", "index", "range", "check"})
 
 
 def schema_layout(writer: LayoutWriter) -> Layout:
-    """Lay out a schema text that has been parsed."""
+    """Lay out a parsed schema text."""
     before = ""
     while not writer.at(TokenKind.EOF):
         word = writer.current.text
@@ -629,7 +630,7 @@ class _UnusualError(Exception):
 
 
 def format_yaml(data: bytes) -> bytes:
-    """Format a YAML document; return `data` unchanged if its style is unusual.
+    """Format a YAML document. Return `data` unchanged if its style is unusual.
 
     Raises YamlError for a document that is not strict YAML.
     """

@@ -1,11 +1,11 @@
 """The lexer of both languages: converts schema (`.pg`) and query (`.gq`) text to tokens with byte spans.
 
-Tokens are scanned on demand, with one regular expression match each. So a parser can request an enum member, which can
-contain more characters than a name, where the grammar allows one. Words have boundaries: no keyword or number ends
-within a run of letters and digits.
+Tokens are scanned on demand, with one regular expression match each. So where the grammar allows an enum member, a
+parser can request one, which can contain more characters than a name. Words have boundaries: a keyword or number never
+ends within a run of letters and digits.
 
 The text is scanned as Latin-1, in which every byte is one character. So offsets are byte offsets, and the grammar's
-words, which are ASCII, need no decoding. Only strings can contain other characters, and are decoded as UTF-8.
+words, which are ASCII, need no decoding. Only strings can contain other characters, so they are decoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_NUMBER_DIGITS = 64
 
 
 class TokenKind(StrEnum):
-    """Token kinds; the values are used in messages."""
+    """Token kinds. The values are used in messages."""
 
     TYPE_NAME = "type name"
     NAME = "name"
@@ -72,13 +72,13 @@ class Token(Record):
 
     @property
     def span(self) -> Span:
-        """The byte range; an empty range (end of file) is widened to one byte."""
+        """The byte range. An empty range (end of file) is widened to one byte."""
         start, end = self.start, self.end
         return make(Span, (start, end if end > start else start + 1))
 
     @property
     def value(self) -> str:
-        """The decoded text of a STRING; for other kinds the text itself."""
+        """The decoded text of a STRING, or the text itself for other kinds."""
         if self.kind is not TokenKind.STRING:
             return self.text
         if "\\" not in self.text:
@@ -207,7 +207,7 @@ class Lexer:
         return make(Token, ahead[distance - 1])
 
     def step(self) -> None:
-        """Move to the next token; the cursor stays at the end of the file."""
+        """Move to the next token. The cursor stays at the end of the file."""
         token = self._ahead.pop(0) if self._ahead else next(self._tokens, None)
         if token is None:
             self._refuse(self.end)
@@ -215,7 +215,7 @@ class Lexer:
         self.kind, self.text, self.start, self.end = token
 
     def advance(self) -> Token:
-        """Move to the next token, and return the previous one."""
+        """Move to the next token and return the previous one."""
         passed = make(Token, (self.kind, self.text, self.start, self.end))
         self.step()
         return passed
@@ -229,7 +229,7 @@ class Lexer:
         return self.advance() if self.kind is kind and (text is None or self.text == text) else None
 
     def expect(self, kind: TokenKind, what: str = "") -> Token:
-        """Move past a token of this kind and return it. Otherwise raise a problem that `what` was expected."""
+        """Move past a token of this kind and return it. Otherwise raise a problem stating that `what` was expected."""
         if self.kind is not kind:
             self.unexpected_kind(kind, what or kind.value)
         return self.advance()
@@ -248,7 +248,7 @@ class Lexer:
         self.step()
 
     def enum_member(self) -> Token:
-        """Read an enum member at the cursor: letters, digits, `_`, `-`, such as `1`, `2nd`, `in-progress`."""
+        """Read an enum member at the cursor: letters, digits, `_` and `-`, such as `1`, `2nd`, `in-progress`."""
         found = re.compile(_ENUM_MEMBER).match(self._source, self.start)
         if found is None:
             text = self.current.value if self.kind is TokenKind.STRING else ""
@@ -273,8 +273,8 @@ class Lexer:
     def unexpected(self, expected: str, fix: str | None = None, *, meant: str = "") -> NoReturn:
         """Raise a problem at the current token, where the grammar expects something else.
 
-        Without a `fix`, the `meant` text is suggested in place of the token, otherwise the nearest word in backquotes
-        of `expected`.
+        Without a `fix`, the `meant` text is suggested in place of the token, or else the nearest backquoted word in
+        `expected`.
         """
         from gitops.database.language.suggest import Suggestion, nearest_expected
 
@@ -286,9 +286,9 @@ class Lexer:
         self.fail(f"expected {expected}, found {current}", current.span, fix)
 
     def unexpected_kind(self, kind: TokenKind, expected: str) -> NoReturn:
-        """Raise a problem at the current token of the wrong kind.
+        """Raise a problem because the current token has the wrong kind.
 
-        For a name, the fix is a different case of its first letter, or `$`.
+        For a name, the fix is to change the case of its first letter, or to add `$`.
         """
         meant = ""
         if kind is TokenKind.VAR and self.kind is TokenKind.NAME:

@@ -1,8 +1,8 @@
-"""Checks one query file against one schema; reports problems, and properties that its updates never set.
+"""Checks one query file against one schema. Reports problems, and properties that its updates never set.
 
 If a file does not parse, there is a finding (Q000) for each query that does not parse. Otherwise each query has a
-result; L201 is about the whole file. Only errors fail a file: a failed result, or a finding that is an error. Every
-error and warning is also a problem with a place: the text that breaks a rule, the query's name, or the first update
+result. L201 applies to the whole file. Only errors fail a file: a failed result, or a finding that is an error. Every
+error and warning is also a problem with a location: the text that breaks a rule, the query's name, or the first update
 that could have set a property.
 """
 
@@ -36,9 +36,9 @@ UNPARSED, UNLABELLED, UNPARAMETERED, UNSET = "Q000", "Q001", "L101", "L201"
 
 
 class LintProblem(NamedTuple):
-    """One error or warning with its place.
+    """One error or warning, with its location.
 
-    `code` is a label in the rule registry, `query` the name of the surrounding query.
+    `code` is a label in the rule registry, and `query` is the name of the surrounding query.
     """
 
     level: LintLevel
@@ -50,7 +50,7 @@ class LintProblem(NamedTuple):
 
 
 class LintFinding(NamedTuple):
-    """A problem with the file or with a property of the schema. `problem` is set if the file does not parse."""
+    """A problem with the file or with a property in the schema. `problem` is set if the file does not parse."""
 
     level: LintLevel
     code: str
@@ -62,13 +62,13 @@ class LintFinding(NamedTuple):
     problem: LanguageProblem | None = None
 
     def located(self) -> LintProblem:
-        """Return the finding with its place."""
+        """Return the finding with its location."""
         if self.problem is not None:
             return LintProblem(self.level, self.code, self.problem.message, self.span, self.problem.fix)
         return LintProblem(self.level, self.code, self.message, self.span)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; fields that do not apply are left out."""
+        """Return the JSON form, without fields that do not apply."""
         form = {"severity": self.level.value, "code": self.code, "message": self.message}
         form |= {} if self.type_name is None else {"type_name": self.type_name}
         form |= {} if self.property_name is None else {"property": self.property_name}
@@ -76,7 +76,7 @@ class LintFinding(NamedTuple):
 
 
 class QueryLintResult(NamedTuple):
-    """The result for one query: `checked`, or its `problem`. `span` is the place of its name."""
+    """The result for one query: `checked` or its `problem`. `span` is the location of its name."""
 
     name: str
     kind: QueryEffect
@@ -91,7 +91,7 @@ class QueryLintResult(NamedTuple):
         return None if self.problem is None else self.problem.rendered()
 
     def located(self) -> Iterable[LintProblem]:
-        """Yield the problem and the warnings with their places."""
+        """Yield the problem and the warnings with their locations."""
         for warning in self.warnings:
             yield LintProblem(LintLevel.WARNING, UNPARAMETERED, warning, self.span, query=self.name)
         if self.problem is not None:
@@ -115,19 +115,19 @@ class QueryLintResult(NamedTuple):
 
 
 class LintReport(NamedTuple):
-    """Results in file order; findings by severity, type, property and message."""
+    """Results in file order, and findings by severity, type, property and message."""
 
     results: tuple[QueryLintResult, ...]
     findings: tuple[LintFinding, ...]
 
     @property
     def errors(self) -> int:
-        """Failed results and findings that are errors."""
+        """Failed results, and findings that are errors."""
         return sum(each.error is not None for each in self.results) + self._count(LintLevel.ERROR)
 
     @property
     def warnings(self) -> int:
-        """Warnings of results and findings that are warnings."""
+        """Warnings from results, and findings that are warnings."""
         return sum(len(each.warnings) for each in self.results) + self._count(LintLevel.WARNING)
 
     @property
@@ -137,7 +137,7 @@ class LintReport(NamedTuple):
 
     @property
     def problems(self) -> tuple[LintProblem, ...]:
-        """Return every problem of the results and findings with its place, in text order."""
+        """Return all problems in the results and findings with their locations, in text order."""
         found = [problem for each in self.results for problem in each.located()]
         found += [each.located() for each in self.findings]
         return tuple(sorted(found, key=lambda each: (each.span.start, each.code, each.message)))
@@ -161,7 +161,7 @@ class LintReport(NamedTuple):
 
 
 def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
-    """Check the text of one query file. Never raises, whatever the text is."""
+    """Check the text of one query file. Never raises for any text."""
     try:
         queries = parse_queries(source)
     except LanguageError as error:
@@ -173,7 +173,7 @@ def lint_queries(catalog: Catalog, source: bytes) -> LintReport:
 def lint_grammar(source: bytes) -> LintReport | None:
     """Return the report on a query file that does not parse, for which no schema is needed.
 
-    None for a file that parses.
+    Returns None if the file parses.
     """
     try:
         parse_queries(source)
@@ -183,12 +183,12 @@ def lint_grammar(source: bytes) -> LintReport | None:
 
 
 def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
-    """Return the schema compiler's problems in the form of this report."""
+    """Return the schema compiler's problems as lint problems."""
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
 
 
 def schema_warnings(schema: Schema) -> tuple[LintProblem, ...]:
-    """Return the schema compiler's warnings in the form of this report."""
+    """Return the schema compiler's warnings as lint problems."""
     return tuple(
         LintProblem(LintLevel.WARNING, each.rule, each.message, each.span, each.fix) for each in schema.warnings
     )

@@ -1,7 +1,7 @@
-"""Named tuples that are cheap to define and to create; the two languages define nearly ninety of them.
+"""Named tuples that are cheap to define and to create. The two languages define nearly ninety of them.
 
-For type checkers a `Record` is `typing.NamedTuple`, and it is used in the same way. `typing` compiles the annotation of
-every field and a constructor for every class, which took nearly half of the languages' import time. Here annotations
+For type checkers, a `Record` is a `typing.NamedTuple`, and it is used in the same way. `typing` compiles every field's
+annotation and a constructor for every class, which took nearly half of the languages' import time. Here, annotations
 are plain names.
 """
 

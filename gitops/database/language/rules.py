@@ -1,8 +1,8 @@
-"""Registry of language rules, one per line: label, stage and what the rule rejects. Labels are never reused.
+"""Registry of language rules, one per line: the label, the stage and what the rule rejects. Labels are never reused.
 
-A label is the value of `LanguageProblem.rule`, and test cases use it too. This table has no effect on checks; the
+A label is the value of `LanguageProblem.rule`, and test cases use it too. This table has no effect on checks. The
 documentation and the rules in a SARIF log are generated from it. Grammar failures in query text, and a few type errors
-for which the language has no code, have no label; the report on a query file calls them Q000 and Q001.
+for which the language has no code, have no label. The report on a query file calls them Q000 and Q001.
 """
 
 from __future__ import annotations

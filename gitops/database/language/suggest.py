@@ -1,4 +1,4 @@
-"""Finds the known name nearest to a misspelt one."""
+"""Finds the known name nearest to a misspelled one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LISTED = 20
 
 
 class Suggestion(str):
-    """The text of a fix that suggests `name` for `wrong`. Programs can replace it automatically."""
+    """The text of a fix that suggests `name` for `wrong`, which programs can apply automatically."""
 
     __slots__ = ("name", "wrong")
     wrong: str
@@ -46,7 +46,7 @@ class Suggestion(str):
     def replacement(self, written: str) -> str | None:
         """Return `written` with the suggested name in place of the wrong one.
 
-        None if `written` contains more than the wrong name and its quotes.
+        Returns None if `written` contains more than the wrong name and its quotes.
         """
         for before, after in (("", ""), ("$", ""), ('"', '"')):
             if written == f"{before}{self.wrong}{after}":
@@ -57,8 +57,8 @@ class Suggestion(str):
 def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
     """Return a fix that suggests the candidate nearest to `name`, or None if none is near or `name` is a candidate.
 
-    Long names and long lists are not searched, and only the few names that share most letter pairs are compared. The
-    comparison is quadratic, and a hostile file could cause very many comparisons.
+    Long names and long lists are not searched, and only the few names that share the most letter pairs are compared,
+    because the comparison is quadratic and a hostile file could cause very many comparisons.
     """
     if len(name) > MAX_NAME or len(candidates) > MAX_CANDIDATES or name in candidates:
         return None
@@ -78,20 +78,20 @@ def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
 
 
 def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
-    """Return a fix that suggests the nearest type. Also recognizes type names of other languages and databases."""
+    """Return a fix that suggests the nearest type. Also recognizes type names from other languages and databases."""
     other = _OTHER_TYPES.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)
 
 
 def nearest_expected(name: str, expected: str) -> Suggestion | None:
-    """Return the backquoted word in the text `expected` that is closest to `name` or means the same."""
+    """Return the backquoted word in `expected` that is closest to `name` or means the same."""
     known = re.findall("`([a-z]+)`", expected)
     other = _OTHER_WORDS.get(name.lower(), "")
     return Suggestion(name, other) if other in known else did_you_mean(name, known)
 
 
 def choices(name: str, candidates: Collection[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest candidate, and the first existing names."""
+    """Return the end of a message about an unknown name: the nearest candidate and the first existing names."""
     near, known = did_you_mean(name, candidates), sorted(candidates)
     there = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
     return (f"; {near}" if near else ";") + f" known: {there or 'none'}"

@@ -1,7 +1,7 @@
 """Source text of both languages: byte spans, positions for messages, and a common problem type.
 
 Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions in messages have 1-based lines and
-columns, with columns counted in characters, like in editors.
+columns. Columns are counted in characters, as in editors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gitops.database.language.record import Record
 
 
 class Stage(StrEnum):
-    """The stage that found a problem. It is also the prefix of the rendered message."""
+    """The stage that found a problem. It is also the rendered message's prefix."""
 
     PARSE = "parse"
     CATALOG = "catalog"
@@ -22,14 +22,14 @@ class Stage(StrEnum):
 
 
 class Span(Record):
-    """Half-open byte range `[start, end)` of a source text."""
+    """A half-open byte range `[start, end)` in a source text."""
 
     start: int
     end: int
 
 
 class Name(Record):
-    """A name and where it is: a type, property, edge, alias, or variable without `$`."""
+    """A name and its location: a type, property, edge, alias, or variable without `$`."""
 
     text: str
     span: Span
@@ -39,7 +39,7 @@ class LanguageProblem(Record):
     """One problem in a source text.
 
     `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
-    documentation. `message` mentions the items involved; `fix` is the remedy, if known.
+    documentation. `message` mentions the items involved, and `fix` is the remedy, if known.
     """
 
     stage: Stage
@@ -49,12 +49,12 @@ class LanguageProblem(Record):
     fix: str | None = None
 
     def rendered(self) -> str:
-        """The message with its stage as prefix. Omits the rule label, which is for programs."""
+        """The message, prefixed with its stage. Omits the rule label, which is for programs."""
         return f"{self.stage} error: {self.message}"
 
 
 class LanguageError(Exception):
-    """A source text was rejected. Contains every problem found (at least one), in source order."""
+    """A source text was rejected. Contains all problems found (at least one), in source order."""
 
     def __init__(self, *problems: LanguageProblem) -> None:
         """Store the problems; the exception's text is the first problem's text."""
@@ -78,7 +78,7 @@ class SourceText:
         self._blocks: list[int] | None = None
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return line and column of a byte offset, both from 1. Columns count characters.
+        """Return the line and column of a byte offset, both counted from 1. Columns are counted in characters.
 
         One pass over the text serves all offsets, in any order and for any line length.
         """

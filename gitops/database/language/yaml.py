@@ -2,9 +2,9 @@
 
 Differences from other loaders, with reasons:
 
-1. Scalars follow the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero and dates are plain texts.
+1. Scalars follow the YAML 1.2 core schema: `yes`, `on`, `010` with a leading zero, and dates are plain strings.
 2. Anchors, aliases and tags are rejected, because an alias can make a small file enormous, and a tag can refer to code.
-3. A duplicate mapping key is reported at its own line, in block and flow style; no value is silently preferred.
+3. A duplicate mapping key is reported at its line, in block and flow style. No value is silently preferred.
 4. Only one document is allowed. Bytes, depth and nodes are limited during reading, not afterwards.
 """
 
@@ -26,7 +26,7 @@ _MAX_INTEGER_CHARACTERS = 18
 
 
 class ScalarType(StrEnum):
-    """Type of a scalar under the YAML 1.2 core schema. A quoted or block scalar is always TEXT."""
+    """A scalar's type under the YAML 1.2 core schema. A quoted or block scalar is always TEXT."""
 
     NULL = "null"
     BOOL = "boolean"
@@ -56,7 +56,7 @@ class YamlList:
 
 @dataclass(frozen=True, slots=True)
 class YamlMap:
-    """A mapping in source order; every key is a scalar."""
+    """A mapping in source order. Every key is a scalar."""
 
     entries: tuple[tuple[YamlScalar, YamlNode], ...]
     line: int
@@ -76,7 +76,7 @@ _SYNTAX = "look for a missing colon, quote or bracket at this line or the line b
 
 
 class YamlFault(StrEnum):
-    """Kinds of problems in a document."""
+    """The kinds of problems in a document."""
 
     SYNTAX = "syntax"
     DUPLICATE_KEY = "duplicate key"
@@ -86,9 +86,9 @@ class YamlFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """One problem and its place.
+    """One problem and its location.
 
-    `path` is the dotted path of a repeated key, otherwise empty; `fix` is the remedy, if known.
+    `path` is the dotted path of a repeated key, and otherwise empty. `fix` is the remedy, if known.
     """
 
     fault: YamlFault
@@ -105,8 +105,8 @@ class YamlProblem:
 class YamlError(Exception):
     """Raised for a rejected document.
 
-    `problems` are in source order, at least one. If the only problems are repeated keys, `root` is the document, so
-    that more problems can be reported; it must not be used as a valid document.
+    `problems` has at least one problem, in source order. If the only problems are repeated keys, `root` is the
+    document, so that more problems can be reported, but it must not be used as a valid document.
     """
 
     def __init__(self, problems: tuple[YamlProblem, ...], root: YamlNode | None) -> None:
@@ -124,12 +124,12 @@ def shown(text: str) -> str:
 
 
 def parse_yaml(data: bytes) -> YamlNode:
-    """Parse one document. An empty document is a null scalar. Raises only YamlError, for any input."""
+    """Parse one document. An empty document is a null scalar. For any input, raises only YamlError."""
     return _Builder().read(data)
 
 
 def to_plain(node: YamlNode) -> Any:
-    """Convert a document to JSON values. Keys become text; integers with more than 18 digits remain text."""
+    """Convert a document to JSON values. Keys become strings, and integers with more than 18 digits remain strings."""
     if isinstance(node, YamlMap):
         return {key.text: to_plain(value) for key, value in node.entries}
     if isinstance(node, YamlList):
@@ -152,7 +152,7 @@ def is_absent(node: YamlNode) -> bool:
 
 
 def integer(text: str) -> int:
-    """Return the value of a reasonably short INT scalar. A leading zero does not make it octal."""
+    """Return the value of an INT scalar that is not excessively long. A leading zero does not make it octal."""
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 

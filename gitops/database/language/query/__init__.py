@@ -1,6 +1,6 @@
-"""The query language (`.gq`): parses text to trees, and checks trees against a catalog.
+"""The query language (`.gq`): parses text to trees and checks trees against a catalog.
 
-`params` turns JSON into parameters; the checked form that an executor reads is in `typed`.
+`params` converts JSON to parameters, and `typed` has the checked form that an executor reads.
 """
 
 from gitops.database.language.query.ast import AggregateFunction, ComparisonOperator, Query, TextFunction

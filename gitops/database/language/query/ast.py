@@ -1,8 +1,8 @@
 """The syntax tree of query text.
 
 Nodes are named tuples: immutable, slotted, and cheap both to import and to build, because a file is parsed on every
-plan. Two nodes of different classes with equal fields compare equal, so code distinguishes nodes by class. Names are
-kept without the `$` of a variable; every node ends with its span.
+plan. Two nodes of different classes with equal fields compare equal, so code distinguishes nodes by class. Variable
+names are kept without their `$`, and every node ends with its span.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ANONYMOUS = "_"
 
 
 class TextFunction(StrEnum):
-    """Functions over indexed text; `BM25` returns a rank, the others a Bool."""
+    """Functions on indexed text. `BM25` returns a rank, and the others return a Bool."""
 
     SEARCH = "search"
     FUZZY = "fuzzy"
@@ -28,7 +28,7 @@ class TextFunction(StrEnum):
 
 
 class AggregateFunction(StrEnum):
-    """Aggregates of a return item."""
+    """Aggregates in a return item."""
 
     COUNT = "count"
     SUM = "sum"
@@ -53,7 +53,7 @@ class ComparisonOperator(StrEnum):
 class Literal(Record):
     """A literal.
 
-    A `Date` and a `DateTime` keep their text, which is read at run time; a list, of kind None, contains literals.
+    A `Date` or `DateTime` keeps its text, which is parsed at run time. A list has kind None and contains literals.
     """
 
     kind: Scalar | None
@@ -62,20 +62,20 @@ class Literal(Record):
 
 
 class Now(Record):
-    """`now()`: the single instant of the query, a DateTime."""
+    """`now()`: the query's single instant, a DateTime."""
 
     span: Span
 
 
 class Variable(Record):
-    """`$name`: a parameter or a binding. The checker decides which."""
+    """`$name`: a parameter or a binding. The checker decides which one it is."""
 
     name: str
     span: Span
 
 
 class PropertyAccess(Record):
-    """`$variable.name`; the variable is always a binding."""
+    """`$variable.name`, where the variable is always a binding."""
 
     variable: Name
     name: Name
@@ -83,7 +83,7 @@ class PropertyAccess(Record):
 
 
 class Alias(Record):
-    """A bare name: an alias of a return item."""
+    """A bare name, which is an alias for a return item."""
 
     name: str
     span: Span
@@ -129,7 +129,7 @@ ValueExpr: TypeAlias = "Literal | Variable | Now"
 
 
 class PropertyPair(Record):
-    """`name: value`: a condition of a binding, or an assignment of a write."""
+    """`name: value`: a condition in a binding, or an assignment in a write."""
 
     name: Name
     value: ValueExpr
@@ -146,7 +146,7 @@ class Bind(Record):
 
 
 class HopBounds(Record):
-    """`{low,high}` of a hop; `high` is None in the unbounded form."""
+    """`{low,high}` of a hop. `high` is None in the unbounded form."""
 
     low: int
     high: int | None
@@ -186,7 +186,7 @@ Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCall"
 
 
 class ReturnExpression(Record):
-    """Expression of one return item."""
+    """The expression in a return item."""
 
     value: Expr
     alias: Name | None
@@ -194,7 +194,7 @@ class ReturnExpression(Record):
 
 
 class OrderExpression(Record):
-    """Expression of one order item."""
+    """The expression in an order item."""
 
     value: Expr
     descending: bool
@@ -258,7 +258,7 @@ class Param(Record):
 
 
 class Query(Record):
-    """One query of a file. `body` is a read, or the statements of a mutation (at least one)."""
+    """One query in a file. `body` is a read, or a mutation's statements (at least one)."""
 
     name: Name
     params: tuple[Param, ...]

@@ -1,11 +1,11 @@
 """Checks a query against a catalog: the entry point, the sections of a read, and the published query descriptor.
 
-Only the first violated rule of a query is reported, in this order: size (T25); parameters, match clauses, return items
-and order items in text order; rules for whole sections (T21, T17, T18, T9); orders that cannot be executed.
+Only the first rule that a query violates is reported, in this order: size (T25); parameters, match clauses, return
+items and order items in text order; rules for whole sections (T21, T17, T18, T9); orders that cannot be executed.
 
 Clauses of a match block are checked top to bottom: rules T1 to T5, T7, T9 (not), T15 (hop), T22 and T23.
 
-Writes are checked by the rules T10 to T14 and T16, with T3 and T7 for the written values.
+Writes are checked by rules T10 to T14 and T16, and the written values by T3 and T7.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class QueryEffect(StrEnum):
 class ResultColumn(Record):
     """One column of a read's result.
 
-    `name` is the descriptor's name: alias, otherwise property, variable, `now`, `literal` or function name. `column` is
-    the key in result rows, where a property is `v.p` and an aggregate uses its argument. `type` is None for a node.
+    `name` is the name in the descriptor: the alias or, without one, the property, variable or function name, `now` or
+    `literal`. `column` is the key in result rows, where a property is `v.p` and an aggregate uses its argument. `type`
+    is None for a node.
     """
 
     name: str
@@ -90,7 +91,7 @@ class ResultColumn(Record):
     type: PropType | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form of descriptors."""
+        """Return the JSON form used in descriptors."""
         kind = self.type
         if kind is None:
             return {"name": self.name, "kind": "object", "nullable": False}
@@ -104,10 +105,11 @@ class ResultColumn(Record):
 
 
 class CheckedQuery(Record):
-    """A query that satisfies every rule against one catalog.
+    """A query that satisfies every rule for one catalog.
 
-    `columns` is empty for mutations. `reads` and `writes` are sorted and unique. `uses` holds every (type, property)
-    pair that the query names; it does not distinguish a node and an edge type of one name. `body` is for the executor.
+    `columns` is empty for mutations. `reads` and `writes` are sorted and unique. `uses` has every (type, property) pair
+    that the query names, and does not distinguish a node type from an edge type with the same name. `body` is for the
+    executor.
     """
 
     name: str
@@ -131,7 +133,10 @@ class CheckedQuery(Record):
 
 
 def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
-    """Check one parsed query. Raises `LanguageError` with the first rule that it breaks (T1 to T25, or none) and its span."""
+    """Check one parsed query.
+
+    Raises `LanguageError` with the first rule that it breaks (T1 to T25, or none) and its span.
+    """
     check_limits(query)
     params: dict[str, PropType] = {}
     for param in query.params:
@@ -300,7 +305,7 @@ _BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
 
 
 def check_clauses(scope: Scope, clauses: tuple[ast.Clause, ...]) -> tuple[typed.TypedClause, ...]:
-    """Check the clauses in order; each sees only the variables bound above it."""
+    """Check the clauses in order. Each clause sees only the variables bound above it."""
     return tuple([_clause(scope, clause) for clause in clauses])
 
 
@@ -524,7 +529,7 @@ _ENDPOINTS = {"from": STRING, "to": STRING}
 def check_statement(scope: Scope, statement: ast.Statement) -> typed.TypedStatement:
     """Check one write. Type names must match exactly here, even those of edges.
 
-    By the language rules, two errors are found only at run time: a mix of deletes and other writes, and an update of a
+    By the language rules, two errors are found only at run time: a mix of deletes and other writes, and an update to a
     key.
     """
     name = statement.type_name

@@ -2,7 +2,7 @@
 
 Rules T3, T6 to T8, T14, T15 (nearest), T19 to T21 (arguments), T23, T24.
 
-`Scope` has a query's names during checking: parameters, bindings, and the properties used so far.
+During checking, `Scope` holds a query's names: parameters, bindings, and the properties used so far.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _LITERALS: Mapping[Scalar | None, PropType] = {scalar: PropType(scalar) for scal
 
 
 def same_family(left: PropType, right: PropType) -> bool:
-    """Return whether the scalars are compatible: identical, vectors of one dimension, or both numeric."""
+    """Return whether two scalars are compatible: identical, vectors with the same dimension, or both numeric."""
     if left.scalar is right.scalar:
         return left.dimension == right.dimension
     return left.scalar in NUMERIC and right.scalar in NUMERIC
 
 
 def compatible(left: PropType, right: PropType) -> bool:
-    """Return True if values of the two types can be compared and assigned. Ignores nullability and enum members."""
+    """Return True if values of these two types can be compared and assigned. Ignores nullability and enum members."""
     return left.is_list == right.is_list and same_family(left, right)
 
 
 def member(of_list: PropType) -> PropType:
-    """Return the item type of a list."""
+    """Return a list's item type."""
     return PropType(of_list.scalar)
 
 
 def is_scalar(kind: PropType, scalar: Scalar) -> bool:
-    """Return whether a type is this scalar type, not a list of it."""
+    """Return whether a type is this scalar type and not a list of it."""
     return kind.scalar is scalar and not kind.is_list
 
 
@@ -75,7 +75,7 @@ class TargetProperty(Record):
 def constant(literal: ast.Literal) -> typed.Constant:
     """Return a literal with its type.
 
-    A list has its first element's type, and an empty one is `[String]`. Rejects nested lists, and elements without a
+    A list has its first element's type, and an empty list is a `[String]`. Rejects nested lists and elements without a
     common scalar type (no rule code).
     """
     if not isinstance(literal.value, tuple):
@@ -108,7 +108,7 @@ def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
 
 
 def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """Check a value that is written to the target property or compared with it for equality."""
+    """Check a value that is written to the target property, or compared with it for equality."""
     if isinstance(value, ast.Literal):
         return _literal(target, value)
     if isinstance(value, ast.Now):
@@ -132,7 +132,7 @@ def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
 
 
 def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
-    """Check a value in an inline pair: as a member if the target is a list, otherwise like `assigned`."""
+    """Check a value in an inline pair: as a member if the target is a list, otherwise as in `assigned`."""
     if not target.type.is_list or isinstance(value, ast.Now):
         return assigned(scope, target, value)
     is_literal = isinstance(value, ast.Literal)
@@ -187,15 +187,15 @@ def _literal(target: TargetProperty, literal: ast.Literal) -> typed.Constant:
 
 
 def type_of(value: typed.TypedExpr) -> PropType | None:
-    """Return the value's type; None for a node variable and for an alias."""
+    """Return the value's type, or None for a node variable or an alias."""
     return None if isinstance(value, (typed.NodeValue, typed.AliasValue)) else value.type
 
 
 def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> typed.TypedExpr:
     """Resolve one expression.
 
-    `aliases` maps aliases of return items to their indexes; it is given only in `order`, because other places cannot
-    use aliases. An unknown alias is rejected here (K7).
+    `aliases` maps return item aliases to indexes. It is given only in `order`, because aliases cannot be used
+    elsewhere. An unknown alias is rejected here (K7).
     """
     if isinstance(expr, ast.PropertyAccess):
         return scope.property(expr)
@@ -232,7 +232,7 @@ def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None =
 
 
 def check_output(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> typed.TypedExpr:
-    """Resolve an expression that is compared, returned, aggregated or used for ordering. Blobs are rejected (T24)."""
+    """Resolve an expression that is compared, returned, aggregated or used for ordering. Rejects blobs (T24)."""
     value = check_expr(scope, expr, aliases)
     kind = type_of(value)
     if kind is not None and kind.scalar is _BLOB:
@@ -365,7 +365,7 @@ def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoRet
 
 
 def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
-    """Return a fix with the nearest known name, if one is close. Variables are written with `mark` (`$`) before them."""
+    """Return a fix with the nearest known name if there is a close one. Variables are written with `mark` (`$`)."""
     from gitops.database.language.suggest import Suggestion, did_you_mean
 
     near = did_you_mean(name, tuple(known))
@@ -375,8 +375,8 @@ def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
 class Scope:
     """The names that are visible in one query.
 
-    Bindings are in one dictionary per family, with a log of additions. So the cost of leaving a `not` block depends
-    only on its own bindings, not on the surrounding variables.
+    Bindings are stored in one dictionary per family, with a log of additions. So the cost of leaving a `not` block
+    depends only on the block's bindings, not on the surrounding variables.
     """
 
     __slots__ = ("_trail", "catalog", "edges", "nodes", "params", "touched", "uses")
@@ -408,7 +408,7 @@ class Scope:
         return len(self._trail)
 
     def undo(self, mark: int) -> dict[str, str]:
-        """Remove the bindings since the mark; return the removed node variables with their types."""
+        """Remove the bindings added since the mark. Return the removed node variables with their types."""
         dropped = self._trail[mark:]
         del self._trail[mark:]
         inner: dict[str, str] = {}
@@ -425,7 +425,7 @@ class Scope:
         return variable in self.nodes or variable in self.edges
 
     def property(self, place: ast.PropertyAccess, rule: str = "T6") -> PropertyValue:
-        """Resolve `$v.p`. Rejects an unbound variable or an unknown property with `rule`."""
+        """Resolve `$v.p`. Rejects an unbound variable or unknown property with `rule`."""
         variable, name = place.variable.text, place.name.text
         node = self.nodes.get(variable)
         if node is not None:

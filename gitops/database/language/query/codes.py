@@ -1,4 +1,4 @@
-"""Diagnostic codes of problems in query text.
+"""Diagnostic codes for problems in query text.
 
 The checker does not load them, because a valid query does not need them.
 """

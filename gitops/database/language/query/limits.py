@@ -1,9 +1,9 @@
-"""Size limits of a query, in one table for the checker, the documentation and the tests.
+"""A query's size limits, in one table for the checker, the documentation and the tests.
 
-A server runs queries from untrusted users, and the work on a query grows at most linearly with each of these numbers.
+A server runs queries from untrusted users, and the work for a query grows at most linearly with each of these numbers.
 The limits are far above the size of handwritten queries.
 
-The parser enforces the rows with `Stage.PARSE`, before a query exists. The others have rule T25 and code
+The parser enforces the rows with `Stage.PARSE`, before a query exists. The others are reported as rule T25 with code
 `Code.QUERY_TOO_LARGE`, at the first item over the limit.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Limit(Record):
-    """An upper limit. `shown` is its name in the documentation, if messages use a shorter one."""
+    """An upper limit. If messages use a shorter name, `shown` is the name used in the documentation."""
 
     most: int
     stage: Stage = Stage.LIMIT

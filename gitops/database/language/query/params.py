@@ -32,7 +32,7 @@ _TEXTS = {
 
 
 class ParameterCode(StrEnum):
-    """Why a parameter object was rejected."""
+    """The reason why a parameter object was rejected."""
 
     NOT_AN_OBJECT = "params_not_an_object"
     MISSING = "param_missing"
@@ -42,7 +42,7 @@ class ParameterCode(StrEnum):
 
 
 class ParameterError(Exception):
-    """A parameter object is invalid. `parameter` is the name of the invalid parameter; None means the whole object."""
+    """A parameter object is invalid. `parameter` names the invalid parameter, or is None for the whole object."""
 
     def __init__(self, code: ParameterCode, parameter: str | None, message: str) -> None:
         super().__init__(message)
@@ -52,12 +52,12 @@ class ParameterError(Exception):
 
 
 def coerce_params(types: Mapping[str, PropType], values: object) -> dict[str, Any]:
-    """Return the values of all declared parameters, in declared order, from parsed JSON.
+    """Parse the values of all declared parameters from JSON. Return them in declared order.
 
-    `values` is a JSON object, or None for none. An omitted or null nullable parameter is None; integers and floats
-    become `int` and `float`, lists and vectors `list`; dates, times and blobs stay text, read when used. Undeclared
-    members are ignored. Raises `ParameterError` for the first parameter that is missing (K6), null or of the wrong
-    type.
+    `values` is a JSON object, or None if there are none. An omitted or null nullable parameter becomes None, integers
+    and floats become `int` and `float`, and lists and vectors become `list`. Dates, times and blobs stay strings, which
+    are parsed when they are used. Undeclared members are ignored. Raises `ParameterError` for the first parameter that
+    is missing (K6), null or of the wrong type.
     """
     if values is None:
         values = {}

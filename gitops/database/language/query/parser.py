@@ -1,7 +1,7 @@
 """Parses query text to syntax trees by recursive descent.
 
-`ClauseParser` is the lower layer: clauses, expressions and values. The upper layer reads files, queries, parameters,
-read sections and writes.
+`ClauseParser` is the lower layer, which reads clauses, expressions and values. The upper layer reads files, queries,
+parameters, read sections and writes.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class ClauseParser:
         return Comparison(left, operator, right, self.span_from(left.span.start))
 
     def expression(self, expected: str = "an expression") -> Expr:
-        """Read one expression; `expected` describes it in error messages."""
+        """Read one expression. `expected` describes it in error messages."""
         if self._lexer.kind is _VAR:
             return self.expression_of(self.variable(expected))
         return self.expression_from(self._start(expected))
@@ -283,7 +283,7 @@ class ClauseParser:
         return make(Name, (name.text[1:], name.span))
 
     def ident(self, kind: TokenKind, expected: str) -> Name:
-        """Read a name of this token kind."""
+        """Read a name with this token kind."""
         lexer = self._lexer
         if lexer.kind is not kind:
             lexer.unexpected_kind(kind, expected)
@@ -431,7 +431,7 @@ class ClauseParser:
 
 
 def query_texts(content: bytes) -> Mapping[str, bytes]:
-    """Return the text of each query in a file by name (the first of each name). Empty if the file does not parse."""
+    """Return each query's text by name. Of duplicate names, the first counts. Empty if the file does not parse."""
     try:
         parsed = parse_queries(content)
     except LanguageError:
@@ -452,9 +452,10 @@ _VECTOR = Scalar.VECTOR.value
 
 
 def parse_queries(source: bytes) -> tuple[Query, ...]:
-    """Parse one `.gq` file with any number of queries, in file order. Duplicate names are not rejected here.
+    """Parse a `.gq` file with any number of queries, in file order. Does not reject duplicate names.
 
-    Raises `LanguageError` with the first grammar problem of each query, at most `MAX_PROBLEMS`. Checks no name and no type.
+    Raises `LanguageError` with the first grammar problem of each query, at most `MAX_PROBLEMS`. Does not check names or
+    types.
     """
     return _QueryParser(source).file()
 

@@ -1,6 +1,6 @@
 """A checked query, with resolved names, known types and no source positions.
 
-The executor, the descriptors and the impact analysis read this form. As in the syntax tree, nodes are named tuples and
+The executor, the descriptors and the impact analysis use this form. As in the syntax tree, nodes are named tuples that
 are distinguished by class. A `type` is always the value's type, including nullability.
 """
 
@@ -28,12 +28,12 @@ class Access(Record):
     type_name: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form of descriptors."""
+        """Return the JSON form used in descriptors."""
         return {"kind": self.kind.value, "type_name": self.type_name}
 
 
 class Direction(StrEnum):
-    """Direction in which a hop follows its edges, seen from the left variable."""
+    """The direction in which a hop follows its edges, as seen from the left variable."""
 
     OUT = "out"
     IN = "in"
@@ -41,7 +41,7 @@ class Direction(StrEnum):
 
 
 class PropertyValue(Record):
-    """`$variable.name` of a node or, for an edge variable, of an edge; `owner` is its type."""
+    """`$variable.name`, a property of a node or, for an edge variable, of an edge. `owner` is its type."""
 
     variable: str
     kind: TypeKind
@@ -58,34 +58,34 @@ class ParameterValue(Record):
 
 
 class Constant(Record):
-    """A literal: text for `Date` and `DateTime`, a tuple for a list."""
+    """A literal: a string for `Date` and `DateTime`, a tuple for a list."""
 
     value: ConstantValue
     type: PropType
 
 
 class NowValue(Record):
-    """The single instant of the query."""
+    """The query's single instant."""
 
     type: PropType
 
 
 class NodeValue(Record):
-    """A bound node variable; as a value, the id of the node."""
+    """A bound node variable. Used as a value, it is the node's id."""
 
     variable: str
     owner: str
 
 
 class AliasValue(Record):
-    """An alias in `order`. It refers to the return item at this index."""
+    """An alias in `order`, which refers to the return item at this index."""
 
     name: str
     item: int
 
 
 class TextMatch(Record):
-    """`search`, `fuzzy` or `match_text`: a Bool."""
+    """`search`, `fuzzy` or `match_text`, whose result is a Bool."""
 
     function: TextFunction
     field: PropertyValue
@@ -103,7 +103,7 @@ class NearestRank(Record):
 
 
 class TextRank(Record):
-    """`bm25`: rank by the relevance of a text property."""
+    """`bm25`: rank by a text property's relevance."""
 
     field: PropertyValue
     query: TypedExpr
@@ -111,7 +111,7 @@ class TextRank(Record):
 
 
 class FusedRank(Record):
-    """`rrf`: two ranks fused. `k` is None if the query uses the default."""
+    """`rrf`: a fusion of two ranks. `k` is None if the query uses the default."""
 
     first: NearestRank | TextRank
     second: NearestRank | TextRank
@@ -120,7 +120,7 @@ class FusedRank(Record):
 
 
 class AggregateValue(Record):
-    """An aggregate over the rows of a group."""
+    """An aggregate over a group's rows."""
 
     function: AggregateFunction
     argument: TypedExpr
@@ -135,7 +135,7 @@ RANKS = (NearestRank, TextRank, FusedRank)
 
 
 class PairTest(Record):
-    """`{property: value}` of a binding: equality, or `membership` of the value in a list property."""
+    """`{property: value}` in a binding: equality, or `membership` of the value in a list property."""
 
     property: PropertyValue
     membership: bool
@@ -143,7 +143,7 @@ class PairTest(Record):
 
 
 class Scan(Record):
-    """Binds the variable to nodes of the type that pass every test. Another scan of the same variable adds tests."""
+    """Binds the variable to nodes of the type that pass every test. Another scan for the same variable adds tests."""
 
     variable: str
     type_name: str
@@ -151,10 +151,10 @@ class Scan(Record):
 
 
 class Traverse(Record):
-    """One hop. If a side is None, it is anonymous: any node, without a variable.
+    """One hop. A side that is None is anonymous: it can be any node and has no variable.
 
-    `binding` is the edge variable; with it there is one row per edge. Depths run from `low` to `high`, both at least
-    1. A variable without a scan is still bound to its end's type.
+    `binding` is the edge variable, with which there is one row per edge. Depths run from `low` to `high`, both of which
+    are at least 1. A variable without a scan is still bound to the type at its end.
     """
 
     left: str | None
@@ -183,7 +183,7 @@ class TextFilter(Record):
 
 
 class Absent(Record):
-    """A `not` block: the inner clauses have no match for the row. `variables` are the variables that the block binds."""
+    """A `not` block: the row has no match for the inner clauses. `variables` are the variables that the block binds."""
 
     clauses: tuple[TypedClause, ...]
     variables: Mapping[str, str]
@@ -193,7 +193,7 @@ TypedClause: TypeAlias = "Scan | Traverse | Filter | TextFilter | Absent"
 
 
 class ReturnItem(Record):
-    """One return item. `column` is its name in result rows; of two equal names, the later one wins."""
+    """One return item. `column` is its name in result rows. If two names are equal, the later one wins."""
 
     value: TypedExpr
     alias: str | None
@@ -210,7 +210,7 @@ class SortKey(Record):
 class TypedRead(Record):
     """A checked read. `variables` maps each outer node variable to its type, in order of first mention.
 
-    `edge_variables` does the same for edge variables. `aggregated` means that rows are grouped by the items that are
+    `edge_variables` does the same for edge variables. `aggregated` means that rows are grouped by those items that are
     not aggregates.
     """
 
@@ -224,7 +224,7 @@ class TypedRead(Record):
 
 
 class Assignment(Record):
-    """A property to write, or `from` and `to` of an edge. `type` is the target's type."""
+    """A property to write, or an edge's `from` and `to`. `type` is the target's type."""
 
     name: str
     type: PropType
@@ -241,7 +241,7 @@ class Predicate(Record):
 
 
 class TypedInsert(Record):
-    """Add one node, replacing a node with the same key, or one edge."""
+    """Add one edge, or add one node and replace any node with the same key."""
 
     kind: TypeKind
     type_name: str

@@ -1,4 +1,4 @@
-"""The schema language (`.pg`): compiles text to a checked schema. `migration` plans from one schema to another, in `steps`."""
+"""The schema language (`.pg`): compiles text to a checked schema. `migration` plans `steps` from one to another."""
 
 from gitops.database.language.schema.compile import Schema, compile_schema, schema_from_ir
 from gitops.database.language.schema.ir import SchemaIR

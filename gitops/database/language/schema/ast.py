@@ -1,4 +1,4 @@
-"""The syntax tree of a schema text, in text order, with byte spans.
+"""The syntax tree of a schema text, in text order and with byte spans.
 
 Uses named tuples, because a large schema creates very many nodes, and they are several times faster than data classes.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """How an argument's value is spelled."""
+    """The form in which an argument's value is written."""
 
     STRING = "string"
     NUMBER = "number"
@@ -25,7 +25,7 @@ class ValueKind(Enum):
 
 
 class ArgumentValue(Record):
-    """An argument in an annotation or constraint; `text` is decoded for strings, otherwise as written."""
+    """An argument in an annotation or constraint. `text` is decoded for strings and otherwise as written."""
 
     kind: ValueKind
     text: str
@@ -33,7 +33,7 @@ class ArgumentValue(Record):
 
 
 class Interval(Record):
-    """`low..high`, including both ends, of which at least one is present. Integral decimals are stored as integers."""
+    """`low..high`, an inclusive interval with at least one end. Integral decimals are stored as integers."""
 
     low: int | float | None
     high: int | float | None
@@ -50,7 +50,7 @@ class SchemaAnnotation(Record):
 
 
 class Constraint(Record):
-    """A body constraint with its arguments as written (at least one)."""
+    """A body constraint with its arguments (at least one) as written."""
 
     kind: ConstraintKind
     arguments: tuple[ArgumentValue | Interval, ...]
@@ -58,7 +58,7 @@ class Constraint(Record):
 
 
 class PropertyDeclaration(Record):
-    """A property. `type` is None if its type was spelled in a way that is rejected."""
+    """A property. `type` is None if its spelling was rejected."""
 
     name: Name
     type: PropType | None
@@ -68,7 +68,7 @@ class PropertyDeclaration(Record):
 
 
 class InterfaceDeclaration(Record):
-    """An interface: a template of properties."""
+    """An interface, which is a template of properties."""
 
     name: Name
     properties: tuple[PropertyDeclaration, ...]
@@ -85,7 +85,7 @@ class NodeDeclaration(Record):
 
 
 class EdgeDeclaration(Record):
-    """An edge type. `cardinality` is (min, max) edges per source node; a max of None means unbounded."""
+    """An edge type. `cardinality` is (min, max) edges per source node. A max of None means unbounded."""
 
     name: Name
     source: Name
@@ -97,7 +97,7 @@ class EdgeDeclaration(Record):
 
 
 class SchemaDocument(Record):
-    """A whole schema text."""
+    """A complete schema text."""
 
     interfaces: tuple[InterfaceDeclaration, ...]
     nodes: tuple[NodeDeclaration, ...]

@@ -1,8 +1,8 @@
 """Compiles schema text, or a stored canonical form, to a checked schema.
 
 Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the complete schema (S-38 to S-42, S-49, K3,
-K5); on demand, 4 canonical form; 5 catalog. All problems from steps 1 to 3 are reported in one run; after a grammar failure, only
-problems that cannot be caused by missing parts.
+K5); on demand, 4 canonical form; 5 catalog. All problems from steps 1 to 3 are reported in one run. After a grammar
+failure, only problems that missing parts cannot cause are reported.
 
 This module also checks the rules for single declarations (S-03 to S-48, except rules of the parser and the catalog).
 
@@ -74,7 +74,7 @@ _DUPLICATE = {
 class Schema:
     """A compiled schema.
 
-    `source` is the exact text that was compiled. `warnings` are annotations without meaning. The canonical form and the
+    `source` is the exact text that was compiled. `warnings` are meaningless annotations. The canonical form and the
     catalog are built on demand, because a load without changes and queries needs neither.
     """
 
@@ -109,7 +109,7 @@ class Schema:
     def ir_digest(self) -> str:
         """SHA-256 of the canonical form's bytes, as 64 hex digits.
 
-        This is not the digest of the source, which changes with every edit.
+        This differs from the digest of the source, which changes with every edit.
         """
         return digest(self.ir.to_bytes())
 
@@ -117,18 +117,18 @@ class Schema:
 def compile_schema(source: bytes) -> Schema:
     """Compile schema text of at most 4 MiB.
 
-    Raises `LanguageError` with the problems found, in source order, at most 100, and no other error for any input.
+    Raises `LanguageError` with up to 100 problems in source order. No input raises any other error.
     """
     return _compile(source, MAX_SOURCE_BYTES)
 
 
 @lru_cache(_KEPT_SCHEMAS)
 def schema_from_ir(form: bytes) -> Schema:
-    """Compile the bytes of a canonical form (`SchemaIR.to_bytes`). `source` is then the text printed from it.
+    """Compile a canonical form's bytes (`SchemaIR.to_bytes`). `source` is then the text printed from this form.
 
     The text is compiled like any other and must produce exactly `form` again. So a form that was edited, is not
-    canonical or breaks a rule raises `LanguageError`, with a meaningless span. The latest few schemas are cached, so
-    that reopening a graph does not compile its schema again.
+    canonical or breaks a rule raises `LanguageError`, with a meaningless span. The last few schemas are cached, so that
+    reopening a graph does not recompile its schema.
     """
     import json
 
@@ -324,9 +324,9 @@ _UNKNOWN = {
 
 
 def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> ast.SchemaDocument:
-    """Check every declaration. Return the document, with interface properties added to the nodes.
+    """Check every declaration. Return the document with interface properties added to the nodes.
 
-    Adds to `problems`. The compiler checks the complete schema later.
+    Problems are added to `problems`. The compiler checks the complete schema later.
     """
     interfaces: dict[str, ast.InterfaceDeclaration] = {}
     for interface in document.interfaces:

@@ -1,8 +1,8 @@
-"""The canonical form of a schema (`ir_version` 1), with normalised order and without source positions.
+"""A schema's canonical form (`ir_version` 1), with normalised order and without source positions.
 
-Declarations, properties, annotations, constraints, enum members, the columns of a group and the interfaces of a node
-are sorted and deduplicated, so edits of order, layout or comments do not change the form. All annotations are kept,
-including hints and shorthands. Types and properties have an id, the FNV-1a-32 hash of their full name.
+Declarations, properties, annotations, constraints, enum members, a group's columns and a node's interfaces are sorted
+and deduplicated, so edits to order, layout or comments do not change the form. All annotations are kept, including
+hints and shorthands. Types and properties have an id, which is the FNV-1a-32 hash of their full name.
 
 `print_schema` writes the form as schema text, so that the compiler can read stored forms.
 """
@@ -34,7 +34,7 @@ _MASK = 0xFFFFFFFF
 
 
 class IrAnnotation(Record):
-    """An annotation. `value` and the keyword values are always text, however they are spelled."""
+    """An annotation. `value` and the keyword values are always strings, however they are spelled."""
 
     name: str
     value: str | None
@@ -46,7 +46,7 @@ class IrAnnotation(Record):
 
 
 class IrConstraint(Record):
-    """A constraint in body form. Ranges have `low` and `high`; checks have `pattern`."""
+    """A constraint in body form. Ranges have `low` and `high`, and checks have `pattern`."""
 
     kind: ConstraintKind
     columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class IrConstraint(Record):
 
     @property
     def text(self) -> str:
-        """A text that identifies the constraint: `key:a,b`, `range:p:lo:hi`, `check:p:regex`."""
+        """A string that identifies the constraint: `key:a,b`, `range:p:lo:hi`, `check:p:regex`."""
         text = f"{self.kind}:{','.join(self.columns)}"
         if self.kind is ConstraintKind.RANGE:
             low, high = ("" if end is None else str(end) for end in (self.low, self.high))
@@ -89,7 +89,7 @@ class IrInterface(Record):
 
 
 class IrNode(Record):
-    """A node type, with the properties of its interfaces."""
+    """A node type, including the properties of its interfaces."""
 
     name: str
     properties: tuple[IrProperty, ...]
@@ -111,7 +111,7 @@ class IrEdge(Record):
 
 
 class SchemaIR(Record):
-    """A whole schema in canonical form."""
+    """A complete schema in canonical form."""
 
     interfaces: tuple[IrInterface, ...]
     nodes: tuple[IrNode, ...]
@@ -127,22 +127,22 @@ class SchemaIR(Record):
         }
 
     def to_bytes(self) -> bytes:
-        """Return compact JSON with sorted keys in UTF-8, the input of the IR digest."""
+        """Return compact UTF-8 JSON with sorted keys, from which the IR digest is computed."""
         return canonical(self.to_json())
 
 
 def type_id(kind: TypeKind, name: str) -> int:
-    """Return the stable id of a type, from 1 to 2^32-1."""
+    """Return a type's stable id, from 1 to 2^32-1."""
     return fnv1a_32(f"{kind}:{name}")
 
 
 def property_id(kind: TypeKind, owner: str, name: str) -> int:
-    """Return the stable id of a property, from 1 to 2^32-1."""
+    """Return a property's stable id, from 1 to 2^32-1."""
     return _hashed(_owner_hash(f"{kind}:{owner}:"), name) or 1
 
 
 def fnv1a_32(text: str) -> int:
-    """Return the 32-bit FNV-1a hash of the UTF-8 bytes; 0 becomes 1. Source: http://www.isthe.com/chongo/tech/comp/fnv/."""
+    """Return the 32-bit FNV-1a hash of the bytes, with 1 for 0. Source: http://www.isthe.com/chongo/tech/comp/fnv/."""
     return _hashed(_FNV_OFFSET, text) or 1
 
 
@@ -262,8 +262,8 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 def print_schema(form: Mapping[str, Any]) -> str:
     """Print a canonical form as schema text.
 
-    For forms from the compiler, compiling the text gives `form` again. For any other input, the text is arbitrary or
-    KeyError, TypeError, ValueError or AttributeError is raised, so the caller must compile the text and compare.
+    For forms from the compiler, compiling the text produces `form` again. For any other input, the text is arbitrary,
+    or KeyError, TypeError, ValueError or AttributeError is raised. So the caller must compile the text and compare.
     """
     parts = [f"interface {each['name']} {_body(each)}" for each in form["interfaces"]]
     for node in form["nodes"]:

@@ -1,21 +1,21 @@
 """Plans a migration: the steps from an accepted canonical form to a desired one.
 
 Order of the steps, in name order of the desired side:
-1. Interfaces: property steps of those that exist, `add_type` for new ones; then removals.
+1. Interfaces: property steps for existing ones, `add_type` for new ones; then removals.
 2. Nodes: per node rename, implements, type metadata, property steps, constraint steps; then drops.
 3. Edges: per edge rename, endpoints and cardinality, type metadata, property steps, constraint steps; then drops.
 Property steps: per property rename, type, metadata, or an addition; then drops.
 
-An item is matched by its exact name, otherwise by its rename hint. So no item is renamed to an accepted name, and
-renames never depend on each other's order. A hint is an error if it refers to a missing item or to an item that is
-already matched. A hint in a new type that refers to a property of a removed type is also an error, because no step
-moves values between types.
+An item is matched by its exact name, or else by its rename hint. So no item is renamed to an accepted name, and renames
+never depend on each other's order. A hint is an error if it refers to a missing item or to an item that is already
+matched. A hint in a new type that refers to a property of a removed type is also an error, because no step moves values
+between types.
 
-A constraint of one property has two forms: short, behind the property, or in the body; constraints from an interface
-count as body constraints. A remaining constraint keeps its form, because the reference compiler distinguishes the two,
-and so do the annotations of stored schemas. Only an index may become short, and is then added.
+A constraint on one property has two forms: short, after the property, or in the body. Constraints from an interface
+count as body constraints. A remaining constraint keeps its form, because the reference compiler and the annotations in
+stored schemas distinguish the two. Only an index may become short, and is then added.
 
-Reverse migrations are planned towards a text with the inverse hints, which `reversal` writes.
+For reverse migrations, `reversal` writes a target text with the inverse hints.
 
 A two-phase migration (`expanded_source`) first adds, and drops later. In between, the schema has the types and
 properties of both sides, so readers of the accepted schema continue to work.
@@ -64,9 +64,9 @@ _Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
 def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps from `accepted` to `desired`.
 
-    The result is unsupported if any change is, but still lists every step. Drops are soft; `Migration.hardened` makes
-    them hard. Canonical forms come only from the compiler, so the desired form has a valid catalog; the compiler has
-    rejected edges to dropped node types (S-39).
+    The result is unsupported if any of its changes is, but it still lists every step. Drops are soft;
+    `Migration.hardened` makes them hard. Canonical forms come only from the compiler, so the desired form has a valid
+    catalog. The compiler has already rejected edges to dropped node types (S-39).
     """
     before, after = _canonical(accepted), _canonical(desired)
     planner = _MigrationPlanner(before, after)
@@ -79,7 +79,7 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> s
 
 
 def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
-    """Return True if a migration drops every node type of the accepted schema, and so all of its data."""
+    """Return True if a migration drops all node types of the accepted schema, and therefore all of its data."""
     nodes = {each.name for each in _canonical(accepted).nodes}
     dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
     return bool(nodes) and nodes <= dropped
@@ -118,7 +118,7 @@ def _pair(
 
 
 def paired(accepted: Sequence[_Item], desired: Sequence[_Item]) -> Mapping[str, str]:
-    """Map the accepted names of items that remain to their desired names."""
+    """Map the accepted names of remaining items to their desired names."""
     return _pair(accepted, desired, {})[1]
 
 
@@ -315,7 +315,7 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
 def expanded_source(accepted: Schema, desired: Schema, migration: Migration) -> bytes | None:
-    """Return the text of the intermediate schema of a two-phase migration. None unless the migration adds and drops.
+    """Return the intermediate schema's text for a two-phase migration, or None unless the migration adds and drops.
 
     `migration` is the plan from `accepted` to `desired`. Equal forms produce equal bytes. The author's layout and
     comments are not kept.

@@ -1,9 +1,9 @@
 """Parses schema text to a tree by recursive descent, with the shared lexer.
 
 After a grammar failure, parsing continues at the next member, the end of the body, or the next `interface`, `node` or
-`edge` followed by a type name, which cannot occur in a body. A failure in a head removes the declaration from the tree,
-and its body is read for further failures. A type or a cardinality that matches the grammar but is not valid (rules
-S-05, S-06, S-10 to S-13) is a problem of a complete tree.
+`edge` followed by a type name, which cannot occur in a body. After a failure in a head, the declaration is left out of
+the tree, but its body is read to find further failures. If a type or cardinality matches the grammar but is invalid
+(rules S-05, S-06, S-10 to S-13), the tree is still complete.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SO
     """Parse schema text of at most `limit` bytes.
 
     Returns the tree and adds to `problems`. After a grammar problem (rules S-01, S-02, S-23), the problems are
-    incomplete and the tree lacks the unreadable parts. Raises `LanguageError` for a text that cannot be read at all.
+    incomplete and the tree lacks the unreadable parts. Raises `LanguageError` if the text cannot be read at all.
     """
     return _Parser(data, problems, limit).document()
 

@@ -1,4 +1,4 @@
-r"""Checks the regular expressions in `@check`, which are a subset of the linear-time engine's syntax.
+r"""Checks regular expressions in `@check`, which use a subset of the linear-time engine's syntax.
 
 The subset: literals, `.`, `^`, `$`, classes, groups (plain, `(?:..)`, `(?P<name>..)`, `(?<name>..)`), the flags i, m, s
 and u, alternation, the quantifiers `* + ? {n} {n,} {n,m}` and their lazy forms, the escapes of `_ESCAPES`, `\xHH`,
@@ -51,11 +51,11 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class PatternError(ValueError):
-    """A pattern outside the subset. The text has the problem and its character position, from 1."""
+    """A pattern outside the subset. The message contains the problem and its character position, counted from 1."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise `PatternError` for a pattern that is malformed, too large or not in the portable subset."""
+    """Raise `PatternError` if a pattern is malformed, too large or not in the portable subset."""
     if len(pattern) > MAX_PATTERN:
         raise PatternError(f"longer than {MAX_PATTERN} characters")
     _Pattern(pattern).alternatives()

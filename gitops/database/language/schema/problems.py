@@ -1,4 +1,4 @@
-"""The problems of one compile run, collected in any order and reported in source order."""
+"""Problems from one compile run, collected in any order and reported in source order."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ProblemCollector:
     """Collects problems.
 
     A rule is reported only once at each place, although an interface is checked for each node that implements it.
-
-    `incomplete` means that the tree lacks unparsed parts; `lacks_types` means that these can include complete types.
+    `incomplete` means that unparsed parts are missing from the tree, and `lacks_types` that these can include complete
+    types.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ProblemCollector:
         self._keep(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
     def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
-        """Add a problem of one declaration, or of the whole schema in stage CATALOG."""
+        """Add a problem with one declaration or, in stage CATALOG, with the whole schema."""
         if len(self._found) < _MAX_KEPT:
             self._keep(rule, message, span, fix, stage)
 
@@ -54,7 +54,7 @@ class ProblemCollector:
         self._found.setdefault((rule, span.start, span.end), (rule, stage, message, span, fix))
 
     def warn(self, rule: str, message: str, span: Span, annotation: str) -> None:
-        """Add a warning about an unknown annotation; the nearest known one is suggested."""
+        """Add a warning about an unknown annotation, with the nearest known one as a suggestion."""
         if len(self._warned) < MAX_PROBLEMS and span not in self._warned:
             fix = nearest_annotation(annotation)
             self._warned[span] = LanguageProblem(Stage.CATALOG, rule, message, span, fix)
@@ -64,7 +64,7 @@ class ProblemCollector:
         return tuple(sorted(self._warned.values(), key=lambda each: each.span.start))
 
     def problems(self) -> tuple[LanguageProblem, ...]:
-        """Return the first `MAX_PROBLEMS` problems in source order. Only these get a suggestion of the nearest name."""
+        """Return the first `MAX_PROBLEMS` problems in source order. Only these get a nearest-name suggestion."""
         reported: list[LanguageProblem] = []
         for rule, stage, message, span, fix in sorted(self._found.values(), key=lambda each: (each[3].start, each[0])):
             if isinstance(fix, tuple):
@@ -80,7 +80,7 @@ class ProblemCollector:
 
 
 def nearest_annotation(name: str) -> str | None:
-    """Return a fix that suggests the annotation or constraint with the name nearest to a misspelt one."""
+    """Return a fix that suggests the annotation or constraint whose name is nearest to a misspelled one."""
     from gitops.database.language.suggest import did_you_mean
 
     return did_you_mean(f"@{name}", [f"@{each}" for each in ANNOTATIONS | {"range", "check", "card"}])

@@ -1,14 +1,14 @@
 """Computes the schema text that reverts a change. Renamed items get their old names back and keep their data.
 
 The author writes rename hints for the forward migration. The accepted text has no hints for the reverse migration, so
-planning it would drop and add items that a rename could keep. Therefore reverting a change writes the inverse hints,
-both before and after the change is applied:
+planning it would drop and add items that a rename could keep. Therefore, a revert writes the inverse hints, both before
+and after the change is applied:
 
-1. An item (a type or a property) continues in the next schema as the item with the same name, otherwise as the item
-   whose hint refers to it. It continues over several consecutive schemas as long as each has it.
+1. An item (a type or a property) continues in the next schema as the item with the same name, or else as the item whose
+   hint refers to it. It continues over several consecutive schemas as long as each one has it.
 2. If an item of the target text has a different name in the schema in force, the target text gets a hint with that
-   name. Items that the target adds get no hints, and hints of already applied changes are removed, because they would
-   now refer to something else.
+   name. Items that the target adds do not get hints, and hints from already applied changes are removed, because they
+   would now refer to something else.
 3. Hints are written into the author's text, which keeps its layout and comments. If there is no place for a hint,
    because an interface declares the property, the text is printed from its canonical form.
 
@@ -59,22 +59,22 @@ class Item(NamedTuple):
 def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps back to `accepted` after the migration from `accepted` to `desired`.
 
-    The result is supported if the complete migration can be reversed; otherwise it still lists the reversible steps.
+    The result is supported if the complete migration can be reversed. Otherwise, it still lists the reversible steps.
     """
     before, after = _canonical(accepted), _canonical(desired)
     return plan_migration(after, _hinted(before, _hints_back(before, (before, after))))
 
 
 def down_source(accepted: Schema, desired: Schema) -> bytes:
-    """Return the text of `accepted` with hints, so that migrating to it from `desired` gives the same plan as `plan_down`."""
+    """Return the text of `accepted` with hints, so that migrating from `desired` to it equals `plan_down`."""
     return reversing_source(accepted, (accepted, desired))
 
 
 def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping[Item, str] | None = None) -> bytes:
     """Return the text of `target` with hints, so that a migration from the last `applied` schema keeps renamed items.
 
-    The first `applied` schema is the revert's target, and the others follow in order. `pending` are hints of unapplied
-    changes, which are kept for items that are not reverted.
+    The first `applied` schema is the revert's target, and the others follow in order. `pending` are hints from
+    unapplied changes, which are kept for items that are not reverted.
     """
     back, known = _hints_back(target.ir, [each.ir for each in applied]), set(_items(target.ir))
     earlier = {Item(each.kind, name): each.owner for each, name in back.items() if not each.name}
@@ -95,7 +95,7 @@ def without_hints(source: bytes) -> bytes:
 
 
 def hints_of(source: bytes) -> dict[Item, str]:
-    """Return the hints of a text. Raises LanguageError if it does not parse."""
+    """Return the hints in a text. Raises LanguageError if it does not parse."""
     return {item: note.value.text for item, _, note in _places(source) if note is not None and note.value is not None}
 
 

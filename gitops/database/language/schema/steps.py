@@ -1,4 +1,4 @@
-"""The steps of a schema migration, as immutable values with a JSON form tagged by `kind`."""
+"""Schema migration steps, as immutable values with a JSON form that is tagged by `kind`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gitops.database.language.schema.types import PropType, TypeKind
 
 
 class DropMode(StrEnum):
-    """How data is dropped. Soft: only the current version loses it. Hard: it is also purged from older versions."""
+    """How data is dropped. A soft drop affects only the current version. A hard drop also purges older versions."""
 
     SOFT = "soft"
     HARD = "hard"
@@ -32,7 +32,7 @@ class Reversibility(StrEnum):
 
 
 class MigrationCode(StrEnum):
-    """Codes of unsupported changes."""
+    """Codes for unsupported changes."""
 
     ADD_REQUIRED = "OG-MF-103"
     CHANGE_TYPE = "OG-MF-106"
@@ -70,7 +70,7 @@ class _MigrationStep:
 
 @dataclass(frozen=True, slots=True)
 class AddType(_MigrationStep):
-    """A new type, empty, with its properties and constraints."""
+    """Add a new, empty type with its properties and constraints."""
 
     kind: ClassVar[str] = "add_type"
     type_kind: TypeKind
@@ -79,7 +79,7 @@ class AddType(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameType(_MigrationStep):
-    """A type gets a new name, which later steps use."""
+    """Give a type a new name, which later steps use."""
 
     kind: ClassVar[str] = "rename_type"
     type_kind: TypeKind
@@ -89,7 +89,7 @@ class RenameType(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class AddProperty(_MigrationStep):
-    """A new nullable property, null in every row."""
+    """Add a new nullable property, which is null in every row."""
 
     kind: ClassVar[str] = "add_property"
     type_kind: TypeKind
@@ -100,7 +100,7 @@ class AddProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameProperty(_MigrationStep):
-    """A property gets a new name. It is never the name of an accepted property."""
+    """Give a property a new name, which is never the name of an accepted property."""
 
     kind: ClassVar[str] = "rename_property"
     type_kind: TypeKind
@@ -111,7 +111,7 @@ class RenameProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class AddIndex(_MigrationStep):
-    """A new index group. No other constraint can be added to an existing type."""
+    """Add a new index group. Other kinds of constraints cannot be added to an existing type."""
 
     kind: ClassVar[str] = "add_constraint"
     type_kind: TypeKind
@@ -130,7 +130,7 @@ class AddIndex(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UpdateTypeMetadata(_MigrationStep):
-    """The descriptions of a type change. `annotations` has all of them afterwards."""
+    """Change a type's descriptions. `annotations` has all of them as they are afterwards."""
 
     kind: ClassVar[str] = "update_type_metadata"
     type_kind: TypeKind
@@ -140,7 +140,7 @@ class UpdateTypeMetadata(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UpdatePropertyMetadata(_MigrationStep):
-    """The description of a property changes. `annotations` has all of them afterwards."""
+    """Change a property's description. `annotations` has all of them as they are afterwards."""
 
     kind: ClassVar[str] = "update_property_metadata"
     type_kind: TypeKind
@@ -151,7 +151,7 @@ class UpdatePropertyMetadata(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class ExtendEnum(_MigrationStep):
-    """An enum gets more members. It cannot be reversed once data uses a new member."""
+    """Add members to an enum. This cannot be reversed once data uses a new member."""
 
     kind: ClassVar[str] = "extend_enum"
     type_kind: TypeKind
@@ -162,7 +162,7 @@ class ExtendEnum(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class DropType(_MigrationStep):
-    """A type and its rows are removed."""
+    """Remove a type and its rows."""
 
     kind: ClassVar[str] = "drop_type"
     type_kind: TypeKind
@@ -172,7 +172,7 @@ class DropType(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class DropProperty(_MigrationStep):
-    """A property and its values are removed."""
+    """Remove a property and its values."""
 
     kind: ClassVar[str] = "drop_property"
     type_kind: TypeKind
@@ -183,7 +183,7 @@ class DropProperty(_MigrationStep):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(_MigrationStep):
-    """A change that no step can make. A single one makes the migration unsupported."""
+    """A change that no step can make. A single one makes the whole migration unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
     entity: str
@@ -192,7 +192,7 @@ class UnsupportedChange(_MigrationStep):
 
     @property
     def text(self) -> str:
-        """The error text: `[CODE] reason`, or only the reason."""
+        """The error message: `[CODE] reason`, or only the reason."""
         return self.reason if self.code is None else f"[{self.code}] {self.reason}"
 
 
@@ -224,18 +224,18 @@ class Migration:
 
     @property
     def reversibility(self) -> Reversibility:
-        """The reversibility of the step that is hardest to reverse. A migration without steps is reversible."""
+        """The reversibility of the least reversible step. A migration without steps is reversible."""
         found = {each.reversibility for each in self.steps}
         worst = (Reversibility.IRREVERSIBLE, Reversibility.LOSSY)
         return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
 
     @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
-        """The changes that are not supported. Error messages report the first one."""
+        """The unsupported changes. Error messages report the first one."""
         return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
 
     def hardened(self) -> Migration:
-        """Return the same migration with hard drops only. This is all that allowing data loss does."""
+        """Return the same migration with hard drops only. This is the only effect of allowing data loss."""
         return Migration(
             tuple(
                 replace(each, mode=DropMode.HARD) if isinstance(each, DropType | DropProperty) else each
@@ -244,12 +244,12 @@ class Migration:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """`{"supported": .., "steps": [..]}`."""
+        """Return `{"supported": .., "steps": [..]}`."""
         return {"supported": self.supported, "steps": [each.to_json() for each in self.steps]}
 
 
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
-    """Return the reversibility of a step in JSON form; None for an unknown kind or structure."""
+    """Return the reversibility of a step in JSON form, or None for an unknown kind or structure."""
     match step:
         case {"kind": AddType.kind, "type_kind": TypeKind.INTERFACE}:
             return Reversibility.IRREVERSIBLE  # removing an interface is not supported

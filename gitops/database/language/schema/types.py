@@ -1,4 +1,4 @@
-"""The types of a checked schema: property types, node and edge types, and the catalog.
+"""A checked schema's types: property types, node and edge types, and the catalog.
 
 All values are immutable and have no source positions. The query checker, the migration planner and the engine use them.
 Properties are always in name order, because the catalog is built from a schema's canonical form.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TypeKind(StrEnum):
-    """Kind of a type declaration."""
+    """The kind of a type declaration."""
 
     INTERFACE = "interface"
     NODE = "node"
@@ -25,7 +25,7 @@ class TypeKind(StrEnum):
 
 
 class ConstraintKind(StrEnum):
-    """The body constraints; key, unique and index also exist as shorthand annotations of one property."""
+    """The body constraints. Key, unique and index also exist as shorthand annotations on one property."""
 
     KEY = "key"
     UNIQUE = "unique"
@@ -61,8 +61,8 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class PropType(Record):
     """The type of a property or parameter.
 
-    `dimension` is set only for vectors (1 to 2147483647). `enum_values` has the sorted, distinct members of an enum
-    (whose scalar is String), otherwise None.
+    `dimension` is set only for vectors (1 to 2147483647). For an enum, whose scalar is String, `enum_values` has the
+    sorted, distinct members. Otherwise it is None.
     """
 
     scalar: Scalar
@@ -85,7 +85,7 @@ class PropType(Record):
         return base + ("?" if self.nullable else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form for plans and the canonical form."""
+        """Return the JSON form used in plans and in the canonical form."""
         scalar: Any = {"Vector": self.dimension} if self.scalar is Scalar.VECTOR else self.scalar.value
         values = None if self.enum_values is None else list(self.enum_values)
         return {"scalar": scalar, "nullable": self.nullable, "list": self.is_list, "enum_values": values}
@@ -106,7 +106,7 @@ class PropType(Record):
 
 
 class RangeBound(Record):
-    """`@range(p, lo..hi)`: both ends inclusive, either can be open (None)."""
+    """`@range(p, lo..hi)`: both ends are inclusive, and either one can be open (None)."""
 
     property_name: str
     low: int | float | None
@@ -121,7 +121,7 @@ class PatternCheck(Record):
 
 
 class Docs(Record):
-    """Descriptions of a type and its properties, only for documentation."""
+    """Descriptions of a type and its properties, used only for documentation."""
 
     description: str | None = None
     instruction: str | None = None
@@ -131,8 +131,8 @@ class Docs(Record):
 class NodeType(Record):
     """A node type. `key` has the key columns in name order, or is None. `properties` are in name order.
 
-    `indexes` has the declared groups and the key; `embeds` maps each vector property to its source property, and
-    `embed_models` maps it to the model in the schema, if there is one.
+    `indexes` has the declared groups and the key. `embeds` maps each vector property to its source property, and
+    `embed_models` maps it to the model given in the schema, if any.
     """
 
     name: str
@@ -149,7 +149,7 @@ class NodeType(Record):
 
 
 class EdgeType(Record):
-    """An edge type from `source` to `target`. `cardinality` is (min, max); a max of None means unbounded.
+    """An edge type from `source` to `target`. `cardinality` is (min, max). A max of None means unbounded.
 
     Groups in `unique` and `indexes` can contain `src` and `dst` in addition to properties.
     """
@@ -173,5 +173,5 @@ class Catalog(Record):
     folded_edges: Mapping[str, str] = _NOTHING
 
     def edge(self, name: str) -> EdgeType | None:
-        """Find an edge type by its name in a query: the exact name, otherwise ignoring case."""
+        """Find an edge type by its name in a query: by exact name, or else ignoring case."""
         return self.edges.get(name) or self.edges.get(self.folded_edges.get(name.lower(), ""))
