@@ -1,4 +1,4 @@
-"""Sends requests to one bucket of an S3-compatible service. Only this module uses the client library.
+"""Sends requests to one bucket in an S3-compatible service. Only this module uses the client library.
 
 Credentials come from the process environment. Messages never contain text from the client library, because it quotes
 addresses and responses, which may contain secrets.
@@ -70,7 +70,7 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PutAnswer:
-    """Response to a conditional PUT: result, tag of the written object (empty if unknown), and a failure that hides the rest."""
+    """Response to a conditional PUT: result, the object's tag (empty if unknown), and a failure that hides the rest."""
 
     result: PutResult
     tag: str = ""
@@ -79,7 +79,7 @@ class PutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object, with its content and metadata as they were read."""
+    """An object, with its content and metadata as read."""
 
     data: bytes
     tag: str
@@ -87,7 +87,7 @@ class StoredObject:
 
 
 class Bucket:
-    """Sends requests to one bucket, with full keys. Turns every client error into a RemoteError.
+    """Sends requests with full keys to one bucket. Converts every client error to a RemoteError.
 
     Repeatable requests are retried while the service is busy or unavailable, within the limit `retry`.
     """
@@ -120,7 +120,7 @@ class Bucket:
         return self._repeated(path, ask)
 
     def owner(self, path: str) -> str | None:
-        """Return the token of the object's writer (empty if it has none). None if the object does not exist."""
+        """Return the object's writer token (empty if it has none), or None if the object does not exist."""
 
         def ask() -> str | None:
             answer = self._ask(path, {"head": True})
@@ -129,7 +129,7 @@ class Bucket:
         return self._repeated(path, ask)
 
     def get_range(self, path: str, start: int, end: int) -> bytes | None:
-        """Read the bytes of an object from `start` to before `end`; None if it does not exist."""
+        """Read an object's bytes from `start` up to but not including `end`, or None if it does not exist."""
 
         def ask() -> bytes | None:
             answer = self._ask(path, {"range": (start, end)})
@@ -162,7 +162,7 @@ class Bucket:
         self._is_there = True
 
     def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutAnswer:
-        """Send exactly one PUT, on condition that the object has the tag `matching`; None means that it must not exist.
+        """Send exactly one PUT, on condition that the object has the tag `matching`, or does not exist if that is None.
 
         Raises RemoteError if the request certainly had no effect.
         """
@@ -214,7 +214,7 @@ class Bucket:
         return [entry["path"] for entry in found]
 
     def details(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
-        """Yield key, size in bytes and last write time of all objects below a folder, page by page."""
+        """Yield the key, size in bytes and last write time of each object below a folder, page by page."""
         import obstore
 
         last: str | None = None
@@ -289,7 +289,7 @@ class Bucket:
 
 
 def lance_options() -> dict[str, str]:
-    """Return options that let the Lance driver use the same service. The driver finds credentials like this module.
+    """Return options with which the Lance driver uses the same service. It finds credentials like this module does.
 
     The options contain no credentials.
 
@@ -408,10 +408,10 @@ def _say(text: str) -> None:
 
 @dataclass(slots=True)
 class RetryLimit:
-    """A limit on retries: attempts with growing pauses until `seconds` have passed since the first one.
+    """A limit on retries: attempts with growing pauses until `seconds` have passed since the first attempt.
 
     Before the first long pause, a line reports the reason. The other fields provide the clock, the pauses and the
-    output of the line.
+    line's output.
     """
 
     seconds: float = _DEFAULT_S
@@ -434,9 +434,9 @@ class RetryLimit:
         return cls(seconds)
 
     def attempts(self, place: str) -> Iterator[int]:
-        """Yield attempt numbers from 0, with pauses, until the limit is reached. The caller leaves the loop after a success.
+        """Yield attempt numbers from 0, with pauses, until the limit is reached. The caller exits the loop on success.
 
-        The last attempt starts when the time is up.
+        The last attempt starts when time is up.
         """
         end, pause = self.now() + self.seconds, _FIRST_PAUSE_S
         for attempt in count():

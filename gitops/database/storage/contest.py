@@ -1,7 +1,8 @@
 """Sends concurrent conditional PUTs to test that a service lets only one of several racing writers win.
 
 A service that ignores conditions accepts all writers. A service with a gap between check and write occasionally accepts
-several. So one race detects the first kind, and many races detect the second kind with growing probability.
+several. So a single race detects the first kind, and the more races are run, the more likely they are to detect the
+second kind.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gitops.database.storage.port import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Result of a race: how many of the `writers` created an object, and how many replaced it. Both must be one.
+    """The result of a race: how many of the `writers` created an object, and how many replaced it. Both must be one.
 
     If several writers created the object, replacement is not tested.
     """
@@ -30,7 +31,7 @@ class Race:
 
     @property
     def fault(self) -> str:
-        """Describe what the service does wrong; empty if nothing."""
+        """Describe what the service does wrong. Empty if there is no fault."""
         if self.created > 1:
             return f"create the same object (If-None-Match: *): {self.created} of {self.writers} got the answer that they did"
         if self.replaced > 1:
@@ -54,7 +55,7 @@ class RacingStore(ObjectStore, Protocol):
 def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
     """Let several writers race to create an object, and then to replace it.
 
-    A race without a certain winner is repeated with a new object. Object keys start with `path` and are added to
+    A race without a definite winner is repeated with a new object. Object keys start with `path` and are added to
     `used`; the caller must remove them. Raises RemoteError `storage_failed`.
     """
     place = f"s3://{bucket.name}/{path}"

@@ -1,4 +1,4 @@
-"""Copies of immutable files on the local disk, whose content is checked.
+"""Copies of immutable files on the local disk, whose content is verified.
 
     files/<sha256>   the content, named by its digest
     <place>          a hard link to it, where a reader looks for the file
@@ -7,9 +7,10 @@ Rules of this module:
 
 1. A copy gets its names only when it is complete, with the expected size. A crash leaves a temporary file, which the
    next holder of the lock removes.
-2. The name of the content tells which bytes were received, so a check finds any later damage to a file of that name,
-   whether it is longer, shorter, or has other bytes. A place that is not such a link counts as damaged.
-3. Content without a place is removed by `reclaim`. One process holds the lock and changes files; others only read.
+2. The content's name shows which bytes were received, so a check finds any later damage to a file with that name,
+   whether it is longer, shorter, or has different bytes. A place that is not such a link counts as damaged.
+3. Content without a place is removed by `reclaim`. One process holds the lock and changes files, while others only
+   read.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LOCK = "lock"
 
 
 class FileCopies:
-    """The copies below a folder, which is created. Threads of the lock's holder can add different files concurrently."""
+    """The copies below a folder, which is created if needed. The lock holder's threads can add files concurrently."""
 
     def __init__(self, root: Path) -> None:
         """Create the folder. Raises OSError."""
@@ -42,7 +43,7 @@ class FileCopies:
         self._lock: int | None = None
 
     def hold(self) -> bool:
-        """Take the lock, if no other process has it; the kernel frees it when this process ends. Raises OSError."""
+        """Take the lock if no other process has it. The kernel frees it when this process ends. Raises OSError."""
         if self._lock is not None:
             return True
         descriptor = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -57,7 +58,7 @@ class FileCopies:
         return True
 
     def release(self) -> None:
-        """Free the lock, if this process has it."""
+        """Release the lock, if this process has it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -89,7 +90,7 @@ class FileCopies:
             part.unlink(missing_ok=True)
 
     def damaged(self, places: Iterable[Path]) -> list[Path]:
-        """Read files, and return those whose content is not the one that was received; it is no longer shared."""
+        """Read files and return those whose content is not as received. Their content is no longer shared."""
         names = {entry.inode(): entry.name for entry in os.scandir(self._files)}
         found = []
         for place in places:
@@ -102,7 +103,7 @@ class FileCopies:
         return found
 
     def reclaim(self) -> int:
-        """Remove content without a place, and return the number of bytes of the rest."""
+        """Remove content without a place. Return the number of bytes of the remaining content."""
         kept = 0
         for entry in os.scandir(self._files):
             status = entry.stat(follow_symlinks=False)

@@ -2,12 +2,13 @@
 
 Rules of this module:
 
-1. New content is written to a hidden temporary file and synced before it gets its name; then the folder is synced.
+1. New content is written to a hidden temporary file and synced before it gets its name. Then the folder is synced.
 2. `create` sets the name with a hard link, which fails if the name exists, so exactly one of several racing callers
    wins.
-3. `replace`, `write` and `delete` hold an advisory lock on the folder, so compare-and-rename is one step between processes.
+3. `replace`, `write` and `delete` hold an advisory lock on the folder, so compare-and-rename is one atomic step for
+   other processes.
 4. Every path is resolved with folder descriptors that refuse symbolic links, so no key leaves the root.
-5. A process that crashes leaves at most a temporary file, which no listing shows and no later call reads.
+5. If a process crashes, it leaves at most a temporary file, which is never listed and never read.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LocalStore:
         return str(self._root.joinpath(*split_key(key)))
 
     def read(self, key: str) -> bytes | None:
-        """Read a file; None only if the file or a folder above it does not exist."""
+        """Read a file. Returns None only if the file or a folder above it does not exist."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             return None if folder is None else _read(folder, name)
@@ -71,7 +72,7 @@ class LocalStore:
             return found
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write a file only if it is absent; exactly one of several racing callers gets True."""
+        """Write a file only if it is absent. Exactly one of several racing callers gets True."""
         *folders, name = split_key(key)
         with self._guard(key), self._made_folder(folders) as folder, _temporary(folder, data) as temp:
             try:
@@ -113,7 +114,7 @@ class LocalStore:
                 os.fsync(folder)
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of files directly inside `prefix`, in code point order. Leaves out temporary files."""
+        """Return the names of files directly inside `prefix`, in code point order and without temporary files."""
         with self._guard(prefix), self._folder(split_prefix(prefix)) as folder:
             if folder is None:
                 return ()
@@ -183,7 +184,7 @@ def delete_tree(root: Path) -> None:
 def set_aside(root: Path) -> None:
     """Rename `root` to a hidden name in the same folder, which `remove_set_aside` recognises.
 
-    Raises the errors of `delete_tree`.
+    Raises the same errors as `delete_tree`.
     """
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -194,7 +195,7 @@ def set_aside(root: Path) -> None:
 
 
 def remove_set_aside(root: Path) -> None:
-    """Remove content that this process or a crashed one set aside at `root`. Raises the errors of `delete_tree`."""
+    """Remove content that this process or a crashed one has set aside at `root`. Raises the errors of `delete_tree`."""
     import shutil
 
     try:
@@ -209,7 +210,7 @@ def remove_set_aside(root: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Lock an existing folder against other holders on this host while the block runs.
+    """During the block, lock an existing folder against other holders on this host.
 
     Processes that do not take the lock are not blocked.
 

@@ -10,10 +10,10 @@ R = TypeVar("R")
 
 
 def in_parallel(call: Callable[[T], R], items: Iterable[T], limit: int) -> list[R]:
-    """Return the result of `call` for each item, in order, with at most `limit` concurrent calls.
+    """Call `call` for each item, with at most `limit` concurrent calls, and return the results in order.
 
-    With a limit of 1, calls run sequentially in this thread. After a failure, no further calls start; running calls are
-    awaited, and the error of the first failed item is raised.
+    With a limit of 1, calls run sequentially in this thread. After a failure, no further calls start. Running calls are
+    awaited, and the first failed item's error is raised.
     """
     waiting = list(items)
     if limit <= 1 or len(waiting) <= 1:

@@ -1,9 +1,10 @@
 """The port for files under one root, which ledger folders and graph roots use.
 
 Keys are relative POSIX paths with visible, ordinary names (`__cluster/state.json`). All stores have the same rules for
-keys. Every write is atomic: a reader sees the complete old or new content. A write is durable when the call returns.
+keys. Every write is atomic: a reader sees either the old or the new content, complete. A write is durable when the call
+returns.
 
-`StorageRoot` is the location of the ledger, the catalog and the graphs, declared in `storage:`.
+`StorageRoot` is the location of the ledger, the catalog and the graphs, as declared in `storage:`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MAX_PART = 255
 def split_key(key: str) -> tuple[str, ...]:
     """Split a key into its parts.
 
-    Raises RemoteError `storage_failed` for a key that could leave the root or has a hidden name.
+    Raises RemoteError `storage_failed` for a key that could leave the root or that contains a hidden name.
     """
     parts = tuple(key.split("/"))
     plain = all(
@@ -43,7 +44,7 @@ def split_key(key: str) -> tuple[str, ...]:
 
 
 def split_prefix(prefix: str) -> tuple[str, ...]:
-    """Split a prefix by the rules of `split_key`. An empty prefix is the root, and one final slash is allowed."""
+    """Split a prefix by the same rules as `split_key`. An empty prefix is the root, and one final slash is allowed."""
     return split_key(prefix.removesuffix("/")) if prefix else ()
 
 
@@ -56,12 +57,12 @@ class ObjectStore(Protocol):
 
     @property
     def location(self) -> str:
-        """The location of the root for messages: an absolute path or a URI."""
+        """The root's location, for messages: an absolute path or a URI."""
         ...
 
     @property
     def parallel(self) -> int:
-        """How many concurrent calls are useful; 1 if concurrency does not help."""
+        """The number of concurrent calls that is useful, which is 1 if concurrency does not help."""
         ...
 
     def display(self, key: str) -> str:
@@ -69,19 +70,19 @@ class ObjectStore(Protocol):
         ...
 
     def read(self, key: str) -> bytes | None:
-        """Read an object; None only if it definitely does not exist."""
+        """Read an object. Returns None only if it definitely does not exist."""
         ...
 
     def read_range(self, key: str, start: int, end: int) -> bytes:
-        """Read the bytes from `start` to before `end`, which exist. Raises RemoteError also if the object is absent."""
+        """Read the existing bytes from `start` to before `end`. Also raises RemoteError if the object is absent."""
         ...
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write only if absent; return False if the object exists. Exactly one of several racing callers gets True."""
+        """Write an object only if it is absent, and return whether it was. One of several racing callers gets True."""
         ...
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the current content equals `expected`; return False if it differs or the object is gone."""
+        """Write an object only if its content equals `expected`. Return False if it differs or the object is gone."""
         ...
 
     def write(self, key: str, data: bytes) -> None:
@@ -93,7 +94,7 @@ class ObjectStore(Protocol):
         ...
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of objects directly inside `prefix`, without deeper keys, in code point order; empty if absent."""
+        """Return the names of objects directly inside `prefix` in code point order. Empty if the prefix is absent."""
         ...
 
 
@@ -104,22 +105,23 @@ _PREFIX_PART = re.compile(r"[A-Za-z0-9._=@+-]+")
 
 
 class StorageKind(StrEnum):
-    """A folder of this machine, or a bucket of an object store."""
+    """A folder on this machine, or a bucket in an object store."""
 
     LOCAL = "local"
     S3 = "s3"
 
 
 class StorageRootError(ValueError):
-    """The storage root cannot be used; the text is the reason. Reported as `invalid_storage_root`."""
+    """The storage root cannot be used. The message has the reason. Reported as `invalid_storage_root`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageRoot:
     """A parsed storage root.
 
-    `text` is the declared value without surrounding spaces and trailing slashes. A LOCAL root has `path`, absolute or
-    relative to the cluster folder; an S3 root has `bucket` and `prefix` (no slash at either end, may be empty).
+    `text` is the declared value without surrounding spaces and trailing slashes. A LOCAL root has a `path`, which is
+    absolute or relative to the cluster folder. An S3 root has a `bucket` and a `prefix`, which has no slash at either
+    end and may be empty.
     """
 
     kind: StorageKind
@@ -129,12 +131,12 @@ class StorageRoot:
     prefix: str = ""
 
     def local_path(self, config_dir: str) -> str:
-        """Return the folder of a LOCAL root. A relative one is below `config_dir`."""
+        """Return a LOCAL root's folder. A relative one is below `config_dir`."""
         return normpath(join(config_dir, self.path))
 
 
 def parse_storage(value: str) -> StorageRoot:
-    """Read `storage:`: a path, `file:///path`, or `s3://bucket[/prefix]`.
+    """Parse `storage:`, which is a path, `file:///path`, or `s3://bucket[/prefix]`.
 
     Raises StorageRootError for a blank value, a missing bucket, an unknown scheme, or characters or path parts that
     stores treat differently.

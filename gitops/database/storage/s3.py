@@ -1,17 +1,17 @@
-"""Stores objects under one prefix of an S3-compatible service.
+"""Stores objects under one prefix in an S3-compatible service.
 
 Rules of this module:
 
-1. Every write is one PUT; when the service responds, it is durable and visible to every later read.
+1. Every write is one PUT. Once the service has responded, it is durable and visible to every later read.
 2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the compared bytes, or of the bytes
-   that this store read or wrote last if they are equal, so the service decides between racing callers. Before the first
-   write of a process, a race tests whether the service does so.
-3. The client library never retries a conditional PUT, because after a success the retry would be refused on account of
+   that this store read or wrote last if they are equal, so the service decides between racing callers. Before a
+   process's first write, a race tests whether the service does this.
+3. The client library never retries a conditional PUT, because after a success, the retry would be refused because of
    the object that was just written. This module retries it instead. Every conditional PUT stores a fresh token in the
    object's metadata, so that the object shows which writer created it, even for equal bytes.
 4. Requests are retried, within the bucket's limit, if the service is busy or if it refuses both of two writers.
 5. So a conditional call returns True if one of its attempts succeeded, and False only if none can have succeeded.
-   Otherwise it raises RemoteError, because the result of a lost response is never assumed.
+   Otherwise it raises RemoteError, because it never guesses the result of a request whose response was lost.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
 
 
 class S3Store:
-    """An ObjectStore below `s3://bucket[/prefix]`. Safe for threads.
+    """An ObjectStore below `s3://bucket[/prefix]`. Thread-safe.
 
-    There are no folders, so a key can be a prefix of another one.
+    There are no folders, so one key can be a prefix of another.
 
     The environment provides the address of the service and the credentials: `AWS_ENDPOINT_URL_S3` or
     `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
@@ -76,12 +76,12 @@ class S3Store:
         self._tags: dict[str, tuple[str, str]] = {}
 
     def display(self, key: str) -> str:
-        """Return the address of the object."""
+        """Return the object's address."""
         split_key(key)
         return f"{self.location}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Read an object. None only if the service reports that the bucket exists and the object does not."""
+        """Read an object. Returns None only if the service reports that the bucket exists but the object does not."""
         path = self._path(key)
         found = self._bucket.get(path)
         if found is None:
@@ -90,7 +90,7 @@ class S3Store:
         return found.data
 
     def read_range(self, key: str, start: int, end: int) -> bytes:
-        """Read some bytes of an object."""
+        """Read some of an object's bytes."""
         found = self._bucket.get_range(self._path(key), start, end) if end > start else b""
         if found is None or len(found) != end - start:
             detail = f"{self._path(key)} in {self.location} is shorter than {end} bytes"
@@ -98,7 +98,7 @@ class S3Store:
         return found
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write only if absent. Return False if the object exists and no attempt of this call created it.
+        """Write an object only if it is absent. Return False if it exists and no attempt of this call created it.
 
         Raises RemoteError `storage_failed`, after which the object may exist; UsageError
         `storage_conditional_put_ignored`.
@@ -118,9 +118,9 @@ class S3Store:
         raise _unknown_result(self.display(key))
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        """Write only if the content equals `expected`. Return False if it differs and no attempt of this call succeeded.
+        """Write an object only if its content equals `expected`. Return False if it differs and no attempt succeeded.
 
-        Raises the errors of `create`; after a RemoteError the content may be the new one.
+        Raises the same errors as `create`; after a RemoteError, the content may be the new one.
         """
         path, token, sure = self._path(key), secrets.token_hex(16), True
         with self._writing():
@@ -164,13 +164,13 @@ class S3Store:
         return (key for key, _, _ in self.details(prefix))
 
     def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
-        """Yield the objects of `keys` with their size in bytes and last write time."""
+        """Yield the same objects as `keys`, with their size in bytes and last write time."""
         start = f"{self._prefix}/" if self._prefix else ""
         found = self._bucket.details(self._folder(prefix))
         return ((path.removeprefix(start), size, written) for path, size, written in found)
 
     def download(self, key: str, size: int, target: BinaryIO) -> bool:
-        """Append an object of this many bytes to a file, in pieces, each with its own time limit.
+        """Append an object with this many bytes to a file, in pieces that each have a time limit.
 
         Returns False if the object does not exist.
         """
