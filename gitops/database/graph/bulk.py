@@ -206,7 +206,7 @@ class BulkPart(_Exchanged):
 def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
     """Begin a bulk load into a branch. Other writers are not blocked. Only a schema change invalidates the load.
 
-    Raises the errors of `open_snapshot`; GitopsError `graph_version_gone` if gc has already removed the version.
+    Raises the same errors as `open_snapshot`; GitopsError `graph_version_gone` if gc has already removed the version.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     manifest = snapshot.manifest
@@ -672,8 +672,8 @@ def load_parquet(
 ) -> LoadResult:
     """Load Parquet files, one type per file, and publish them all at once.
 
-    Raises the errors of `write_part` (with the file name) and `publish_bulk` (parts are the files, from 0); UsageError
-    for an unknown type or an unreadable file.
+    Raises the same errors as `write_part` (with the file name) and `publish_bulk` (parts are the files, from 0);
+    UsageError for an unknown type or an unreadable file.
     """
     catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
     keys = []

@@ -514,7 +514,7 @@ class LoadPublisher:
         return self._checked[1]
 
     def joint_checks(self, snapshot: Snapshot) -> dict[str, TableCheck]:
-        """Check the load against a version. Raises the errors of `JointChecks.run`."""
+        """Check the load against a version. Raises the same errors as `JointChecks.run`."""
         return JointChecks(snapshot, self.intake, self._request.mode).run()
 
     def attempt(self) -> LoadResult:

@@ -180,8 +180,8 @@ def _table_key(kind: TypeKind, name: str) -> str:
 def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:
     """Permanently remove dropped data. By design, readers of older versions lose access to the affected tables.
 
-    Raises the errors of `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` if another writer
-    published first; RemoteError `storage_failed`.
+    Raises the same errors as `open_snapshot`; ConflictError `graph_has_branches`, and `graph_conflict` if another
+    writer published first; RemoteError `storage_failed`.
     """
     with find_root(uri).lease():
         snapshot = open_snapshot(uri)

@@ -154,7 +154,7 @@ class GraphReader(Protocol):
     def schema_text(self, uri: str, digest: str) -> bytes:
         """Return the text of the graph's current or an earlier schema, given its digest.
 
-        Raises the errors of `read`; GitopsError `graph_unreadable` if the text is no longer stored.
+        Raises the same errors as `read`; GitopsError `graph_unreadable` if the text is no longer stored.
         """
         ...
 
@@ -187,7 +187,7 @@ class GraphReader(Protocol):
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
-        """Return the effects of `prepare_migration` without writing anything. Raises the errors of `read`."""
+        """Return the effects of `prepare_migration` without writing anything. Raises the same errors as `read`."""
         ...
 
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
@@ -201,8 +201,8 @@ class GraphReader(Protocol):
     def was_restored(self, uri: str, fence: int, since: int) -> bool:
         """Return whether the `restore` with this number created a version of `main` after version `since`.
 
-        Raises the errors of `read`; GitopsError `graph_version_gone` if it is not found and some versions are no longer
-        kept.
+        Raises the same errors as `read`; GitopsError `graph_version_gone` if it is not found and some versions are no
+        longer kept.
         """
         ...
 
@@ -261,8 +261,8 @@ class GraphEngine(GraphReader, Protocol):
         """Restore the ordered types' rows from the ordered version, as a new version. Return the new version's number.
 
         This is atomic. If the types already have these rows, nothing changes and the number of the newest version is
-        returned. Raises the errors of `check_restore`, which include `graph_restore_refused` for a broken schema rule;
-        ConflictError `graph_replaced`, `graph_fenced`, `graph_conflict`.
+        returned. Raises the same errors as `check_restore`, which include `graph_restore_refused` for a broken schema
+        rule; ConflictError `graph_replaced`, `graph_fenced`, `graph_conflict`.
         """
         ...
 
@@ -270,7 +270,7 @@ class GraphEngine(GraphReader, Protocol):
         """Raise the graph's fence, so that earlier operations and those with a number below `fence` are refused.
 
         The graph's number becomes `fence`, or one more than before. This has no effect on an absent root. Raises the
-        errors of `prepare_migration`.
+        same errors as `prepare_migration`.
         """
         ...
 

@@ -35,7 +35,7 @@ MAX_ROWS = 10_000
 def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
     """Return a version of `main`: its identity, number, digests, and tables with row counts and columns.
 
-    Raises the errors of `open_snapshot`.
+    Raises the same errors as `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(version=version))
     manifest, catalog = snapshot.manifest, snapshot.schema().catalog

@@ -50,7 +50,7 @@ Memo: TypeAlias = "Callable[[Hashable, Callable[[], Any]], Any]"
 
 _K1, _B = 1.2, 0.75
 
-# No token contains this. So a piece between two of these has the same tokens in every text.
+# Tokens never contain these characters, so the text between two of them always has the same tokens.
 _CUTS = str.maketrans(dict.fromkeys((chr(point) for point in range(128) if not chr(point).isalnum()), " "))
 _MARK = "\u9f98"
 _MOST_KNOWN = 1 << 16
@@ -220,7 +220,7 @@ _PROBES = 100
 _REFINE = 20
 # The recall of an index is measured with this many stored vectors, and this many nearest neighbours of each.
 _ASKED, _WANTED = 32, 10
-# Up to this many chosen rows are read from the table, even if all vectors are in memory.
+# If at most this many rows were selected, they are read from the table, even if all vectors are in memory.
 _FEW = 1_000
 # The driver is asked for twice the wanted rows plus the second number, up to the first number.
 _LISTED, _SPARE = 1_000, 16

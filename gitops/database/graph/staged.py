@@ -279,7 +279,7 @@ def hold_lease(
 ) -> Iterator[Callable[[], None]]:
     """Keep a version readable during the block, for at most `term` after the last renewal.
 
-    Raises the errors of `take_lease`. Yields a function that renews the lease. It restarts the term, and raises
+    Raises the same errors as `take_lease`. Yields a function that renews the lease. It restarts the term, and raises
     GitopsError `graph_version_gone` if the lease had expired and was removed.
     """
     store, lease = snapshot.store, take_lease(snapshot, context, term)

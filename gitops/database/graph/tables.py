@@ -352,7 +352,7 @@ class TableWriter:
 
         Addresses refer to the manifest's version. The first staged rows get the row ids in `kept`, which come from
         removed rows. This takes two versions, because within one version the driver would search all row ids. Raises
-        the errors of `change`.
+        the same errors as `change`.
         """
         start = 0
         for part in staged:
@@ -367,7 +367,7 @@ class TableWriter:
     def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
         """Run a change that creates any number of versions but changes no rows. Return whether it created any.
 
-        None of them can be another writer's version. Raises the errors of `change`.
+        None of them can be another writer's version. Raises the same errors as `change`.
         """
         before = self._expected
         try:
@@ -387,7 +387,7 @@ class TableWriter:
     def tidy(self) -> None:
         """Join the smallest fragments if there are many, so that changes do not slow down over time.
 
-        A fragment is no longer joined once it has reached the number of rows for its step. Raises the errors of
+        A fragment is no longer joined once it has reached the number of rows for its step. Raises the same errors as
         `change`.
         """
         sizes = [part.physical_rows for part in self.dataset.get_fragments()]

@@ -65,7 +65,7 @@ def begin_load(
 ) -> str:
     """Plan a load of these pieces and return its id. `buckets` is a power of two, or 0 to derive it from the input.
 
-    Raises the errors of `plan_bulk`; UsageError `usage_error` for a table that the graph does not have.
+    Raises the same errors as `plan_bulk`; UsageError `usage_error` for a table that the graph does not have.
     """
     plan = plan_bulk(uri, context, branch)
     for table in sorted({piece.table for piece in pieces if piece.table is not None}):
@@ -132,7 +132,7 @@ def load_files(
     """Load pieces of files over an executor and publish one version.
 
     If a load fails for a reason other than its records, it can be continued, and a note on the error has the load's id.
-    Raises the errors of `begin_load` and `run_load`.
+    Raises the same errors as `begin_load` and `run_load`.
     """
     if base is not None:
         ensure_branch(uri, branch, context, ReadTarget(base))

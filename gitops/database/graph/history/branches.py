@@ -94,7 +94,7 @@ def make_branch(base: Snapshot, name: str, context: WriteContext) -> BranchInfo:
 def list_branches(uri: str) -> tuple[BranchInfo, ...]:
     """Return a graph's branches: `main` first, then the others by name. Internal branches are left out.
 
-    Raises the errors of `open_snapshot`.
+    Raises the same errors as `open_snapshot`.
     """
     store = open_snapshot(uri, ReadTarget()).store
     found = []
@@ -171,7 +171,7 @@ MAX_LOG = 10_000
 def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, ...]:
     """Return the kept versions of a branch, newest first, including versions from before the branch was created.
 
-    Returns at most `limit` versions (0 to 10000). Raises the errors of `open_snapshot`.
+    Returns at most `limit` versions (0 to 10000). Raises the same errors as `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
     read = (find_manifest(snapshot.store, n, holder) for holder, n in kept_versions(snapshot.store, snapshot.line))

@@ -75,7 +75,7 @@ def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[
 
 
 def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
-    """Count the rows that differ. Raises the errors of `diff_versions`."""
+    """Count the rows that differ. Raises the same errors as `diff_versions`."""
     one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
     for change in snapshot_changes(one, other, types):
@@ -424,8 +424,8 @@ def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> Fee
 def branches_since(uri: str, position: FeedPosition, memory: Memory | None = None) -> frozenset[str]:
     """Return the names of branches with versions after a position.
 
-    A branch inherits the versions from before it was created. `memory` is the cache of `open_snapshot`. Raises the
-    errors of `read_feed`.
+    A branch inherits the versions from before it was created. `memory` is the cache of `open_snapshot`. Raises the same
+    errors as `read_feed`.
     """
     head = open_snapshot(uri, ReadTarget(position.branch), memory)
     later = [each.until for each in head.line.inherits if each.until > position.n]
@@ -509,7 +509,7 @@ def _by_table(types: Sequence[str], one: Snapshot, other: Snapshot) -> Iterator[
 def first_unreadable(uri: str, branch: str, n: int) -> tuple[str, str]:
     """Return the oldest commit after version `n` on a known branch with unreadable changes, and its branch.
 
-    Raises the errors of `open_snapshot`.
+    Raises the same errors as `open_snapshot`.
     """
     head = open_snapshot(uri, ReadTarget(branch))
     *_, (holder, oldest) = kept_versions(head.store, head.line)

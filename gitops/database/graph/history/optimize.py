@@ -78,7 +78,7 @@ def optimize_tables(
 ) -> OptimizeResult:
     """Compact and index a branch's tables where needed. `progress` is called before each step.
 
-    With an executor, its workers rewrite fragments and build indexes, except vector indexes. Raises the errors of
+    With an executor, its workers rewrite fragments and build indexes, except vector indexes. Raises the same errors as
     `open_snapshot` and of the executor; ConflictError `graph_conflict` if other writers won every attempt; RemoteError
     `storage_failed`.
     """

@@ -90,7 +90,7 @@ class Adjacency:
     def steps(self, nodes: np.ndarray, *, out: bool, budget: Budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the nodes' outgoing or incoming edges: the node's index, the far end's row id and the edge's row id.
 
-        Raises the errors of `Budget.need`.
+        Raises the same errors as `Budget.need`.
         """
         half, near, far = self._half(out=out)
         origins, places = half.steps(near.positions(nodes))
@@ -159,7 +159,7 @@ class Adjacency:
 def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
     """Build an adjacency in one pass over the edges and node ids.
 
-    Raises the errors of `ReadTable.scan`; GitopsError `query_memory_exceeded`.
+    Raises the same errors as `ReadTable.scan`; GitopsError `query_memory_exceeded`.
     """
     if edges.rows > MAX_EDGES:
         raise GitopsError(Code.QUERY_FAILED, f"table {edges.key} has more edges than an adjacency holds")

@@ -101,7 +101,7 @@ class ReadCache:
     def adjacency(self, wanted: WantedAdjacency, budget: Budget, folder: Path | None) -> Adjacency | OverlaidAdjacency:
         """Return an adjacency from this cache, from its file or by converting another version, or build and cache one.
 
-        Raises the errors of `build_adjacency`.
+        Raises the same errors as `build_adjacency`.
         """
         found = self.stored(wanted, budget, folder)
         if found is not None:
@@ -151,7 +151,7 @@ class ReadCache:
         return self._keep(("value", key), lambda: (make(), 1024))
 
     def attached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return an object that lives as long as the cache and limits its own memory. Missing ones are made with `make`."""
+        """Return an object that lives as long as the cache, created with `make` if missing. It limits its own size."""
         with self._lock:
             found = self._attached[key] = self._attached[key] if key in self._attached else make()
         return found

@@ -154,7 +154,7 @@ class OverlaidAdjacency:
     def merged(self, tables: EndTables, budget: Budget) -> Adjacency:
         """Merge the differences into a new adjacency. `tables` are the tables at this version.
 
-        Raises the errors of `Budget.need`.
+        Raises the same errors as `Budget.need`.
         """
         budget.need(self.edges * _MERGING, f"the adjacency of {tables.edges.key}")
         sources, targets = (
@@ -184,7 +184,8 @@ def bring(
 ) -> Adjacency | OverlaidAdjacency | None:
     """Convert an adjacency from tables `before` to tables `after`. Many differences are merged into a new adjacency.
 
-    Returns None if there are too many new differences, or if they cannot be read. Raises the errors of `Budget.check`.
+    Returns None if there are too many new differences, or if they cannot be read. Raises the same errors as
+    `Budget.check`.
     """
     try:
         return _bring(adjacency, before, after, budget)

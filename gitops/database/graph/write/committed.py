@@ -174,7 +174,7 @@ class CommittedTable:
         return self.declared.properties.get(column, _TEXT)
 
     def open(self) -> None:
-        """Open the table, if it has rows. Raises the errors of `open_table`."""
+        """Open the table, if it has rows. Raises the same errors as `open_table`."""
         if self.opened is None and self.entry.rows:
             self.opened = open_table(self.folder, self.entry)
 
@@ -254,7 +254,7 @@ class CommittedTable:
         return {row_id: address for row_id, (address, _) in self.places(ids).items()}
 
     def hold(self, ids: Collection[str]) -> None:
-        """Prefetch the rows with these ids. Raises the errors of `find`."""
+        """Prefetch the rows with these ids. Raises the same errors as `find`."""
         kinds = self.declared.properties.items()
         plain = [*key_columns(self.declared), ROW_ID, *(name for name, kind in kinds if kind.scalar is not Scalar.BLOB)]
         self.held = dict.fromkeys(ids)

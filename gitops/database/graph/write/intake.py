@@ -548,7 +548,7 @@ class LoadIntake:
     def opened(self, key: str, entry: TableEntry) -> lance.LanceDataset:
         """Return a table's dataset at the entry's version, reopening it only if the version has changed.
 
-        Raises the errors of `open_table`.
+        Raises the same errors as `open_table`.
         """
         held = self._opened.get(key)
         if held is None or (held[0].path, held[0].version) != (entry.path, entry.version):

@@ -140,7 +140,7 @@ class Mutator:
     ) -> Callable[[], MutationResult]:
         """Queue a mutation. Return a function that runs it together with the other waiting mutations.
 
-        Raises the errors of `run`. The function must be called once, in any thread. An earlier call for another
+        Raises the same errors as `run`. The function must be called once, in any thread. An earlier call for another
         mutation may already have run this one.
         """
         if query.kind is not QueryEffect.MUTATION:
