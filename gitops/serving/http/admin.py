@@ -1,4 +1,4 @@
-"""Admin address with a server's probes (startup, liveness, readiness) and metrics, in a process next to the workers.
+"""Admin address with a server's probes (startup, liveness, readiness) and metrics, in a process beside the workers.
 
 | path | 200 | otherwise 503 |
 |---|---|---|
@@ -182,7 +182,7 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a process is doing now: changes, how many of them wait for their turn on a branch, and exports.
+    """A process's current activity: changes, how many of them wait for their turn on a branch, and exports.
 
     `stuck` is the number of threads whose work has exceeded its time limit.
     """
@@ -195,12 +195,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """One process that serves: the revision and when it was accepted (seconds since 1970), and its load.
+    """A serving process's status: its revision, when it accepted that revision (seconds since 1970), and its load.
 
     `ready` and `quarantined` are numbers of graphs. `graphs` maps their ids to the code of the problem, or to None if
     the graph is served; the field is None for callers who must not list graphs. `pending` is a failed attempt to serve
-    a newer revision, and `behind` is how many states newer that revision is. `issuers` maps identity providers to the
-    reason why their keys could not be read the last time, or to None. `replica` is the form of a read replica's copy.
+    a newer revision, and `behind` is the number of states by which that revision is newer. `issuers` maps identity
+    providers to the reason why the last attempt to read their keys failed, or to None. `replica` describes a read
+    replica's copy.
     """
 
     revision: RevisionIdentity
@@ -254,7 +255,7 @@ class StatusDoor:
         self._who = Authenticator(context)
 
     async def open(self) -> asyncio.AbstractServer:
-        """Answer requests for the status until the returned server is closed."""
+        """Answer status requests until the returned server is closed."""
         self._place.unlink(missing_ok=True)
         return await asyncio.start_unix_server(self._answer, self._place)
 
@@ -306,14 +307,14 @@ class StatusDoor:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The answers of all workers, and how many workers exist but did not respond in time."""
+    """All workers' answers, and how many workers exist but did not respond in time."""
 
     statuses: tuple[ProcessStatus, ...]
     silent: int
 
     @property
     def issuers(self) -> dict[str, str | None]:
-        """The identity providers, each with a reason why a worker cannot read its keys; None if there is no problem."""
+        """The identity providers, each with a reason why a worker cannot read its keys, or None without a problem."""
         found: dict[str, str | None] = {}
         for name, why in [pair for each in self.statuses for pair in each.issuers.items()]:
             found[name] = found.get(name) or why
@@ -321,12 +322,12 @@ class Asked:
 
     @property
     def oldest(self) -> ProcessStatus | None:
-        """The status with the oldest revision; None if no worker responded."""
+        """The status with the oldest revision, or None if no worker responded."""
         return min(self.statuses, key=lambda each: each.revision.state_revision, default=None)
 
 
 async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -> Asked:
-    """Ask all workers at the same time. Leaves out a worker that is missing or ends meanwhile."""
+    """Ask all workers at the same time. Leaves out any worker that is missing or exits meanwhile."""
     line = json.dumps(question).encode() + b"\n"
     answers = await asyncio.gather(*(_ask(folder / str(number), line) for number in range(workers)))
     statuses = [ProcessStatus.of_form(json.loads(each)) for each in answers if each]

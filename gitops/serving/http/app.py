@@ -346,7 +346,7 @@ _METADATA = "/.well-known/oauth-protected-resource"
 
 
 async def protected_resource(call: Call) -> BodyAnswer:
-    """Return the accepted identity providers, for clients that discover where to get a token. Source: RFC 9728."""
+    """Return the accepted identity providers, so that clients can find out where to get a token. Source: RFC 9728."""
     base, graph_id = call.context.public_url, call.values.get("graph_id")
     if base is None or (graph_id is not None and not is_servable(graph_id)):
         raise not_found("this server does not say at which address it is reached")

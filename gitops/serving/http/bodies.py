@@ -1,7 +1,7 @@
-"""Models of request and response bodies.
+"""Models for request and response bodies.
 
-Unknown members are refused, and values are never coerced. An absent member means the same as null. The models of
-responses describe them to clients, and tests compare them with the bodies that are sent.
+Unknown members are refused, and values are never coerced. An absent member means the same as null. Response models
+describe responses to clients, and tests compare them with the bodies that are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HINT_SHOWN: Final = 400
 
 
 class Model(BaseModel):
-    """Base class of all body models."""
+    """Base class for all body models."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -30,9 +30,9 @@ M = TypeVar("M", bound=Model)
 
 
 def read_json(kind: type[M], data: bytes) -> M | None:
-    """Parse a body of this form. Returns None for an empty body or `null`.
+    """Parse a body with this form. Returns None for an empty body or `null`.
 
-    Raises ProblemError 400 with the problem and its place.
+    Raises ProblemError 400 with the problem and its location.
     """
     if not data:
         return None
@@ -87,7 +87,7 @@ def _hint(kind: type[Model], value: Any) -> str:
 
 
 class HealthAnswer(Model):
-    """Confirms that the server responds; `internal_schema_version` is that of its graph storage format."""
+    """Confirms that the server responds. `internal_schema_version` is its graph storage format's version."""
 
     status: str = Field(examples=["ok"])
     version: str
@@ -95,7 +95,7 @@ class HealthAnswer(Model):
 
 
 class ProtectedResourceAnswer(Model):
-    """The accepted identity providers at a server address, in the form of RFC 9728."""
+    """The identity providers accepted at a server address, in the form of RFC 9728."""
 
     resource: str = Field(examples=["https://brain.example/graphs/knowledge/mcp"])
     authorization_servers: list[str] = Field(examples=[["https://login.example"]])
@@ -116,7 +116,7 @@ class GraphsAnswer(Model):
 
 
 class ReloadAnswer(Model):
-    """Result of an attempt to serve the newest revision."""
+    """The result of an attempt to serve the newest revision."""
 
     result: Literal["exchanged", "unchanged"]
     served_revision: str
@@ -125,7 +125,7 @@ class ReloadAnswer(Model):
 
 
 class QueryBody(Model):
-    """A read: a text with one query, or with several and the `name` of one.
+    """A read: a text with one query, or with several queries and the `name` of the one to run.
 
     Reads the head of a branch, or a snapshot.
     """
@@ -156,7 +156,7 @@ CONFLICT: Final = Field(
 
 
 class MutateBody(Model):
-    """A mutation. `query` can also be called `query_source`, and `name` can be called `query_name`."""
+    """A mutation. `query` can also be called `query_source`, and `name` can also be called `query_name`."""
 
     query: str = Field(validation_alias=AliasChoices("query", "query_source"))
     name: str | None = Field(default=None, validation_alias=AliasChoices("name", "query_name"))
@@ -166,7 +166,7 @@ class MutateBody(Model):
 
 
 class InvokeBody(Model):
-    """Input of a stored query."""
+    """Input for a stored query."""
 
     params: dict[str, Any] | None = None
     branch: str | None = None
@@ -178,14 +178,14 @@ class InvokeBody(Model):
 
 
 class TargetForm(Model):
-    """Target of a read: the head of a branch, or a snapshot."""
+    """The target of a read: the head of a branch, or a snapshot."""
 
     branch: str | None
     snapshot: str | None
 
 
 class ReadAnswer(Model):
-    """The rows of a read. `columns` are in the order of the query."""
+    """The rows that a read returned. `columns` are in the order of the query."""
 
     query_name: str
     target: TargetForm
@@ -195,13 +195,13 @@ class ReadAnswer(Model):
 
 
 class QueryAnswer(ReadAnswer):
-    """The rows of a read, and their commit."""
+    """The rows that a read returned, and their commit."""
 
     graph_commit_id: str
 
 
 class CommitForm(Model):
-    """A version of a graph; `created_at` is in microseconds since 1970."""
+    """A graph version. `created_at` is in microseconds since 1970."""
 
     graph_commit_id: str
     graph_branch: str
@@ -213,7 +213,7 @@ class CommitForm(Model):
 
 
 class ChangeAnswer(Model):
-    """The entities that a mutation affected, and the published commit, which is null if nothing changed.
+    """The entities that a mutation affected, and the published commit, or null if nothing changed.
 
     All three are null for an actor with neither `read` nor `export` on the branch.
     """
@@ -262,7 +262,7 @@ class KeyConflictForm(Model):
 
 
 class ReadSetConflictForm(Model):
-    """What others changed since the read, such as `graph_head:main`. A strict request also gets the commits."""
+    """What others have changed since the read, such as `graph_head:main`. Strict requests also get the commits."""
 
     member: str
     expected: str | None = None
@@ -270,14 +270,14 @@ class ReadSetConflictForm(Model):
 
 
 class PreconditionForm(Model):
-    """The revision or commit that the request expects, and the actual one, which is null if unknown."""
+    """The revision or commit that the request expects, and the actual one, or null if it is unknown."""
 
     expected: str
     actual: str | None = None
 
 
 class BlobRangeForm(Model):
-    """The requested range, from `start` up to but not including `end`, and the length of the blob."""
+    """The requested range, from `start` up to but not including `end`, and the blob's length."""
 
     start: int
     end: int
@@ -294,7 +294,7 @@ class ResourceLimitForm(Model):
 
 
 class BatchLimitForm(Model):
-    """Maximum number of bytes of a load."""
+    """The maximum size of a load in bytes."""
 
     limit: int
 
@@ -307,7 +307,7 @@ class FeedGapForm(Model):
 
 
 class DiffRefusalForm(Model):
-    """Why a commit has no row changes: it has no parent, or it changes the schema of rows of this type."""
+    """The reason why a commit has no row changes: it has no parent, or it changes the schema of this type's rows."""
 
     reason: Literal["parentless_commit", "schema_boundary"]
     graph_commit_id: str
@@ -315,13 +315,13 @@ class DiffRefusalForm(Model):
 
 
 class ReasonForm(Model):
-    """The code of a problem, as on the page of codes."""
+    """A problem's code, as listed on the page of codes."""
 
     reason: str
 
 
 class MergeConflictForm(Model):
-    """A row on which two branches contradict each other."""
+    """A row on which two branches conflict."""
 
     entity_kind: Literal["node", "edge"]
     type_name: str
@@ -332,7 +332,7 @@ class MergeConflictForm(Model):
 
 
 class LoadProblemForm(Model):
-    """A problem with a record in a load, by its line."""
+    """A problem with a record in a load, identified by its line."""
 
     line: int | None
     code: str
@@ -349,9 +349,9 @@ class ReloadRefusedForm(Model):
 
 
 class ProblemBody(Model):
-    """Envelope of all problems. A problem is identified by the status, the code and the additional member.
+    """The envelope for all problems. A problem is identified by its status, code and additional member.
 
-    More members can be added in the future, but no more codes.
+    Members can be added in the future, but codes cannot.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", frozen=True)
@@ -401,9 +401,9 @@ class ChangeForm(Model):
 
 
 class FeedCommitAnswer(Model):
-    """The changes of a commit from its first parent.
+    """A commit's changes relative to its first parent.
 
-    `page_token` is the start of the next page; null after the last one.
+    `page_token` is the start of the next page, or null after the last one.
     """
 
     commit: CommitForm
@@ -412,10 +412,10 @@ class FeedCommitAnswer(Model):
 
 
 class FeedAnswer(Model):
-    """Changes of a branch, in the order of `commits`.
+    """A branch's changes, in the order of `commits`.
 
-    `page_token` is the start of the next page; null if there is nothing more for now. `cursor` is for a reader that
-    continues later; it is null in the middle of a commit.
+    `page_token` is the start of the next page, or null if there is nothing more for now. `cursor` is for a reader that
+    continues later, and is null in the middle of a commit.
     """
 
     graph_branch: str
@@ -433,7 +433,7 @@ Operation = Literal["insert", "update", "delete"]
 
 
 class EntityTypeForm(Model):
-    """A type. `id` doesn't change when the type is renamed, but does when it is dropped and declared again."""
+    """A type. Its `id` stays the same when it is renamed, but not when it is dropped and declared again."""
 
     id: str
     name: str
@@ -454,7 +454,7 @@ class ImageForm(Model):
 
 
 class EntityChangeForm(Model):
-    """An entity that changed: an insert has only `after`, a delete only `before`, an update both."""
+    """An entity that changed. An insert has only `after`, a delete only `before`, and an update both."""
 
     kind: Entity
     type: EntityTypeForm
@@ -476,7 +476,7 @@ class CauseForm(Model):
 
 
 class CommitChangesAnswer(Model):
-    """The changes of a commit from its first parent, nodes before edges.
+    """A commit's changes relative to its first parent, nodes before edges.
 
     Without `next_page_token`, they are complete.
     """
@@ -487,14 +487,14 @@ class CommitChangesAnswer(Model):
 
 
 class BlockForm(Model):
-    """The changes of one commit."""
+    """One commit's changes."""
 
     cause: CauseForm
     changes: list[EntityChangeForm]
 
 
 class ChangesAnswer(Model):
-    """The changes of a branch, commit by commit.
+    """A branch's changes, commit by commit.
 
     A page that ends inside a commit has a `next_page_token`. Any other page has the `cursor` to store, and whether the
     reader has `caught_up` with the branch.
@@ -507,7 +507,7 @@ class ChangesAnswer(Model):
 
 
 class BaselineBody(Model):
-    """The branch, by default `main`, and the changes that the cursor is for.
+    """The branch, by default `main`, and which changes the cursor is for.
 
     `kind` and `type` also select the records.
     """
@@ -519,7 +519,7 @@ class BaselineBody(Model):
 
 
 class BaselineForm(Model):
-    """The commit of the records, and the cursor for later changes."""
+    """The records' commit, and the cursor for later changes."""
 
     snapshot_commit_id: str
     resume_cursor: str
@@ -532,7 +532,7 @@ class BaselineRecord(Model):
 
 
 class DatasetForm(Model):
-    """A type with the version of its dataset."""
+    """A type with its dataset's version."""
 
     entity_kind: Literal["node", "edge"]
     type_name: str
@@ -553,7 +553,7 @@ class SnapshotAnswer(Model):
 
 
 class SchemaAnswer(Model):
-    """The text of the served schema."""
+    """The served schema's text."""
 
     schema_source: str
 
@@ -572,14 +572,14 @@ class BranchesAnswer(Model):
 
 
 class BranchCreateBody(Model):
-    """The branch to create, from the head of `from`, which is by default `main`."""
+    """The branch to create from the head of `from`, which is `main` by default."""
 
     name: str
     origin: str | None = Field(default=None, alias="from")
 
 
 class BranchAnswer(Model):
-    """A branch of a graph, and the actor who changed it."""
+    """A graph branch, and the actor who changed it."""
 
     uri: str
     name: str
@@ -587,7 +587,7 @@ class BranchAnswer(Model):
 
 
 class BranchCreatedAnswer(BranchAnswer):
-    """A branch that was created from the head of another one."""
+    """A branch that was created from another branch's head."""
 
     origin: str = Field(alias="from")
 
@@ -601,7 +601,7 @@ class BranchMergeBody(Model):
 
 
 class BranchMergedAnswer(Model):
-    """The result of a merge. The last two members exist only if the source was to be deleted.
+    """The result of a merge. The last two members exist only if the request was to delete the source.
 
     `outcome` and `commit` are null for an actor with neither `read` nor `export` on the target.
     """
@@ -625,16 +625,16 @@ class LoadBody(Model):
 
 
 class LoadedForm(Model):
-    """Number of loaded entities of a type."""
+    """The number of loaded entities of a type."""
 
     name: str
     entities_loaded: int
 
 
 class LoadAnswer(Model):
-    """Result of a load.
+    """The result of a load.
 
-    `commit` is the published commit; null if there were no records, or if the actor must not see it.
+    `commit` is the published commit, or null if there were no records or the actor must not see it.
     """
 
     uri: str

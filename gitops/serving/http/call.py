@@ -54,7 +54,7 @@ class ClientGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Objects that all requests of a process share; `agents` answers a message in the agents' protocol."""
+    """Objects that all of a process's requests share. `agents` answers a message in the agents' protocol."""
 
     context: HttpContext
     workers: Workers
@@ -66,7 +66,7 @@ class Shared:
 
 
 class Call:
-    """A request. `generation` stays the same for the whole request; `scope` comes from the ASGI server.
+    """A request. `generation` stays the same during the whole request. `scope` comes from the ASGI server.
 
     Processing sets the following: `actor` (None if no token is required) and its `groups`; `route` and `graph`, which
     raise LookupError if the request has none; the `values` in the path; `body`, the parsed document for a route with a
@@ -105,7 +105,7 @@ class Call:
 
     @property
     def operation(self) -> str | None:
-        """The route's operation; None if there is no route."""
+        """The route's operation, or None if there is no route."""
         return None if self._route is None else self._route.operation
 
     @property
@@ -117,7 +117,7 @@ class Call:
 
     @property
     def graph_id(self) -> str | None:
-        """The id of the graph in the path; None if there is none."""
+        """The id of the graph in the path, or None if there is none."""
         return None if self._graph is None else self._graph.graph_id
 
     def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
@@ -127,12 +127,12 @@ class Call:
     # Headers and query parameters
 
     def headers(self, name: str) -> list[bytes]:
-        """Return all headers with a name, which is in lower case."""
+        """Return all headers with a name, which must be lower case."""
         wanted = name.encode()
         return [value for key, value in self.scope["headers"] if key == wanted]
 
     def header(self, name: str) -> str | None:
-        """Return a header; `name` is in lower case. Raises ProblemError 400 if the header is repeated or not text."""
+        """Return a header. `name` is lower case. Raises ProblemError 400 if the header is repeated or not text."""
         found = self.headers(name)
         if not found:
             return None
@@ -146,7 +146,7 @@ class Call:
     def query(self) -> Mapping[str, str]:
         """Return the query parameters, without those that only the handler reads.
 
-        Raises ProblemError 400 for one that is unknown, repeated, or missing.
+        Raises ProblemError 400 for a parameter that is unknown, repeated or missing.
         """
         if self._query is None:
             declared = self.route.query
@@ -191,7 +191,7 @@ class Call:
                 return
 
     async def drop_rest(self) -> None:
-        """Read and drop the rest of the body after the response, at most 64 MiB and for at most 10 seconds.
+        """After the response, read and discard the rest of the body, up to 64 MiB and for at most 10 seconds.
 
         If a connection is closed with unread bytes, it is reset, and the client may lose the response.
         """
@@ -207,11 +207,11 @@ class Call:
         return arrived
 
     async def read_body(self) -> bytes:
-        """Return the complete body. Raises the errors of `pieces`."""
+        """Return the complete body. Raises the same errors as `pieces`."""
         return b"".join([piece async for piece in self.pieces()])
 
     async def read_json(self, model: type[M]) -> M | None:
-        """Return the body as a document of this form; None if it is empty or `null`.
+        """Return the body as a document with this form, or None if it is empty or `null`.
 
         Raises ProblemError 400, and the errors of `pieces`.
         """
@@ -221,7 +221,7 @@ class Call:
         return await self.work(lambda: read_json(model, data))
 
     def require_media_type(self, expected: str) -> None:
-        """Require this media type.
+        """Require a body with this media type.
 
         Raises ProblemError 415 if the body has a different media type or is compressed.
         """
@@ -257,7 +257,7 @@ class Call:
         target_branch: str | None = None,
         query: str | None = None,
     ) -> None:
-        """Require that the actor is permitted to do this on the graph or server. Raises ProblemError 401, 403, 500.
+        """Require that the actor may do this on the graph or server. Raises ProblemError 401, 403, 500.
 
         Raises BugError for a permission that is not in the table of verbs.
         """
@@ -270,9 +270,9 @@ class Call:
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
-        """Return True if the actor may do this. Same as `require`, but without a log record.
+        """Return True if the actor may do this. Like `require`, but does not write a log record.
 
-        It only affects a response's content.
+        Use it only to choose a response's content.
         """
         wanted = AccessRequest(self.actor or "", action, branch, query=query, groups=self.groups)
         return decide_access(self.generation, self._graph, wanted).decision.allowed
@@ -284,20 +284,20 @@ class Call:
             raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
 
     def knows(self, branch: str) -> bool:
-        """Return whether the actor may see the content of a branch."""
+        """Return whether the actor may see a branch's content."""
         return any(self.may(action, branch=branch) for action in TELLS)
 
     def receipt(self, branch: str, form: dict[str, Any], *rows: str) -> dict[str, Any]:
         """Return the response to a change.
 
-        The members `rows` reveal the branch's content, so they are null without permission.
+        The members in `rows` reveal the branch's content, so they are null without permission.
         """
         return form if self.knows(branch) else {**form, **dict.fromkeys(rows)}
 
     def problem(self, error: GitopsError) -> ApiProblem:
         """Return the response for a failure.
 
-        Graphs appear by id, and branch names only for callers who may list them.
+        Graphs are shown by id, and branch names only to callers who may list them.
         """
         if self._graph is None:
             return problem_of(error)
@@ -312,16 +312,16 @@ class Call:
 
     @property
     def writing(self) -> WriteContext:
-        """Return the external inputs of a write, on behalf of the actor."""
+        """Return a write's external inputs, on behalf of the actor."""
         return WriteContext(self.context.clock, self.context.ids, self.actor)
 
     async def work(self, work: Callable[[], T]) -> T:
-        """Do work on graphs in a thread, and return its result."""
+        """Run work on graphs in a thread and return its result."""
         limit = self.context.limits.work_s
         return await self.shared.workers.run(work, limit, partial(self._report_stuck, limit), patient=True)
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Run a query in a thread, and return its result.
+        """Run a query in a thread and return its result.
 
         Raises GitopsError `query_timeout` if it exceeds its time limit.
         """
@@ -358,7 +358,7 @@ class Call:
         self._changing = branch
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
-        """Run an exclusive change of a branch, which counts as `nbytes` of the actor's limit, and return its result.
+        """Run an exclusive change to a branch and return its result. It counts as `nbytes` towards the actor's limit.
 
         It is finished even if the client disconnects. Raises ProblemError 429, and 409 for problems that depend on the
         branch's rows, without a reason if the actor must not see them.
@@ -371,10 +371,10 @@ class Call:
     async def change_after(
         self, branch: str, nbytes: int, first: Callable[[], B], work: Callable[[B], T], *, reads: bool
     ) -> T:
-        """Run like `change`, with the result of work that is done after the change is admitted and before its turn.
+        """Run a change as `change` does, with the result of work done after admission and before its turn.
 
-        That needs a thread only if it `reads`. Otherwise it would wait for other changes to end, instead of joining
-        them.
+        That work needs a thread only if it `reads`. In a thread, it would wait for other changes to end instead of
+        joining them.
         """
         self._begin_change(branch)
 
@@ -388,7 +388,7 @@ class Call:
     async def change_of(
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
     ) -> T:
-        """Run like `change`, with a body.
+        """Run a change as `change` does, with a body.
 
         The body is received after the change is admitted, and before its turn on the branch.
         """
@@ -403,7 +403,7 @@ class Call:
 
 
 def canonical_branch(given: str | None) -> str:
-    """Return the name of a branch, `main` by default, without surrounding space.
+    """Return a branch's name, `main` by default, without surrounding whitespace.
 
     Raises ProblemError 400 for a blank or reserved name.
     """
@@ -478,7 +478,7 @@ class PieceStream:
 
 
 async def send_stream(call: Call, answer: StreamAnswer, headers: list[tuple[bytes, bytes]], send: Send) -> int:
-    """Send a response in pieces and return the number of bytes sent.
+    """Send a response in pieces. Return the number of bytes sent.
 
     It ends if the client disconnects. Raises TimeoutError if the client does not read for `idle_s` seconds, and any
     error from producing a piece. The server then closes the connection, so the client sees that the body is incomplete.
@@ -511,7 +511,7 @@ async def send_stream(call: Call, answer: StreamAnswer, headers: list[tuple[byte
 
 @contextlib.asynccontextmanager
 async def receive_aside(call: Call) -> AsyncIterator[BinaryIO]:
-    """Yield the body of a request as a temporary file.
+    """Yield a request's body as a temporary file.
 
     Raises ProblemError 413 `graph_batch_request_bytes`, ClientGoneError.
     """

@@ -1,4 +1,4 @@
-"""Routes for changes of a commit, for a branch's change feed that clients read page by page, and for Blob cells."""
+"""Routes for a commit's changes, for a branch's change feed that clients read page by page, and for Blob cells."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 
 async def poll_changes(call: Call) -> BodyAnswer:
-    """Return blocks of a branch's changes, by default starting from now.
+    """Return blocks of a branch's changes, by default starting now.
 
-    Raises ProblemError 400 for a cursor of a different branch or filter, 403 like `permit_origins`, 409 if the next
+    Raises ProblemError 400 for a cursor from a different branch or filter, 403 like `permit_origins`, 409 if the next
     commit changes the schema of rows, 410 if the versions since then are no longer kept, and 413 for a limit that is
     too large.
     """
@@ -109,9 +109,9 @@ async def poll_changes(call: Call) -> BodyAnswer:
 
 
 async def read_commit_changes(call: Call) -> BodyAnswer:
-    """Return the changes of a commit from its first parent, page by page.
+    """Return a commit's changes relative to its first parent, page by page.
 
-    Raises ProblemError 404 for a missing commit, or one on a branch that the actor may not read; 400 for a token of a
+    Raises ProblemError 404 for a missing commit, or one on a branch that the actor may not read; 400 for a token from a
     different commit or filter; 409 if the commit has no parent or changes the schema of rows; 410 if its parent's
     version is no longer kept; and 413 for a limit that is too large.
     """
@@ -141,7 +141,7 @@ async def read_commit_changes(call: Call) -> BodyAnswer:
 
 
 async def capture_baseline(call: Call) -> StreamAnswer:
-    """Return the records of a branch, followed by a record with the cursor for later changes."""
+    """Return a branch's records, followed by a record with the cursor for later changes."""
     body: BaselineBody = call.body or BaselineBody()
     scope = _scope(body.kind or (), body.type or (), body.op or ())
 
@@ -204,7 +204,7 @@ def _permit_origin(call: Call, branch: str, origin: str, baseline: str) -> None:
 
 
 def gap(call: Call, error: GitopsError, branch: str, n: int, baseline: str) -> ProblemError:
-    """Return the problem of a feed that cannot continue after version `n`. The route `baseline` restarts it.
+    """Return the problem for a feed that cannot continue after version `n`. The route `baseline` restarts it.
 
     Raises ProblemError 403 like `permit_origins` if the commit to report is on a different branch.
     """

@@ -1,13 +1,14 @@
-"""Answers `POST /graphs/ID/queries/NAME` directly if the query reads rows that are in memory.
+"""Answers `POST /graphs/ID/queries/NAME` directly if the query reads only rows that are in memory.
 
 Rules of this module:
 
-1. The answer, the log and the counts are those of the general way through `app`. Tests send requests both ways.
-2. A request goes the general way if anything about it is unusual: a header that is not listed here, a token of an
-   identity provider, a refused permission, a body with more than `params`, a problem, or rows that must be read. By then, nothing
-   was logged or counted, and only the body was received, which is passed on.
+1. The response, the log and the counts are the same as for the general path through `app`. Tests send requests both
+   ways.
+2. A request takes the general path if anything about it is unusual: a header that is not listed here, a token of an
+   identity provider, a refused permission, a body with more than `params`, a problem, or rows that must be read. Until
+   then, nothing is logged or counted, and only the body is received, which is passed on.
 3. Decisions about access depend only on the generation, the graph, the query and the actor, so they are made once for
-   each of these, and logged and counted for each request.
+   each combination, but logged and counted for each request.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _Permitted:
 
 
 class DirectReads:
-    """Answers such requests, in one event loop."""
+    """Answers such requests in one event loop."""
 
     def __init__(self, context: HttpContext) -> None:
         self._context = context
@@ -66,7 +67,7 @@ class DirectReads:
         self._revision = FixedMembers({})
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
-        """Answer a request and return None, or return what the general way receives."""
+        """Answer a request and return None, or return the `receive` function for the general path."""
         context, generation = self._context, self._context.generations.current()
         started = context.clock.monotonic()
         if generation is not self._generation:

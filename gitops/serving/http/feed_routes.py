@@ -1,6 +1,6 @@
-"""Routes for changes in this server's own format: of a commit, and of a branch as a feed that clients read page by page.
+"""Routes for changes in this server's format: a commit's changes, and a branch's changes as a feed with pages.
 
-In contrast to the feed at `changes`, this feed continues across schema changes, and shows which properties of a row
+In contrast to the feed at `changes`, this feed continues across schema changes and shows which of a row's properties
 changed.
 """
 
@@ -71,10 +71,10 @@ async def read_feed(call: Call) -> BodyAnswer:
 
 
 async def read_feed_commit(call: Call) -> BodyAnswer:
-    """Return the changes of a commit from its first parent, page by page.
+    """Return a commit's changes relative to its first parent, page by page.
 
-    Raises ProblemError 404 for a missing commit, or one on a branch that the actor may not read, and 400 for a token of
-    a different commit.
+    Raises ProblemError 404 for a missing commit, or one on a branch that the actor may not read, and 400 for a token
+    from a different commit.
     """
     query = call.query()
     found = await call.work(lambda: find_commit(call, call.values["commit_id"]))
@@ -123,7 +123,7 @@ def _page_form(page: FeedPage) -> dict[str, Any]:
 
 
 async def read_feed_baseline(call: Call) -> StreamAnswer:
-    """Return all records of a branch, and the position from which its changes continue."""
+    """Return all of a branch's records, and the position from which its changes continue."""
     body: ExportBody = call.body or ExportBody()
     return await stream_export(
         call,

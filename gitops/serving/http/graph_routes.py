@@ -1,6 +1,6 @@
 """Routes for a graph's content: tables, schema, branches, commits, and loading and exporting records.
 
-A handler first requests its permissions, which raises an error if they are denied. Only then does it start work in a
+A handler first requires its permissions, which raises an error if they are denied. Only then does it start work in a
 thread, so nothing is read, written or counted for an actor without permission.
 """
 
@@ -123,7 +123,7 @@ async def list_branches(call: Call) -> BodyAnswer:
 
 
 async def create_branch(call: Call) -> BodyAnswer:
-    """Create a branch from the head of another one."""
+    """Create a branch from another branch's head."""
     body: bodies.BranchCreateBody = call.body
     name, origin = canonical_branch(body.name), canonical_branch(body.origin)
     call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=name)
@@ -150,7 +150,7 @@ async def delete_branch(call: Call) -> BodyAnswer:
 
 
 async def merge_branches(call: Call) -> BodyAnswer:
-    """Merge a branch into another one, then delete it if requested and permitted.
+    """Merge a branch into another one and then delete it, if this is requested and permitted.
 
     A completed merge is never undone. If its source was not deleted, the response contains the reason. Raises
     ProblemError 409 with all conflicts.
@@ -224,7 +224,7 @@ def _conflict(result: BranchMergeResult) -> RowsProblemError:
 
 
 async def list_commits(call: Call) -> BodyAnswer:
-    """Return the commits of a branch that are still kept, newest first."""
+    """Return a branch's commits that are still kept, newest first."""
     query = call.query()
     branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
     call.require(PolicyAction.READ, branch=branch)
@@ -246,7 +246,7 @@ async def list_commits(call: Call) -> BodyAnswer:
 
 
 def read_limit(query: Mapping[str, str], most: int) -> int:
-    """Return the requested number of items, up to a maximum, which is also the default. Raises ProblemError 400."""
+    """Return the requested number of items, up to a maximum that is also the default. Raises ProblemError 400."""
     text = query.get("limit", str(most))
     limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
     if not 1 <= limit <= most:
@@ -255,7 +255,7 @@ def read_limit(query: Mapping[str, str], most: int) -> int:
 
 
 async def read_commit(call: Call) -> BodyAnswer:
-    """Return a commit on any branch. Requires the permission to read `main` and the commit's branch."""
+    """Return a commit on any branch. Requires permission to read `main` and the commit's branch."""
     call.require(PolicyAction.READ, branch=MAIN)
 
     def read() -> dict[str, Any]:
@@ -407,7 +407,7 @@ def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:
 
 
 async def export_records(call: Call) -> StreamAnswer:
-    """Return the records of a branch."""
+    """Return a branch's records."""
     body: bodies.ExportBody = call.body or bodies.ExportBody()
     return await stream_export(call, body.branch, lambda found: graph.export_records(found, body.type_names or None))
 
@@ -420,8 +420,8 @@ async def stream_export(
 ) -> StreamAnswer:
     """Return the lines of an `export` of a branch's head, with its commit and further headers.
 
-    All refusals happen before the first piece: an unknown branch, unknown types, and tables that cannot be opened. A
-    later failure raises from the iterator, because the data is then incomplete.
+    All refusals happen before the first piece: an unknown branch, unknown types, and tables that cannot be opened. The
+    iterator raises any later failure, because the data is then incomplete.
     """
     name = canonical_branch(branch)
     call.require(PolicyAction.EXPORT, branch=name)
@@ -441,7 +441,7 @@ async def stream_export(
 
 
 def cut_pieces(lines: Iterable[str], size: int = _PIECE_BYTES) -> Generator[bytes, None, None]:
-    """Join lines with line ends into pieces of a maximum size, each created on demand."""
+    """Join lines, with line ends, into pieces of a maximum size, each created on demand."""
     piece = bytearray()
     for line in lines:
         piece += line.encode()

@@ -1,4 +1,4 @@
-"""Stored queries as tools, with the server of the official Model Context Protocol SDK, without sessions.
+"""Stored queries as tools, using the server from the official Model Context Protocol SDK, without sessions.
 
 Each message is answered independently, from the generation of its request, so that any process can answer the next one.
 
@@ -63,7 +63,7 @@ class _Exchange:
 
 
 class ToolServer:
-    """Answers agents' messages, in one event loop and until that ends."""
+    """Answers messages from agents. An instance belongs to one event loop and stops when the loop ends."""
 
     def __init__(self) -> None:
         server: Server[Any] = Server(
@@ -77,7 +77,7 @@ class ToolServer:
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, call: Call, message: bytes) -> BodyAnswer:
-        """Answer the message of a call. Raises the errors of tools."""
+        """Answer the message in a call. Raises the tools' errors."""
         if self._running is None:
             started = asyncio.Event()
 

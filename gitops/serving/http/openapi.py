@@ -1,6 +1,6 @@
-"""The OpenAPI document of the routes: https://spec.openapis.org/oas/v3.1.0.
+"""The OpenAPI document for the routes: https://spec.openapis.org/oas/v3.1.0.
 
-Parts that all routes have in common are added here: the envelope for problems, the revision, and the request id.
+Parts common to all routes are added here: the envelope for problems, the revision, and the request id.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _EVERYWHERE, _AS_ACTOR, _ON_GRAPH, _WITH_BODY = (400, 412, 500), (401, 403, 503)
 
 
 class ApiDocument:
-    """OpenAPI document of a server, generated on first use. `secured` means that requests need tokens."""
+    """A server's OpenAPI document, generated on first use. `secured` means that requests need tokens."""
 
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
         self._routes, self._secured = routes, secured
 
     def of_graph(self, graph_id: str, queries: Iterable[StoredQuery]) -> bytes:
-        """Return the document of one graph with these stored queries, as sent."""
+        """Return the document for one graph with these stored queries, in the form in which it is sent."""
         form = make_graph_document(self._routes, graph_id, queries, secured=self._secured)
         return json.dumps(form, separators=(",", ":")).encode()
 
@@ -97,7 +97,7 @@ def make_document(routes: Iterable[Route], *, secured: bool) -> dict[str, Any]:
 def make_graph_document(
     routes: Iterable[Route], graph_id: str, queries: Iterable[StoredQuery], *, secured: bool
 ) -> dict[str, Any]:
-    """Return the document of one graph, with the operations of every graph and one for each of these stored queries.
+    """Return one graph's document, with the operations of every graph and one for each of these stored queries.
 
     A read has one operation for `GET` and one for `POST`. Parameters and rows have the types that the query declares.
     """

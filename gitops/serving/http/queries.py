@@ -1,7 +1,7 @@
-"""Routes for queries: inline and stored ones, reads and mutations.
+"""Routes for queries: inline or stored, reads or mutations.
 
-A stored query that an actor must not invoke looks like one that does not exist. An actor who may invoke it also needs
-the permission for the query's read or change.
+To an actor who must not invoke it, a stored query seems not to exist. An actor who may invoke it also needs permission
+for the query's read or change.
 """
 
 from __future__ import annotations
@@ -74,38 +74,38 @@ class _Target:
 
 
 async def run_query(call: Call) -> BodyAnswer:
-    """Run a read that the request contains."""
+    """Run a read given in the request."""
     body: QueryBody = call.body
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, InlineQuery(body.query, body.name), body.params, target)
 
 
 async def run_former_read(call: Call) -> BodyAnswer:
-    """Run a read in the former request format. The graph itself refuses a mutation."""
+    """Run a read in the former request format. The graph itself rejects a mutation."""
     body: ReadBody = call.body
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, InlineQuery(body.query_source, body.query_name), body.params, target, former=True)
 
 
 async def run_mutation(call: Call) -> BodyAnswer:
-    """Run a mutation that the request contains."""
+    """Run a mutation given in the request."""
     _refuse_condition(call)
     return await _mutate(call, None)
 
 
 async def run_mutation_if(call: Call) -> BodyAnswer:
-    """Run a mutation that the request contains, if the branch is at a given commit."""
+    """Run a mutation given in the request, if the branch is at the expected commit."""
     return await _mutate(call, _condition(call))
 
 
 async def list_queries(call: Call) -> BodyAnswer:
-    """Return the stored queries. If rules list queries, only those that the actor may invoke."""
+    """Return the stored queries or, if rules list queries, only those that the actor may invoke."""
     call.require(PolicyAction.READ, branch=MAIN)
     return await call.work(lambda: json_answer({"queries": [describe_query(each) for each in listed_queries(call)]}))
 
 
 def listed_queries(call: Call) -> Sequence[StoredQuery]:
-    """Return the stored queries shown to an actor who may list them.
+    """Return the stored queries to show to an actor who may list them.
 
     If rules list queries, these are the ones that the actor may invoke.
     """
@@ -129,7 +129,7 @@ async def invoke_query(call: Call) -> BodyAnswer:
 
 
 async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
-    """Return a stored query's answer. Raises ProblemError, GitopsError."""
+    """Return the response of a stored query. Raises ProblemError, GitopsError."""
     stored = await _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
         return await _change(call, stored.checked, body, None)
@@ -138,7 +138,7 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
 
 
 async def read_stored(call: Call) -> BodyAnswer:
-    """Run a stored read query, with its parameters in the URL; they take precedence over `branch` and `snapshot`."""
+    """Run a stored read query with its parameters in the URL. They take precedence over `branch` and `snapshot`."""
     stored = await _permitted_query(call, call.values["name"], InvokeBody())
     query = stored.checked
     if query.kind is QueryEffect.MUTATION:
@@ -156,7 +156,7 @@ async def read_stored(call: Call) -> BodyAnswer:
 
 
 async def invoke_query_if(call: Call) -> BodyAnswer:
-    """Run a stored mutation, if the branch is at a given commit."""
+    """Run a stored mutation, if the branch is at the expected commit."""
     body = call.body or InvokeBody()
     stored = await _permitted_query(call, call.values["name"], body)
     expected = _condition(call)
@@ -257,7 +257,7 @@ async def _read(
 def read_answer(
     branch: str, wanted: str | None, snapshot: Snapshot, found: dict[str, Any], *, former: bool = False
 ) -> BodyAnswer:
-    """Return the answer with the rows of a read of a branch, or of the snapshot with the `wanted` commit id."""
+    """Return the response to a read, which was from a branch or from the snapshot with the `wanted` commit id."""
     where = {"branch": branch if wanted is None else None, "snapshot": wanted}
     head = {} if former else {"graph_commit_id": snapshot.manifest.txn_id}
     return json_answer({"query_name": found.pop("query_name"), "target": where, **found, **head})

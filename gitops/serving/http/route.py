@@ -1,4 +1,4 @@
-"""Routes, whose declarations are used for matching requests and generating the OpenAPI document; and route lookup."""
+"""Route declarations, used for matching requests and generating the OpenAPI document, and route lookup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Handler = Callable[[Any], Awaitable["BodyAnswer | StreamAnswer"]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter or a header. `schema` is its JSON schema; None means `{"type": "string"}`.
+    """A query parameter or a header. `schema` is its JSON schema, where None means `{"type": "string"}`.
 
     Arrays can be repeated.
     """
@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`method` on `path`, whose parts in braces are single segments, percent-decoded except `graph_id`.
+    """`method` on `path`. Parts in braces are single segments, percent-decoded except for `graph_id`.
 
     `operation` is the id in the OpenAPI document, where routes below a graph have the prefix `cluster_`. `answer` is
     the model of a successful response's body, or several models, or its media type if it is not JSON. With `body`, the
@@ -50,9 +50,9 @@ class Route:
     media type. Bodies have at most `limit` bytes.
 
     A deprecated route has a `successor`, relative to its own path. `public` routes don't need a token. `cached` answers
-    get an `ETag`. `problems` are the statuses of refusals in addition to those of every route. `partial` means that
-    ranges can be requested, and `free_query` that the handler reads further query parameters. `gives` are headers of a
-    successful response, and `line` is the form of its last line.
+    get an `ETag`. `problems` are statuses of refusals in addition to those that every route has. `partial` means that
+    ranges can be requested, and `free_query` that the handler reads further query parameters. `gives` has the headers
+    of a successful response, and `line` is the form of its last line.
     """
 
     method: str
@@ -99,7 +99,7 @@ _FIELDS = 64
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Result of matching a path: a route with the path's raw values; or no route, and the methods of the path.
+    """Result of matching a path: a route and the path's raw values or, if no route matches, the methods the path allows.
 
     `graph_id` is the text in the position of a graph's id, even if no route matches.
     """
@@ -121,7 +121,7 @@ class Match:
 
 
 class RouteTable:
-    """The routes by path."""
+    """Routes by path."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         """Create the table. A `GET` route also handles `HEAD`."""
@@ -155,7 +155,7 @@ class RouteTable:
 def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
     """Return the query string's names and values in order.
 
-    Raises ProblemError 400 if it is not text or has too many.
+    Raises ProblemError 400 if it is not text or has too many pairs.
     """
     try:
         return parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
@@ -164,9 +164,9 @@ def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
 
 
 def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
-    """Return the query parameters. If a parameter can be repeated, its last value is used.
+    """Return the query parameters. If a parameter can be repeated, its last value counts.
 
-    Raises ProblemError 400 for one that is undeclared, repeated, or missing.
+    Raises ProblemError 400 for a parameter that is undeclared, repeated or missing.
     """
     if not query_string and not declared:
         return {}

@@ -1,7 +1,7 @@
-"""Route for agents: a graph's stored queries as tools in the Model Context Protocol.
+"""The route for agents: a graph's stored queries as tools in the Model Context Protocol.
 
-1. A tool is a stored query that the actor may invoke, and whose read or change on `main` the actor is allowed to make.
-2. A tool's arguments are the parameters of its query. It runs on `main`, like the stored query's route.
+1. A tool is a stored query that the actor may invoke and whose read or change the actor may make on `main`.
+2. A tool's arguments are its query's parameters. It runs on `main`, like the stored query's route.
 3. Queries that an actor must not invoke are hidden from that actor.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools.
@@ -29,7 +29,7 @@ from gitops.serving.queries import describe_query, parameters_schema, stored_tex
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A stored query as shown to agents. `input_schema` is the JSON schema of its arguments."""
+    """A stored query as shown to agents. `input_schema` is the JSON schema for its arguments."""
 
     name: str
     description: str | None
@@ -38,7 +38,7 @@ class Tool:
 
 
 async def serve_tools(call: Call) -> BodyAnswer:
-    """Serve one message of an agent.
+    """Answer one message from an agent.
 
     With tokens, any `Host` is accepted, because the server does not know its own names, and a web page has no token.
     """
@@ -69,9 +69,9 @@ _INNER = {QueryEffect.READ: PolicyAction.READ, QueryEffect.MUTATION: PolicyActio
 
 
 async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> BodyAnswer | None:
-    """Return the stored query's answer, even if it reports a problem with the request.
+    """Return the stored query's response, even if it reports a problem with the request.
 
-    None if there is no such tool.
+    Returns None if there is no such tool.
 
     Raises GitopsError if the server failed.
     """

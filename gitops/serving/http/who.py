@@ -1,4 +1,4 @@
-"""Authentication: the actor of a static token or of an identity provider's token.
+"""Authentication: determines the actor from a static token or an identity provider's token.
 
 Static tokens are checked first. Most identity provider tokens can be verified immediately. If an issuer's keys must be
 read first, the request waits in a thread that only this issuer uses, so that an unresponsive issuer does not delay
@@ -33,7 +33,7 @@ def issuers_of(context: HttpContext, generation: Generation) -> tuple[TokenIssue
 
 
 class Authenticator:
-    """Identifies callers, in one event loop. Close it after the last request."""
+    """Identifies callers in one event loop. Close it after the last request."""
 
     def __init__(self, context: HttpContext) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class Authenticator:
     async def identify(
         self, generation: Generation, authorization: Sequence[bytes], request_id: str = "", *, may_wait: bool = True
     ) -> Identity | None:
-        """Return the caller with these Authorization headers; None on an OPEN server, which ignores them.
+        """Return the caller with these Authorization headers, or None on an OPEN server, which ignores them.
 
         Raises ProblemError 401, and 503 if an issuer does not respond, or must be queried and `may_wait` is False.
         """

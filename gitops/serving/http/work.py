@@ -3,8 +3,9 @@
 1. A change that has started is finished, even if its client disconnects. Its resources are released when it ends.
 2. On each branch, this process runs one change at a time, in the order of arrival. Responses are sent after that.
 3. An actor's two limits are checked in one step.
-4. Work starts when earlier work has ended or turned out to be long, in the thread that was active last. Short reads are
-   mostly Python code, which only one thread can run at a time: if four of them compete, each takes three times as long.
+4. Work starts when earlier work has ended or turned out to take long, in the thread that was last active. Short reads
+   are mostly Python code, which only one thread can run at a time: if four of them compete, each takes three times as
+   long.
 5. Work can have a time limit. A thread cannot be stopped from outside, least of all inside a driver call, so after the
    limit the thread is stuck until the work returns. The caller of a query gets an error. The caller of a change
    continues to wait, because it is not known yet whether the change will succeed; if the process is replaced, the
@@ -42,7 +43,7 @@ _SHORT_S = 0.005
 
 
 class Workers:
-    """The threads and the branch locks, for one event loop."""
+    """Threads and branch locks for one event loop."""
 
     def __init__(self, threads: int, short_s: float = _SHORT_S) -> None:
         """Threads are started on demand. Work that takes more than `short_s` seconds counts as long."""
@@ -129,7 +130,7 @@ class Workers:
                 self._writers[key] = lock, waiting - 1
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work to its end and return its result, even if the caller is cancelled."""
+        """Run work to completion and return its result, even if the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
 
@@ -144,7 +145,7 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """The number of changes that wait for their turn on a branch."""
+        """The number of changes waiting for their turn on a branch."""
         return sum(waiting - 1 for _, waiting in self._writers.values())
 
     @property
@@ -153,13 +154,13 @@ class Workers:
         return len(self._stuck)
 
     def close(self) -> None:
-        """Finish running work and start no more, without waiting for stuck work."""
+        """Finish running work and start no more. Does not wait for stuck work."""
         for thread in self._threads:
             thread.shutdown(wait=thread not in self._stuck, cancel_futures=True)
 
 
 class Admission:
-    """Limits the number and bytes of each actor's changes in progress, in one event loop."""
+    """Limits the number and total bytes of each actor's changes in progress, in one event loop."""
 
     def __init__(self, limits: HttpLimits, rejected: Callable[[str], None] | None = None) -> None:
         """Create the counter. `rejected` is called with the reason for each refusal."""
@@ -246,7 +247,7 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 def request_names(
     method: str, route: str | None, graph: str | None, query: str | None, actor: str | None
 ) -> Mapping[str, str | None]:
-    """Return what a request is about, for its log record."""
+    """Return the names that identify a request's subject, for its log record."""
     return {"method": method, "route": route, "graph": graph, "query": query, "actor": actor}
 
 
@@ -279,7 +280,7 @@ class Observer(Protocol):
         ...
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
-        """Count a decision about access to the server or a graph; None if the policy could not decide."""
+        """Count an access decision for the server or a graph, or None if the policy could not decide."""
         ...
 
     def stuck(self) -> None:
@@ -297,7 +298,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits of one process.
+    """One process's limits.
 
     Up to `threads` threads work on graphs. A query has `query_s` seconds and `query_bytes` of memory. A query that
     still occupies its thread `stuck_s` seconds later is stuck, as is any other work, including changes and loads, after
@@ -326,7 +327,7 @@ class HttpLimits:
 def read_limits(
     environ: Mapping[str, str], *, hide_graphs: bool = False, strict: Iterable[str] = ()
 ) -> tuple[HttpLimits, tuple[str, ...]]:
-    """Return the limits from environment variables, and the problems of invalid variables, which get defaults."""
+    """Return the limits from environment variables, and problems with invalid variables, which get defaults."""
     found, problems = dict[str, Any](), list[str]()
     for variable, name in _VARIABLES.items():
         text = environ.get(variable, "").strip()
@@ -339,12 +340,12 @@ def read_limits(
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    """Shared context of all requests.
+    """Context shared by all requests.
 
-    `reload` switches to the newest revision and returns the result as JSON; None if the revision is pinned. `tokens`
+    `reload` switches to the newest revision and returns the result as JSON, or None if the revision is pinned. `tokens`
     returns the current tokens. `log` receives a record for each request and each defect, and is called from the event
     loop's thread. `observer` is None without metrics. `replace` replaces this process, if it has a stuck thread, with a
-    new one; None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
+    new one, or None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
     `public_url` is the address at which clients reach the server, `https://HOST`. `replica` is None unless the server
     is a read replica.
     """
