@@ -1,6 +1,6 @@
-"""Access control of a server: its state at the start, the caller, and the decision on each request.
+"""A server's access control: its state at startup, the caller, and the decision on each request.
 
-The state depends on the settings at the start:
+The state depends on the settings at startup:
 
     tokens  policy  --unauthenticated   state
     no      no      no                  refused: auth_not_configured
@@ -21,7 +21,7 @@ matching row counts:
     none    present       any other        denied
     bound   absent        any              401
     bound   in no group   any              denied
-    bound   present       any              by the policy; if it cannot be evaluated, the answer is 500, which is not a denial
+    bound   present       any              by the policy; if it cannot be evaluated, the response is 500, which is not a denial
 
 Copying a branch needs two decisions: the action on the target branch, and `read` on the copied branch.
 """
@@ -67,7 +67,7 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 def classify(
     tokens: BearerTokens | bool, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
 ) -> PolicyCover | None:
-    """Return the state of a server by the table above. If it must not start, return None and add the reason to `found`.
+    """Return a server's state from the table above. If it must not start, add the reason to `found` and return None.
 
     `tokens` can also be a flag for whether any tokens are accepted. `guarded` means that a policy is bound to the
     server or to an applied graph, even one that is not served. `loopback` means that only this machine can reach the
@@ -103,7 +103,7 @@ def bearer_of(authorization: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One decision, with the inputs needed to repeat it: the revision and the digest of the policy.
+    """One decision, with the inputs needed to repeat it: the revision and the policy's digest.
 
     `scope` is `server` or the address of a graph. `status` is 200, or the status of the refusal.
     """
@@ -138,7 +138,7 @@ class DecisionRecord:
 def decide_access(
     generation: Generation, graph: ServedGraph | None, wanted: AccessRequest, request_id: str = ""
 ) -> DecisionRecord:
-    """Decide one permission by the second table. `graph` is None for the server. An empty actor counts as absent.
+    """Decide on one permission by the second table. `graph` is None for the server. An empty actor counts as absent.
 
     Raises GitopsError `policy_evaluation_failed`.
     """
@@ -169,7 +169,7 @@ def authorize(
     request_id: str = "",
     count: CountDecision | None = None,
 ) -> DecisionRecord:
-    """Decide all permissions that a request needs. Each decision is logged and passed to `count`.
+    """Decide on all permissions that a request needs. Each decision is logged and passed to `count`.
 
     Returns the first decision if all permissions are granted.
 
@@ -262,7 +262,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BearerTokens:
-    """The known tokens: the SHA-256 and the actor of each. Actors and tokens are distinct.
+    """The known tokens: each one's SHA-256 and actor. Actors and tokens are distinct.
 
     `issuers` are the operator's identity providers, whose tokens are also accepted.
     """
@@ -275,11 +275,11 @@ class BearerTokens:
 
     @property
     def actors(self) -> tuple[str, ...]:
-        """Actors with a token, sorted."""
+        """The actors that have a token, sorted."""
         return tuple(sorted(actor for _, actor in self.known))
 
     def actor_of(self, presented: bytes) -> str | None:
-        """Return a token's actor; None for an unknown token."""
+        """Return a token's actor, or None for an unknown token."""
         digest, found = hashlib.sha256(presented).digest(), None
         for known, actor in self.known:
             if hmac.compare_digest(known, digest):
@@ -288,9 +288,9 @@ class BearerTokens:
 
 
 def load_tokens(environ: Mapping[str, str], found: Diagnostics, oidc: str | None = None) -> BearerTokens:
-    """Read the tokens from all sources. Adds problems to `found`; they never contain a token.
+    """Read tokens from all sources. Problems are added to `found` and never contain a token.
 
-    `oidc` is a file with identity providers.
+    `oidc` is a file that lists identity providers.
     """
     given = {name: environ.get(name, "").strip() for name in (AWS_SECRET, FILE, JSON, SINGLE)}
     pairs: list[tuple[str, str]] = []
@@ -398,7 +398,7 @@ _NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only programs on the same machine can reach a host. The only known name is `localhost`."""
+    """Return True if a host can be reached only from the same machine. The only known name is `localhost`."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Responses, complete or in pieces, and one envelope for all problems.
+"""Responses, either complete or streamed in pieces, and one envelope for all problems.
 
-`{"error": text, "code": one of a closed list, ...}`; programs distinguish outcomes by status, code and the additional
-members.
+The envelope is `{"error": text, "code": one of a closed list, ...}`. Programs distinguish outcomes by status, code and
+the additional members.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ApiCode(StrEnum):
-    """Codes of responses. The list is closed."""
+    """Response codes. The list is closed."""
 
     BAD_REQUEST = "bad_request"
     UNAUTHORIZED = "unauthorized"
@@ -63,7 +63,7 @@ class ProblemError(Exception):
 
 
 class RowsProblemError(ProblemError):
-    """A problem that reveals rows of a branch. Callers without access to them get `withheld` instead, unless it is None."""
+    """A problem that reveals a branch's rows. Callers without access get `withheld` instead, unless it is None."""
 
     def __init__(self, problem: ApiProblem, withheld: ApiProblem | None = None) -> None:
         """Create the exception with the problem's text."""
@@ -87,7 +87,7 @@ NDJSON = "application/x-ndjson"
 
 @dataclass(frozen=True, slots=True)
 class BodyAnswer:
-    """A complete body; `headers` are sent in addition to the application's."""
+    """A complete body. `headers` are sent in addition to the application's headers."""
 
     status: int
     body: bytes
@@ -97,9 +97,9 @@ class BodyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StreamAnswer:
-    """A body in pieces, which are produced one by one as the client reads them.
+    """A body in pieces, which are produced one at a time as the client reads them.
 
-    If the iterator raises, the connection is closed, so that a client never takes an incomplete body for a complete
+    If the iterator raises, the connection is closed, so that a client never mistakes an incomplete body for a complete
     one. If the client disconnects, the iterator is closed.
     """
 
@@ -113,7 +113,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> BodyAnswer:
-    """Return an answer with a JSON document."""
+    """Return a response with a JSON document."""
     return BodyAnswer(status, _ENCODER.encode(form).encode(), JSON, headers or {})
 
 
@@ -123,7 +123,7 @@ def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def problem_answer(problem: ApiProblem) -> BodyAnswer:
-    """Return a problem in its envelope."""
+    """Return a response with a problem in its envelope."""
     return json_answer(problem.form, problem.status, problem.headers)
 
 
@@ -135,7 +135,7 @@ def problem_answer(problem: ApiProblem) -> BodyAnswer:
 
 
 class Says(Enum):
-    """Which text an error response has: the error's detail without the graph's location, or the summary of its code."""
+    """What an error response shows: the error's detail without the graph's location, or its code's summary."""
 
     DETAIL = auto()
     WITHOUT_PLACE = auto()
@@ -144,7 +144,7 @@ class Says(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """A status and code, and which text to send. `member` is the additional member that distinguishes the error."""
+    """A status and code, and which text to send. `member` is the additional member that identifies the error."""
 
     status: int
     code: ApiCode | None
@@ -221,7 +221,7 @@ _PLACE = re.compile(r"(?:^|[\s'\"(=])(?:/|[a-z][a-z0-9+.-]*://)")
 
 
 def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
-    """Return the problem for a response. `detail` is the error's detail, or None if the caller may not see it."""
+    """Return the problem to respond with. `detail` is the error's detail, or None if the caller may not see it."""
     away = error.code is Code.STORAGE_FAILED and isinstance(error, RemoteError) and error.retryable
     outcome = _AWAY if away else ANSWERS.get(error.code, _FAILED)
     shown = error.detail if outcome.says is Says.DETAIL else detail if outcome.says is Says.WITHOUT_PLACE else None
@@ -256,7 +256,7 @@ _SERVER_FAILED = 500
 
 @contextmanager
 def withhold(branch: str, *, unless: Callable[[], bool]) -> Iterator[None]:
-    """Hide the reason (409) why a change does not fit a branch's rows, unless the actor may see them."""
+    """Hide the reason (409) why a change conflicts with a branch's rows, unless the actor may see them."""
     try:
         yield
     except RowsProblemError as error:
@@ -283,7 +283,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class BlobPart:
-    """A number of bytes of a cell, starting at `start`; `whole` if no part was requested."""
+    """Some of a cell's bytes, beginning at `start`. `whole` is true if no part was requested."""
 
     cell: BlobCell
     start: int
@@ -302,9 +302,9 @@ class BlobPart:
 
 
 def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPart:
-    """Return the part that a Range header requests, if the cell matches an If-Range header; otherwise all of it.
+    """Return the part that a Range header requests if the cell matches an If-Range header, or else the whole cell.
 
-    A malformed header, or one that requests several parts, is ignored (RFC 9110, 14.2). Raises ProblemError 416.
+    A header that is malformed or requests several parts is ignored (RFC 9110, 14.2). Raises ProblemError 416.
     """
     match = None if asked is None else _RANGE.fullmatch(asked.replace(" ", ""))
     if match is None or match[0] == "bytes=-" or only_of not in (None, f'"{cell.tag}"'):
@@ -328,7 +328,7 @@ def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPar
 def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str | None) -> bool:
     """Return True if the client already has the cell.
 
-    Raises ProblemError 412 if it is not the cell that the client expects.
+    Raises ProblemError 412 if the client expects a different cell.
     """
     if if_match is not None and not _names(if_match, cell.tag):
         message = f'the blob has changed: its tag is "{cell.tag}", not {if_match[:200]}'

@@ -1,13 +1,13 @@
-"""Turns a verified revision into a generation, before a server accepts connections, and in `gitops ready`.
+"""Turns a verified revision into a generation, both for a server that starts and for `gitops ready`.
 
-1. Bundles are read and bound to the server and to graphs. A problem in the server's bundle is fatal; a problem in any
-   other bundle counts as a problem of each graph that it is bound to.
-2. Each graph is opened and compared with its record in the ledger; its stored queries are parsed, found by their names,
+1. Bundles are read and bound to the server and to graphs. A problem in the server's bundle is fatal. A problem in any
+   other bundle counts as a problem with each graph that it is bound to.
+2. Each graph is opened and compared with its record in the ledger. Its stored queries are parsed, found by their names,
    and checked against the live schema.
-3. The policies are compiled, each for its bindings.
+3. Each policy is compiled for its bindings.
 
 All problems are reported in one run, in this order. A problem with one graph makes the boot fail, unless a degraded
-boot is allowed. Then the graph is quarantined, and the boot fails only if no graph is left.
+boot is allowed. In that case, the graph is quarantined, and the boot fails only if no graph is left.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _OPENED_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class BootRules:
-    """What prevents a boot.
+    """Rules for what prevents a boot.
 
     With `allow_degraded`, the remaining graphs are served if some have problems. With `strict_schema`, a live schema
     that differs from the applied one is a problem.
@@ -79,7 +79,7 @@ def boot(
     compiled: Compiled,
     rows: Callable[[], ReadCache] | None = None,
 ) -> Generation | None:
-    """Create a generation from a revision. If the revision must not be served, return None and add the reasons to `found`.
+    """Create a generation from a revision. If it must not be served, add the reasons to `found` and return None.
 
     `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` creates.
     Without `rows` or `compile_policy`, the generation can only be inspected: policies are not compiled, and rows cannot
@@ -290,7 +290,7 @@ class _Boot:
 
 
 def ready(workspace: Workspace) -> ReadyOutcome:
-    """Check the applied revision as a server does before it starts. Writes nothing."""
+    """Check the applied revision as a server does at startup. Writes nothing."""
     header, found = load_header(workspace.tree)
     seen, generation = StateObservations(), None
     try:
@@ -305,7 +305,7 @@ def ready(workspace: Workspace) -> ReadyOutcome:
 
 
 def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[StateObservations, AppliedRevision | None]:
-    """Return the observations of lock and ledger, and the verified revision. Problems are added to `found`.
+    """Return the observations of the lock and ledger, and the verified revision. Problems are added to `found`.
 
     Raises RemoteError if the ledger does not respond.
     """
@@ -317,9 +317,9 @@ def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[Stat
 def ready_outcome(
     place: str, seen: StateObservations, generation: Generation | None, found: Diagnostics
 ) -> ReadyOutcome:
-    """Return a generation's served content, or the reason why it does not start. `place` is shown unchanged.
+    """Return a generation's served content, or the reason why it cannot start. `place` is shown unchanged.
 
-    The reason for a quarantined graph is a warning, because the others are served.
+    The reason why a graph is quarantined is only a warning, because the others are served.
     """
     graphs = () if generation is None or found.has_errors else tuple(generation.graphs.values())
     quarantined = () if generation is None else [each for of in generation.quarantined.values() for each in of]

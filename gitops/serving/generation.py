@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppliedText:
-    """An applied stored query or policy. `scopes` are a policy's normalized bindings."""
+    """An applied stored query or policy. For a policy, `scopes` are its normalized bindings."""
 
     address: Address
     digest: str
@@ -56,7 +56,7 @@ class AppliedText:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the text as JSON, with UTF-8 content."""
+        """Return the query or policy as JSON, with UTF-8 content."""
         return {
             "address": self.address,
             "digest": self.digest,
@@ -66,13 +66,13 @@ class AppliedText:
 
     @classmethod
     def of_form(cls, form: Mapping[str, Any]) -> AppliedText:
-        """Rebuild a text from the JSON that `form` returned."""
+        """Rebuild a query or policy from the JSON that `form` returned."""
         return cls(Address(form["address"]), form["digest"], form["content"].encode(), tuple(form["scopes"]))
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedRevision:
-    """A verified revision: the digests of its schemas by graph (None if not recorded), and its texts.
+    """A verified revision: its stored queries and policies, and its schema digests by graph (None if not recorded).
 
     `queries` contains each graph's queries in name order. `broken` are the problems that prevent a graph from being
     served. `seen` are the graphs as last recorded, to detect a different graph or an older copy. `dropping` are graphs
@@ -133,7 +133,7 @@ class AppliedRevision:
 def verify_revision(
     ledger: LedgerReader, listing: IntentListing, view: LedgerView, found: Diagnostics
 ) -> AppliedRevision | None:
-    """Return the revision in a view, taking into account the interrupted operations that were listed before it.
+    """Return a view's revision, taking into account the interrupted operations that were listed before it.
 
     Returns None if the state cannot be read. Problems that prevent serving are added to `found` as errors, except
     problems of a single graph, which are in the revision.
@@ -257,7 +257,7 @@ class _StateVerification:
 
 
 class PolicyCover(StrEnum):
-    """How requests without a policy are treated: see `classify` in `gitops.serving.access`."""
+    """How requests without a policy are treated. See `classify` in `gitops.serving.access`."""
 
     OPEN = "open"
     DEFAULT_DENY = "default_deny"
@@ -265,7 +265,7 @@ class PolicyCover(StrEnum):
 
 
 class StoredQuery:
-    """A stored query: its text by digest, and its checked form, which is compiled on first use.
+    """A stored query: its text, identified by digest, and its checked form, which is compiled on first use.
 
     With thousands of queries, many are never used, but all are known to be valid beforehand.
     """
@@ -283,7 +283,7 @@ class StoredQuery:
 
     @property
     def checked(self) -> CheckedQuery:
-        """The checked form. Two threads that both ask first may both create it."""
+        """The checked form. If two threads request it first, both may create it."""
         if callable(self._checked):
             self._checked = self._checked()
         return self._checked
@@ -291,11 +291,11 @@ class StoredQuery:
 
 @dataclass(frozen=True, slots=True)
 class ServedGraph:
-    """One served graph: its location, schema, stored queries in name order, and access policy.
+    """One served graph: its location, its schema, its stored queries in name order, and its access policy.
 
-    `engine` is None if no bundle is bound to the graph; `policy` and `policy_digest` are the bundle's name and digest.
+    `engine` is None if no bundle is bound to the graph. `policy` and `policy_digest` are the bundle's name and digest.
     `drifted` means that the live schema differs from the applied one. `cache` contains data of immutable versions, and
-    is shared between graphs and generations. `seen` is the graph's state when the generation was created; None if
+    is shared between graphs and generations. `seen` is the graph's state when the generation was created, or None if
     unknown.
     """
 
@@ -314,11 +314,11 @@ class ServedGraph:
 
     @property
     def address(self) -> str:
-        """Address for clients of the server, independent of the storage location."""
+        """The graph's address for the server's clients, independent of the storage location."""
         return f"/graphs/{self.graph_id}"
 
     def open(self, target: ReadTarget) -> Snapshot:
-        """Return a version of the graph. Raises the errors of `graph.open_snapshot`.
+        """Return a version of the graph. Raises the same errors as `graph.open_snapshot`.
 
         Also raises IntegrityError `graph_unreadable` if the graph was replaced since the generation was created, and
         `graph_rewound` if it was replaced by an older copy.
@@ -327,7 +327,7 @@ class ServedGraph:
         return self._accept(graph.open_snapshot(self.uri, target, self.cache), newest=newest)
 
     def newest_in_memory(self, branch: str) -> Snapshot | None:
-        """Return the newest version of a branch if that is known without reading a file; otherwise None.
+        """Return a branch's newest version if it is known without reading a file, or else None.
 
         Raises the IntegrityErrors of `open`.
         """
@@ -348,11 +348,11 @@ class ServedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A revision with its graphs by id. `quarantined` are the graphs that are not served, with the reasons.
+    """A revision with its graphs by id. `quarantined` has the graphs that are not served, with the reasons.
 
-    `engine` decides about the server, using the bundle `policy` with that digest. `guarded` is whether any bundle in
-    the revision is bound to the server or a graph, served or not. `warnings` are boot problems that don't prevent
-    serving. `issuers` are the identity providers of the revision.
+    `engine` makes decisions about the server, using the bundle `policy` with that digest. `guarded` shows whether any
+    bundle in the revision is bound to the server or to a graph, served or not. `warnings` are boot problems that don't
+    prevent serving. `issuers` are the identity providers of the revision.
     """
 
     revision: RevisionIdentity
@@ -379,7 +379,7 @@ _FEW = 400
 
 @dataclass(frozen=True, slots=True)
 class TextOfGraph:
-    """A stored query with the live schema that it uses, and the schema's digest."""
+    """A stored query, with the live schema that it uses and the schema's digest."""
 
     text: AppliedText
     schema: Schema
@@ -387,12 +387,12 @@ class TextOfGraph:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Key that determines whether the text is valid: equal keys have equal results."""
+        """The key that determines whether the query is valid. Equal keys have equal results."""
         return (self.live, self.text.digest, self.text.address.name)
 
 
 class Compiled:
-    """Texts compiled and checked so far. Generations with a common text share the result."""
+    """Queries and schemas compiled and checked so far. Generations that have a text in common share its result."""
 
     def __init__(self, processes: int = 1, sound: Iterable[Sequence[str]] = ()) -> None:
         """Create the cache. Up to `processes` processes check texts concurrently.
@@ -406,11 +406,11 @@ class Compiled:
 
     @property
     def sound(self) -> list[tuple[str, str, str]]:
-        """The texts known to be valid, as JSON."""
+        """The stored queries known to be valid, as JSON."""
         return sorted(self._sound)
 
     def schema(self, source: bytes, path: str, found: Diagnostics) -> Schema | None:
-        """Return the compiled schema of a live graph. If it does not compile, report that and return None."""
+        """Return a live graph's compiled schema. If it does not compile, report this and return None."""
         name = digest(source)
         if name not in self._schemas:
             try:
@@ -421,7 +421,7 @@ class Compiled:
         return self._schemas[name]
 
     def check_many(self, texts: Iterable[TextOfGraph]) -> None:
-        """Check which of these texts are valid. If there are many, several processes check them."""
+        """Check which of these stored queries are valid. If there are many, several processes check them."""
         new = list({each.key: each for each in texts if each.key not in self._sound}.values())
         if self._processes > 1 and len(new) > _FEW:
             most = -(-len(new) // self._processes)
@@ -430,7 +430,7 @@ class Compiled:
                 self._sound.update(share[number].key for number in sound)
 
     def query(self, each: TextOfGraph, found: Diagnostics) -> StoredQuery | None:
-        """Return a text's stored query. Problems are added to `found`."""
+        """Return the stored query for a text. Problems are added to `found`."""
         if each.key in self._queries:
             return self._queries[each.key]
         text, checked = each.text, partial(_checked, each)
@@ -454,9 +454,9 @@ class Compiled:
         return self._queries[each.key]
 
     def keep(self, generation: Generation) -> None:
-        """Forget all texts that this generation does not use.
+        """Forget everything that this generation does not use.
 
-        From then on, only this process checks texts, because it has threads and must not be forked.
+        From then on, only this process checks queries, because it has threads and must not be forked.
         """
         self._processes = 1
         graphs = [(digest(graph.schema_source), graph) for graph in generation.graphs.values()]

@@ -1,6 +1,6 @@
-"""A server's socket and its serving loop. The only module in this package that uses the web server.
+"""A server's socket and serving loop. Only this module in the package uses the web server library.
 
-1. The number of connections and the time and size of request headers are limited, so that strangers cannot occupy all
+1. The number of connections and the time and size of request headers are limited, so that outsiders cannot occupy all
    connections.
 2. After the first SIGINT or SIGTERM, no more connections are accepted, and running requests are finished, up to a
    deadline. The second signal ends the server immediately.
@@ -39,7 +39,7 @@ _OTHER_FILES = 512
 
 
 def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
-    """Return a socket bound to an address from the option `option`. Port 0 means any free port.
+    """Return a socket bound to the address in the option `option`. Port 0 means any free port.
 
     Raises UsageError `listen_failed`.
     """
@@ -73,7 +73,7 @@ def find_room(connections: int) -> int:
 
 
 def address_of(bound: BoundSocket) -> str:
-    """Return a socket's host and port, as on the command line."""
+    """Return a socket's host and port in command line form."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -91,8 +91,8 @@ def listen(
     """Serve an application until a signal. `ready` is called once connections are accepted and signals are handled.
 
     At most `connections` are open concurrently; further ones are closed immediately. `beside` opens an additional
-    resource in the loop, which is closed when no more connections are accepted. `on_signal` are actions for other
-    signals, in the loop's thread; signals that were blocked until then are also handled.
+    resource in the loop, which is closed when no more connections are accepted. `on_signal` has actions for other
+    signals, which run in the loop's thread. Signals that were blocked until then are also handled.
     """
     config = uvicorn.Config(
         app,

@@ -1,8 +1,8 @@
-"""Log of a server: lines for people or for programs, written in batches by a separate thread.
+"""A server's log: lines for people or for programs, written in batches by a separate thread.
 
-A line is formatted where its record arises. The thread writes all lines of at most 10 milliseconds with one call, so
-requests and the log do not take turns for each line. A stalled log reader must not block requests, so a limited number
-of bytes wait for it; further records are dropped and counted.
+A line is formatted where its record is created. The thread writes all lines from a period of up to 10 milliseconds with
+one call, so requests and the log do not take turns for each line. A stalled log reader must not block requests, so only
+a limited number of bytes wait for it. Further records are dropped and counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AT_END_S = 2.0
 
 
 def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
-    """Return a log that writes to a stream. Messages of libraries are not part of it.
+    """Return a log that writes to a stream. Log messages from libraries are left out.
 
     A record can have a `form`, which is a mapping of its members; `event` is its text.
     """
@@ -41,7 +41,7 @@ def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
 
 @contextmanager
 def in_background(log: logging.Logger, now: Callable[[], datetime], most_bytes: int = _MOST_BYTES) -> Iterator[None]:
-    """Write a log's lines in a thread until the end of the block. At most `most_bytes` of lines wait."""
+    """Write a log's lines in a thread until the block ends. At most `most_bytes` bytes of lines wait."""
     before = log.handlers
     backlogs = [_Backlog(handler, now, most_bytes) for handler in before if isinstance(handler, logging.StreamHandler)]
     log.handlers = [*backlogs]
@@ -54,7 +54,7 @@ def in_background(log: logging.Logger, now: Callable[[], datetime], most_bytes: 
 
 
 class FixedMembers(dict[str, Any]):
-    """Members of log records that never change, so that their text is made once. It is kept by the formatter."""
+    """Log record members that never change, so their text is created only once. The formatter keeps it."""
 
     __slots__ = ("texts",)
 
@@ -64,7 +64,7 @@ class FixedMembers(dict[str, Any]):
 
 
 class JoinedForm(Mapping[str, Any]):
-    """A form in parts, some of which are `FixedMembers`. The first part has the `event`; names are distinct."""
+    """A form in parts, some of which are `FixedMembers`. The first part contains `event`. Names are distinct."""
 
     __slots__ = ("parts",)
 
@@ -88,7 +88,7 @@ class JoinedForm(Mapping[str, Any]):
 
 
 def log_forms(log: logging.Logger, level: int, forms: Sequence[Mapping[str, Any]]) -> None:
-    """Log forms, whose `event` is their text. If the log writes in the background, their lines are made directly."""
+    """Log forms, whose `event` is their text. If the log writes in the background, lines are formatted directly."""
     if not log.isEnabledFor(level):
         return
     at = log

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a query server. The only module that uses the Prometheus library.
+"""A query server's Prometheus metrics. Only this module uses the Prometheus library.
 
 1. Each worker stores its counters in files that its replacement continues, so that no counts are lost when a worker
    ends.
@@ -68,7 +68,7 @@ def _histogram(name: str, text: str, *labels: str) -> Histogram:
 
 
 class ServingMetrics:
-    """Counts the work of one worker.
+    """Counts one worker's work.
 
     There is one per process, because the library stores the location of the counters in a global variable.
     """
@@ -126,7 +126,7 @@ class ServingMetrics:
         self._refused.of(reason).inc()
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
-        """Count a decision about access; None if the policy could not decide."""
+        """Count an access decision, or None if the policy could not decide."""
         effect = "failed" if decision is None else "permit" if decision.allowed else "deny"
         rule = None if decision is None else decision.rule
         self._decisions.of(scope, action.value, effect, rule or _NONE).inc()
@@ -140,12 +140,12 @@ class ServingMetrics:
         self._rejected.of(reason).inc()
 
     def reloaded(self, made: Reload) -> None:
-        """Count an attempt to serve a newer revision, by the first of its errors."""
+        """Count an attempt to serve a newer revision, by its first error."""
         self._reloads.of(made.result.value, next(iter(made.codes), _NONE)).inc()
 
 
 def exposition(folder: Path, asked: Asked, workers: int, now: float) -> tuple[str, bytes]:
-    """Return the metrics of all workers as text, with its media type. `workers` is their expected number.
+    """Return all workers' metrics as text, and its media type. `workers` is the expected number of workers.
 
     `now` is the time in seconds since 1970.
     """

@@ -1,4 +1,4 @@
-"""Work of a process before it serves, and its state while it serves.
+"""Work that a process does before it serves, and its state while it serves.
 
 The order determines which problem is reported first: the ledger and its texts, then the tokens and the resulting state,
 then the policies and the graphs. All of this happens before the first connection.
@@ -43,10 +43,10 @@ def is_truthy(value: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BootInputs:
-    """Inputs of a boot. `place` is displayed; `open_stores` returns None after adding problems.
+    """Inputs to a boot. `place` is displayed. `open_stores` returns None after adding problems.
 
     `environ` contains the sources of tokens. `unauthenticated` admits everyone if there is neither a token nor a
-    policy. `loopback` means that only this machine can reach the server's address. `oidc` is a file with identity
+    policy. `loopback` means that only this machine can reach the server's address. `oidc` is a file that lists identity
     providers. `strict_changes` are graphs that must be applied.
     """
 
@@ -63,7 +63,7 @@ class BootInputs:
 
 @dataclass(frozen=True, slots=True)
 class Booted:
-    """Result of a boot: the outcome, and the generation to serve.
+    """The result of a boot: the outcome, and the generation to serve.
 
     Without `generation` and `state`, the boot was refused.
 
@@ -84,7 +84,7 @@ def boot_process(
     compiled: Compiled | None = None,
     rows: Callable[[], ReadCache] | None = None,
 ) -> Booted:
-    """Boot. The ledger is not read if its `revision` is given.
+    """Boot. If `revision` is given, the ledger is not read.
 
     All problems are in the outcome. Nothing is written.
     """
@@ -125,14 +125,14 @@ def boot_process(
 
 
 class ServingGeneration:
-    """Provides the generation from which new requests are answered, and the time when it was accepted."""
+    """Provides the generation that answers new requests, and the time when it was accepted."""
 
     def __init__(self, generation: Generation, now: Callable[[], datetime]) -> None:
         self._now = now
         self._current, self.accepted_at = generation, now()
 
     def current(self) -> Generation:
-        """Return the generation accepted last."""
+        """Return the most recently accepted generation."""
         return self._current
 
     def publish(self, generation: Generation) -> None:
@@ -173,13 +173,13 @@ class ServerTokens:
 
 
 class PolicyCompiler:
-    """Compiles the policies for one boot."""
+    """Compiles policies for one boot."""
 
     def __init__(self) -> None:
         self._proven: set[tuple[str, EngineKind]] = set()
 
     def compile(self, enforced: Enforced) -> PolicyEngine:
-        """Return the engine that decides on a scope.
+        """Return the engine that makes decisions on a scope.
 
         Raises GitopsError `policy_invalid` if Cedar refuses the bundle.
         """
@@ -205,7 +205,7 @@ RETRY_S = 30.0
 
 
 class ReloadResult(StrEnum):
-    """The result of an attempt."""
+    """How a reload attempt ended."""
 
     EXCHANGED = "exchanged"
     UNCHANGED = "unchanged"
@@ -215,9 +215,9 @@ class ReloadResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """A reload attempt: the revision served afterwards, the revision offered (None if none could be read), and the reasons.
+    """A reload attempt: the revision served afterwards, the one offered (None if none could be read), and the reasons.
 
-    `behind` is how many states newer the offered revision is, if it is not served.
+    If the offered revision is not served, `behind` is the number of states by which it is newer.
     """
 
     result: ReloadResult
@@ -228,12 +228,12 @@ class Reload:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of the errors, in the order of the checks."""
+        """The error codes, in the order of the checks."""
         return tuple(dict.fromkeys(each.code.value for each in self.problems if each.severity is Severity.ERROR))
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the attempt as in logs and answers."""
+        """Return the attempt in the form used in logs and responses."""
         return {
             "result": self.result.value,
             "served_revision": f"sha256:{self.served.digest}",
@@ -243,7 +243,7 @@ class Reload:
 
 
 class Reloader:
-    """Replaces the generation of a process. Thread-safe; there is one attempt at a time."""
+    """Replaces a process's generation. Thread-safe, with one attempt at a time."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ def _behind(offered: RevisionIdentity | None, served: RevisionIdentity) -> int:
 
 
 class Watch:
-    """Checks the ledger periodically, and reloads if its state has changed."""
+    """Checks the ledger periodically, and reloads if the ledger's state has changed."""
 
     def __init__(self, reloader: Reloader, identify: Callable[[], str | None], now: Callable[[], float]) -> None:
         """`identify` returns the identity of the newest state, or None if it is not available.

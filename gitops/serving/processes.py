@@ -1,12 +1,12 @@
 """Several processes that serve on one socket, and their supervisor.
 
-1. The supervisor doesn't open resources or load drivers, so that it can be forked at any time. Resources opened in a
-   child remain there.
-2. A worker that ends unexpectedly is replaced, after a pause that grows while workers keep ending immediately. The new
-   one has the same number.
-3. SIGTERM and SIGINT go to every worker; a worker that has not ended some time after the drain deadline is killed.
-   SIGHUP is also sent to every worker.
-4. A worker whose supervisor has ended for any reason ends as well, because the other end of its pipe is closed.
+1. The supervisor doesn't open resources or load drivers, so that it can be forked at any time. Resources that a child
+   opens stay in that child.
+2. A worker that exits unexpectedly is replaced, after a pause that grows as long as workers keep exiting immediately.
+   The new worker has the same number.
+3. SIGTERM and SIGINT are sent to every worker. A worker that has not exited some time after the drain deadline is
+   killed. SIGHUP is also sent to every worker.
+4. If the supervisor exits for any reason, its workers exit as well, because the other end of their pipe is closed.
 5. A companion starts before the workers, is replaced like them, and ends after them.
 
 uvicorn's supervisor does none of the first four: its workers load everything again, are replaced without a pause and at
@@ -38,7 +38,7 @@ _AFTER_DRAIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """Start parameters of a worker. Numbers count from 0; with `replaces`, it replaces one that ended unexpectedly.
+    """A worker's start parameters. Numbers count from 0. With `replaces`, it replaces one that exited unexpectedly.
 
     `hung_up` means that SIGHUP was received earlier, so that other workers may already serve a newer revision.
     """
@@ -49,14 +49,14 @@ class WorkerStart:
 
 
 class Lifeline:
-    """Starts processes that end when this process has ended. Use it only in a process with a single thread."""
+    """Starts processes that end when this process ends. Use it only in a single-threaded process."""
 
     def __init__(self) -> None:
         """Create a pipe whose write end only this process holds."""
         self._held, self._end = os.pipe()
 
     def begin(self, call: Callable[[], int]) -> int:
-        """Fork a process that ends with the call's result. There, SIGHUP stays pending until it is handled."""
+        """Fork a process that exits with the call's result. In it, SIGHUP stays pending until it is handled."""
 
         def run() -> int:
             for number in _HEEDED:
@@ -78,13 +78,13 @@ class Lifeline:
         return child
 
     def close(self) -> None:
-        """Call this after the last process has ended. Any others end now."""
+        """Call this after the last process has ended. Any process that still runs ends now."""
         os.close(self._held)
         os.close(self._end)
 
 
 class Companion:
-    """A process next to the workers. It has no work that must be finished."""
+    """A process beside the workers. It has no work that must be finished."""
 
     def __init__(self, lifeline: Lifeline, call: Callable[[], int]) -> None:
         self._lifeline, self._call = lifeline, call
@@ -92,7 +92,7 @@ class Companion:
         self.process: int | None = lifeline.begin(call)
 
     def keep(self, now: float, let_go: Callable[[], None]) -> None:
-        """Start the companion again if it has ended and the pause is over.
+        """Restart the companion if it has ended and the pause is over.
 
         `let_go` closes resources that only workers need, in the forked process.
         """
@@ -130,12 +130,12 @@ def supervise(
     log: Callable[[str], None],
     companion: Companion | None = None,
 ) -> int:
-    """Keep `workers` forks of this process running until a signal, and return the exit code.
+    """Keep `workers` forks of this process running until a signal arrives, and return the exit code.
 
     `work` returns the exit code of one worker.
 
     `ready` is called once signals are handled. `let_go` is called when no more workers start, and closes resources that
-    only workers need. Must be called in a process with a single thread.
+    only workers need. Must be called in a single-threaded process.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)
     try:
@@ -248,7 +248,7 @@ def in_children(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def run_child(call: Callable[[], Any]) -> None:
-    """Run the call in a child that was just forked, then exit with its result as the exit code. Never returns."""
+    """Run the call in a child that was just forked, and exit with its result as the exit code. Never returns."""
     code = 1
     try:
         code = int(call() or 0)

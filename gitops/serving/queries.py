@@ -1,7 +1,7 @@
-"""A graph's queries: stored and inline ones, reads and mutations.
+"""A graph's queries: inline or stored, reads or mutations.
 
-The same rules apply to all: the parameters must be exactly those that the query declares, which is checked before
-anything is read.
+The same rule applies to all of them: the parameters must be exactly those that the query declares. This is checked
+before anything is read.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class InlineQuery:
-    """A text with one or several queries, and the name of the selected query; None if there is only one."""
+    """A text with one or more queries, and the name of the selected query, or None if there is only one."""
 
     text: str
     name: str | None
 
 
 class QueryTexts:
-    """Compiles texts and keeps the newest short ones. Thread-safe."""
+    """Compiles query texts and keeps the newest short ones. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class QueryTexts:
     def compile(self, served: ServedGraph, snapshot: Snapshot, query: InlineQuery) -> CheckedQuery:
         """Return a query, checked against the snapshot's schema.
 
-        Raises ProblemError 400 with the first problem and its place.
+        Raises ProblemError 400 with the first problem and its location.
         """
         key = (snapshot.manifest.schema_ir, query)
         with self._lock:
@@ -96,7 +96,7 @@ def run_read(
     params: Mapping[str, Any] | None,
     options: QueryOptions,
 ) -> dict[str, Any]:
-    """Return the rows of a read at a snapshot.
+    """Return the rows that a read returns at a snapshot.
 
     Raises ProblemError 400 for an undeclared parameter, and the errors of `graph.run_query`.
     """
@@ -112,9 +112,9 @@ def run_read(
 def run_bound(
     served: ServedGraph, branch: str, query: CheckedQuery, params: Mapping[str, Any] | None, now: datetime
 ) -> tuple[Snapshot, dict[str, Any]] | None:
-    """Return the newest version of a branch with the rows of a read, like `run_read`, without reading a file.
+    """Run a read like `run_read`, but without reading a file. Return a branch's newest version and the rows.
 
-    None if the version or rows must be read, or if there are many. Raises the errors of `run_read`.
+    Returns None if the version or rows must be read, or if there are many rows. Raises the same errors as `run_read`.
     """
     snapshot = served.newest_in_memory(branch)
     bound = None if snapshot is None else graph.bound_read(snapshot, query, served.cache)
@@ -131,7 +131,7 @@ def _result(query: CheckedQuery, names: list[str], rows: list[dict[str, Any]]) -
 
 @dataclass(frozen=True, slots=True)
 class MutationRequest:
-    """A mutation for a branch, and the commit that its head must be, if any.
+    """A mutation for a branch, and the commit at which the branch's head must be, if any.
 
     `begun` is the head at the time when a strict request arrived.
     """
@@ -144,7 +144,7 @@ class MutationRequest:
 
 
 def queue_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> Callable[[], MutationResult]:
-    """Queue a mutation for its branch. The returned function executes it together with all others that wait at that time.
+    """Queue a mutation for its branch. The returned function runs it with all others that are waiting by then.
 
     Raises ProblemError 400 for an undeclared parameter, and the errors of `graph.Mutator`.
     """
@@ -166,7 +166,7 @@ def queue_change(served: ServedGraph, change: MutationRequest, context: WriteCon
 def run_change(
     served: ServedGraph, change: MutationRequest, context: WriteContext, carry_out: Callable[[], MutationResult]
 ) -> dict[str, Any]:
-    """Execute a queued mutation, and return its receipt.
+    """Run a queued mutation and return its receipt.
 
     Raises ProblemError 412 if the head is not the expected commit, 409 if data that a strict request changes has changed
     since it arrived, and the errors of `graph.Mutator`.
@@ -202,7 +202,7 @@ def run_change(
 
 
 def commit_form(version: graph.Manifest) -> dict[str, Any]:
-    """Return a version as a commit. A parent is null if it has no recorded id or does not exist."""
+    """Return a version as a commit. A parent is null if its id is not recorded or it does not exist."""
     made, parent, merged = parse_timestamp(version.ts), version.parent, version.merge_parent
     return {
         "graph_commit_id": version.txn_id,
@@ -216,7 +216,7 @@ def commit_form(version: graph.Manifest) -> dict[str, Any]:
 
 
 def describe_query(stored: StoredQuery) -> dict[str, Any]:
-    """Return a stored query as in the list of queries."""
+    """Return a stored query as shown in the list of queries."""
     query = stored.checked
     texts = {"description": query.description, "instruction": query.instruction}
     return {
@@ -229,7 +229,7 @@ def describe_query(stored: StoredQuery) -> dict[str, Any]:
 
 
 def stored_text(listed: Mapping[str, Any]) -> str | None:
-    """Return the description of a stored query for its callers; None if its declaration has none."""
+    """Return a stored query's description for its callers, or None if its declaration has none."""
     texts = [listed[key] for key in ("description", "instruction") if key in listed]
     return "\n\n".join(texts) or None
 
@@ -256,7 +256,7 @@ _ANSWERED: Mapping[str, Mapping[str, Any]] = {
 
 
 def parameters_schema(params: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the schema of a listed stored query's parameters."""
+    """Return the schema for a listed stored query's parameters."""
     return {
         "type": "object",
         "properties": {each["name"]: value_schema(each) for each in params},
@@ -266,13 +266,13 @@ def parameters_schema(params: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def row_schema(query: CheckedQuery) -> Mapping[str, Any]:
-    """Return the schema of a row that a read returns."""
+    """Return the schema for a row that a read returns."""
     cells = {each.column: value_schema(each.to_json(), _ANSWERED) for each in query.columns}
     return {"type": "object", "properties": cells, "required": [*cells], "additionalProperties": False}
 
 
 def value_schema(form: Mapping[str, Any], scalars: Mapping[str, Mapping[str, Any]] = _SENT) -> Mapping[str, Any]:
-    """Return the schema of a listed parameter or, with the scalars of responses, of a cell."""
+    """Return the schema for a listed parameter or, with the scalars of responses, for a cell."""
     kind = form["kind"]
     if kind == "vector":
         size = form["vector_dim"]
@@ -286,7 +286,7 @@ def value_schema(form: Mapping[str, Any], scalars: Mapping[str, Mapping[str, Any
 
 
 def read_texts(query: CheckedQuery, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Convert parameter values given as texts to JSON values. A list has one text per item.
+    """Convert parameter values from strings to JSON values. A list has one string per item.
 
     Raises ProblemError 400 for an undeclared or repeated parameter.
     """

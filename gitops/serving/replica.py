@@ -1,10 +1,10 @@
 """Read replicas: how old their answers can be, what they refuse, and the thread that keeps their copy up to date.
 
-1. The age of a copy is counted from the last time when nothing newer was in the bucket. It grows while the bucket does
-   not respond, and while a newer version cannot be copied.
-2. Every answer tells the age that it had, at most, when the request arrived. A copy that is older than it should be is
-   marked as stale, and one that is older than the outage that was allowed is not served.
-3. A replica refuses every change, after its policies permitted it.
+1. A copy's age is counted from the last time when the bucket had nothing newer. It grows while the bucket does not
+   respond, and while a newer version cannot be copied.
+2. Every response states the maximum age of its data when the request arrived. A copy that is older than it should be is
+   marked as stale, and one that is older than the permitted outage is not served.
+3. A replica refuses every change, even one that its policies permit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHORTEST_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRules:
-    """How old a copy should be at most in seconds, how old it can be during an outage, and the writer's address."""
+    """The intended maximum age of a copy in seconds, its maximum age during an outage, and the writer's address."""
 
     max_staleness_s: float
     max_outage_s: float
@@ -39,16 +39,16 @@ class ReplicaRules:
 
 
 class ReadReplica:
-    """The age of this server's copy. Thread-safe."""
+    """Tracks the age of this server's copy. Thread-safe."""
 
     def __init__(self, status: Callable[[], ReplicaStatus], rules: ReplicaRules, now: Callable[[], datetime]) -> None:
         """`status` returns the newest status of the copy, and is called for every request."""
         self._status, self._rules, self._now = status, rules, now
 
     def admit(self, graph: str | None) -> Mapping[str, str]:
-        """Return the headers of an answer from a graph, or of one about the server.
+        """Return the headers for a response from a graph, or for one about the server.
 
-        Raises ProblemError 503 if the copy of the graph is too old.
+        Raises ProblemError 503 if the graph's copy is too old.
         """
         status = self._status()
         found = None if graph is None else status.graphs.get(graph, CopiedGraph())
@@ -72,7 +72,7 @@ class ReadReplica:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """Return the state of the copy as JSON, for probes and metrics."""
+        """Return the copy's state as JSON, for probes and metrics."""
         status = self._status()
         graphs = {
             name: {"version": each.version, "lag_s": round(self._age(each.as_of), 1), "code": each.code}
@@ -102,14 +102,14 @@ def _oldest(status: ReplicaStatus) -> float:
 
 
 class Copying(Protocol):
-    """The copy of a cluster, as `ReplicaCopy`."""
+    """A cluster's copy, with the interface of `ReplicaCopy`."""
 
     def hold(self) -> bool:
-        """Take the right to copy, if no other process has it."""
+        """Acquire the right to copy, if no other process has it."""
         ...
 
     def round(self) -> None:
-        """Copy what is new."""
+        """Copy everything that is new."""
         ...
 
 
@@ -117,10 +117,10 @@ class Copying(Protocol):
 def following(
     copy: Copying, rules: ReplicaRules, now: Callable[[], float], failed: Callable[[str], None]
 ) -> Iterator[None]:
-    """During the block, copy what is new, so often that the copy is not older than it should be.
+    """During the block, copy everything new, often enough that the copy is never older than it should be.
 
-    If another process copies, take over when it ends. `now` returns seconds. `failed` is called with the text of an
-    unexpected error.
+    If another process is copying, take over when it ends. `now` returns seconds. `failed` is called with an unexpected
+    error's message.
     """
     stopped, every_s, due = threading.Event(), rules.max_staleness_s / _LOOKS_IN_TIME, now()
 

@@ -2,8 +2,8 @@
 
 1. A server is one replica, regardless of its number of processes. Each process records its revision on a board, and the
    first process reports the oldest of these revisions.
-2. A report is written when it changes, and again before it expires. It is removed when the server stops. The report of
-   a crashed server expires.
+2. A report is written when it changes, and again before it expires. It is removed when the server stops. A crashed
+   server's report expires.
 3. A failed report causes one warning. The server continues, and tries again when the next report is due.
 """
 
@@ -39,7 +39,7 @@ _HEADER = struct.Struct(">HI")
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The revision that a process serves, the newest one that it has seen, and why it refuses that one."""
+    """The revision that a process serves, the newest revision that it has seen, and why it refuses that one."""
 
     accepted: RevisionIdentity
     offered: RevisionIdentity | None
@@ -57,7 +57,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """Fixed facts about a server: its name, the requested revision, and when it checks for a newer one."""
+    """Fixed facts about a server: its name, the requested revision, and when it checks for a newer revision."""
 
     replica: str
     cluster: str
@@ -65,13 +65,13 @@ class ReplicaFacts:
 
 
 def replica_name(host: str, chance: str) -> str:
-    """Return a server's name on a host if none was given. `chance` distinguishes several servers on one host."""
+    """Return a name for a server on a host if none was given. `chance` distinguishes servers on the same host."""
     plain = re.sub(r"[^0-9A-Za-z_.-]+", "-", host).lstrip("_.-")[:40] or "server"
     return f"{plain}-{chance.lower()}"
 
 
 def replica_report(statuses: Sequence[WorkerStatus], facts: ReplicaFacts, at: str) -> ServerReport:
-    """Return the report of a server with these processes (at least one). It reports their oldest revision."""
+    """Return the report for a server with these processes (at least one). It contains their oldest revision."""
     oldest = min(statuses, key=lambda each: each.accepted.state_revision)
     # A process that refuses the offered revision is more informative than one that has not checked yet.
     seen = max(statuses, key=lambda each: (bool(each.codes), each.offered.state_revision if each.offered else -1))
@@ -82,7 +82,7 @@ def replica_report(statuses: Sequence[WorkerStatus], facts: ReplicaFacts, at: st
 
 
 class StatusBoard:
-    """Served revisions of a server's processes, in shared memory. Each process writes to a separate slot."""
+    """The served revisions of a server's processes, in shared memory. Each process writes to a separate slot."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -97,7 +97,7 @@ class StatusBoard:
         self._memory[start : start + _HEADER.size + len(data)] = _HEADER.pack(len(data), zlib.crc32(data)) + data
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
-        """Return the statuses of processes that already serve; empty while one of them is being written."""
+        """Return the statuses of processes that already serve, or nothing while one of them is being written."""
         found = []
         for start in range(0, self._workers * _SLOT, _SLOT):
             size, check = _HEADER.unpack_from(self._memory, start)
@@ -112,7 +112,7 @@ class StatusBoard:
 
 
 class Reporter:
-    """Keeps a server's report up to date. Its methods are called by one thread and never raise."""
+    """Keeps a server's report up to date. Its methods are called by a single thread and never raise."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Reporter:
     def running(self) -> Iterator[None]:
         """Report in a separate thread during the block.
 
-        When the server ends, it does not wait long for a slow storage.
+        When the server stops, it does not wait long for slow storage.
         """
         stopped = threading.Event()
         thread = threading.Thread(target=self.run, args=(stopped,), daemon=True)
