@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
         ...
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if it is absent, and return whether it was. One of several racing callers gets True."""
+        """Write an object only if it is absent, and return whether it was. Exactly one racing caller gets True."""
         ...
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
