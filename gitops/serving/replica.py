@@ -4,7 +4,7 @@
    respond, and while a newer version cannot be copied.
 2. Every response states the maximum age of its data when the request arrived. A copy that is older than it should be is
    marked as stale, and one that is older than the permitted outage is not served.
-3. A replica refuses every change, even one that its policies permit.
+3. A replica refuses every change, but only after its policies have permitted it.
 """
 
 from __future__ import annotations
