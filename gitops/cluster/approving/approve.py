@@ -136,7 +136,7 @@ def sign_approval(
     rows: int | None = None,
     emergency: str | None = None,
 ) -> ApproveOutcome:
-    """Sign and push an approval for the gated change of `address`. An approval that would not count is refused before the push.
+    """Sign and push an approval for the gated change of `address`. If it would not count, it is refused before the push.
 
     `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason given by a person who acts alone; such
     an approval leaves a debt.

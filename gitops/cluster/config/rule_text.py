@@ -18,7 +18,7 @@ def line_of(source: bytes, key: str) -> int:
 
 
 def sets(source: bytes, key: str) -> bool:
-    """Return True if `text` sets a dotted key. Raises YamlError."""
+    """Return True if `source` sets a dotted key. Raises YamlError."""
     return not _left(parse_yaml(source), key)[2]
 
 

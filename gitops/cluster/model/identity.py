@@ -215,7 +215,7 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def is_claim(name: str) -> bool:
-    """Return True if `text` is a valid claim name."""
+    """Return True if `name` is a valid claim name."""
     return _CLAIM.match(name) is not None and (name.startswith(_WHOLE) or all(name.split(".")))
 
 

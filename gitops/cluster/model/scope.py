@@ -61,7 +61,7 @@ class ClusterScope:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChange:
-    """A change to a cluster's location. `before` is None without a ledger; `after` is None if `gitops.yaml` no longer lists it.
+    """A change to a cluster's location. `before` is None without a ledger, `after` if `gitops.yaml` no longer lists it.
 
     `successor` is the name of a new cluster that replaces a removed one, so this can be a rename.
     """
