@@ -1,1 +1,1 @@
-"""The command line. It turns arguments into requests. Only this package builds real adapters."""
+"""The command line, which turns arguments into requests. Only this package builds real adapters."""

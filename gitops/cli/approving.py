@@ -3,7 +3,7 @@
 1. On a terminal, the command shows the subject and asks. It signs the digest of the subject that it showed.
 2. Without a terminal the command must identify the subject: the plan by its digest (`--plan`), an approval by its
    commit (`--commit`). Otherwise it only shows the subject, with the command that signs it.
-3. On a terminal, an identified subject must also be confirmed, because the command may have been copied from a text
+3. On a terminal, an identified subject must also be confirmed, because the command may have been copied from text
    that others can edit; `--yes` skips the question.
 4. `approve` takes several changes, which can belong to different clusters. All are shown, confirmed once, signed one by
    one, and pushed together. `--all` never signs changes that were not reviewed. It needs a terminal, or prints the

@@ -1,4 +1,4 @@
-"""`gitops log`, `gitops audit` and `gitops ledger repair`: show, verify and repair the entries of a ledger branch."""
+"""`gitops log`, `gitops audit` and `gitops ledger repair`: show, verify and repair a ledger branch's entries."""
 
 from __future__ import annotations
 
@@ -409,8 +409,7 @@ _GONE = "none"
 def repair(options: argparse.Namespace) -> int:
     """Repair the ledger if both ids are given. Otherwise show the damage and the repair command, and exit 1.
 
-    Raises UsageError `usage_error` and `actor_required`, GitopsError `ledger_repair_refused`, and the errors of the
-    ledger.
+    Raises UsageError `usage_error` and `actor_required`, GitopsError `ledger_repair_refused`, and the ledger's errors.
     """
     local = shared.open_repository(options)
     rule = local.rule(options.cluster, options.config)

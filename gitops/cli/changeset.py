@@ -134,7 +134,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) -> int:
-    """`gitops changeset watch`. Prints problems on standard error, so that every line of output is an item."""
+    """`gitops changeset watch`. Prints problems to standard error, so that every line of standard output is an item."""
     wanted = _wanted(options)
 
     def emit(item: StreamItem) -> None:
@@ -164,7 +164,7 @@ def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) 
 
 
 def usual_pacing() -> changesets.Pacing:
-    """Return the default polling intervals of a command."""
+    """Return a command's default polling intervals."""
     return changesets.Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
 
 

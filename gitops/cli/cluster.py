@@ -1,4 +1,4 @@
-"""`plan` and other commands on one cluster. Opens their workspaces, in a cluster folder or on a branch ledger."""
+"""`plan` and other commands for one cluster. Opens their workspaces, in a cluster folder or on a branch ledger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def to_read(options: argparse.Namespace) -> tuple[Workspace]:
-    """Return the workspace on a branch ledger if the cluster has one; otherwise on the folder."""
+    """Return the workspace on the cluster's branch ledger, or on the folder if it has none."""
     local = repository_of(options)
     if local is None:
         return (folder_of(options, None),)
@@ -45,7 +45,7 @@ def to_read(options: argparse.Namespace) -> tuple[Workspace]:
 
 
 def to_write(options: argparse.Namespace) -> tuple[Workspace]:
-    """Return the same workspace as `to_read`, plus the actor that ledger entries require.
+    """Return the same workspace as `to_read`, with the actor that ledger entries require.
 
     Raises UsageError `actor_required`.
     """
@@ -131,7 +131,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> VerbOutcome | int:
-    """`gitops status`: one cluster in detail, or all clusters of a repository with one line each."""
+    """`gitops status`: one cluster in detail, or all clusters in a repository with one line each."""
     from gitops.cluster.session.status import status as run
 
     local = repository_of(options)
@@ -157,7 +157,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
 
 
 def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
-    """Return the status of a cluster; `serving` as in `status`.
+    """Return a cluster's status. `serving` is as in `status`.
 
     An unreadable ledger is a problem of this cluster only.
     """

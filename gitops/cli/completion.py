@@ -1,4 +1,4 @@
-"""`gitops completion` and `gitops manual`: generate shell scripts and a manual page from the table of commands."""
+"""`gitops completion` and `gitops manual`: generate shell scripts and a manual page from the command table."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _RELEASE = "gitops doctor --release FOLDER --builder OWNER/NAME"
 def doctor(options: argparse.Namespace) -> int:
     """`gitops doctor`.
 
-    Exits 1 for errors, with `--strict` also for warnings, and with `--attack` if an attack succeeded.
+    Exits 1 if there are errors, with `--strict` also for warnings, and with `--attack` if an attack succeeded.
     """
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks", fix="gitops doctor --attack --only NAME")

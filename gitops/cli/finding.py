@@ -1,4 +1,4 @@
-"""Selects the clusters of a command, by the same rules for all commands.
+"""Selects a command's clusters by the same rules for all commands.
 
 The options are `CLUSTER` and `FOLDER` in the table.
 
@@ -64,7 +64,7 @@ def for_each(command: Command, options: argparse.Namespace, run: Callable[[argpa
 
 
 def complete(options: argparse.Namespace, text: str) -> str:
-    """Add `--cluster` or `--config` to the commands in a text, so that they select the same cluster.
+    """Add `--cluster` or `--config` to the commands in `text`, so that they select the same cluster.
 
     Commands for the same reader also get options that select the same repository.
     """
@@ -168,7 +168,7 @@ def _governing(options: argparse.Namespace) -> LocalRepository | None:
 
 
 def foreign_forge(local: LocalRepository) -> str | None:
-    """Return the kind of forge that hosts a repository's change requests. None if they are refs in the repository."""
+    """Return the kind of forge that hosts a repository's change requests, or None if they are refs in the repository."""
     from gitops.repository.wiring.forge import LOCAL
 
     kind = local.config().forge.kind
@@ -204,7 +204,7 @@ def keeps_branch_ledgers(repository: Repository) -> bool:
 
 
 def declared_folders() -> dict[str, str]:
-    """Return the cluster folders listed in the checkout's `gitops.yaml`, by cluster name, relative to the current folder.
+    """Return the cluster folders in the checkout's `gitops.yaml`, by cluster name and relative to the current folder.
 
     Returns None in a cluster folder that it does not list. Raises BotConfigError for an invalid file.
     """
@@ -219,7 +219,7 @@ def declared_folders() -> dict[str, str]:
 
 
 def cluster_folder(options: argparse.Namespace) -> str:
-    """Return the only cluster folder of a command. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+    """Return a command's only cluster folder. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
 
     In a bare repository the files are only on branches, so the error `cluster_config_read_error` suggests options that
     read from branches, or a clone.

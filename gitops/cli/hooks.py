@@ -1,4 +1,4 @@
-"""Git hooks: installs them, and does the work of an installed hook."""
+"""Git hooks: installs them, and does an installed hook's work."""
 
 from __future__ import annotations
 

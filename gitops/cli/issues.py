@@ -1,4 +1,4 @@
-"""Commands for the issues of a bare repository, where the bot reports problems that belong to no change request."""
+"""Commands for a bare repository's issues, in which the bot reports problems that don't belong to a change request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def issue_show(options: argparse.Namespace) -> int:
 
 
 def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: StatusOutcome) -> StatusOutcome:
-    """Return a cluster's status. It is not in sync while an issue or request of the bot about its drift is open."""
+    """Return a cluster's status. It is not in sync while one of the bot's issues or requests about its drift is open."""
     problems, report = Diagnostics(), drift_ref(rule.name)
     try:
         found = [issue for issue in local.forge().all_issues() if issue.open]

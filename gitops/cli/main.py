@@ -219,9 +219,9 @@ class _PartialParser(Parser):
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen.
+    """Parse a command line. `command` is the chosen command from the table, or None if none was chosen.
 
-    Exits after a message for a command line that is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
+    Exits with a message if the command line is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
     """
     Parser.usage_code = 1 if _OWN_CODES in arguments else 2
     words = frozenset(arguments)
@@ -286,7 +286,7 @@ def show_help(options: argparse.Namespace) -> int:
 
 
 def build_parser(words: Collection[str] | None = None) -> Parser:
-    """Build the parser. If the `words` of a command line are given, only the commands among them get arguments."""
+    """Build the parser. If a command line's `words` are given, only the commands among them get arguments."""
     return _build(Parser, words)
 
 

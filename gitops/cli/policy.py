@@ -50,7 +50,7 @@ from gitops.repository.wiring.git import open_commit_tree, open_git
 
 
 def diff(options: argparse.Namespace) -> int:
-    """`gitops policy diff`. Exits 1 if access of a class in `--fail-on` is gained, or if a policy cannot be read."""
+    """`gitops policy diff`. Exits 1 if someone gains access of a class in `--fail-on`, or if a policy cannot be read."""
     named = [] if options.fail_on is None else options.fail_on.split(",")
     classes = [_known(name.strip(), AccessClass, "class") for name in named]
     action = (
@@ -215,7 +215,7 @@ def test(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """`gitops policy explain`. Exits 0 whether access is permitted or denied."""
+    """`gitops policy explain`. Exits 0 regardless of whether access is permitted or denied."""
     problems = Diagnostics()
     action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     bound = _selected(_policies(options, problems), options)
@@ -248,7 +248,7 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """`gitops policy check`: check everything about access in a cluster folder. Exits 1 if there is an error."""
+    """`gitops policy check`: run all access checks on a cluster folder. Exits 1 if there is an error."""
     loaded = load_desired(folder_of(options, None).tree)
     policies, cases = len(loaded.judgement.policies), loaded.judgement.cases
     lines = [f"policies valid: {policies}", f"policy tests passed: {cases} cases"]

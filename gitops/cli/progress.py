@@ -37,7 +37,7 @@ PATIENCE = timedelta(seconds=2)
 
 @contextmanager
 def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
-    """Yield the observer that shows and records an apply's progress, as the options require. None if they require none.
+    """Yield the observer that the options require for showing and recording an apply's progress, or None.
 
     Raises UsageError `usage_error` if the file of `--events`, `--run` or `--gantt` cannot be written.
     """
@@ -68,7 +68,7 @@ def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
 
 
 class LineLog:
-    """Once a run takes longer than `patience`, writes a line per finished change. Reports an interrupt immediately."""
+    """Once a run takes longer than `patience`, writes a line for each finished change. Reports an interrupt immediately."""
 
     def __init__(self, write: Callable[[str], None], patience: timedelta) -> None:
         """Create the log. `write` receives lines without a line feed."""
@@ -91,7 +91,7 @@ class LineLog:
 
 
 class EventLog:
-    """Writes each event as a line of JSON."""
+    """Writes each event as a JSON line."""
 
     def __init__(self, file: RawIOBase | BinaryIO, name: str) -> None:
         """Open the file; `name` is its name in messages."""
@@ -111,7 +111,7 @@ class EventLog:
 
 
 class RunFile:
-    """Writes the record of a run when the run has ended."""
+    """Writes a run's record when the run has ended."""
 
     def __init__(self, file: RawIOBase, name: str, form: Callable[[RunRecord], bytes]) -> None:
         """Open the file; `name` is its name in messages, `form` returns its content."""
@@ -158,7 +158,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedBySignalError(KeyboardInterrupt):
-    """A signal ended the command. `exit_code` is what a shell uses for that signal."""
+    """A signal ended the command. `exit_code` is the code that a shell uses for that signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")

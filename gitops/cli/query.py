@@ -1,4 +1,4 @@
-"""`gitops query`: queries a server. Arguments and formats are those of `gitops graph query`.
+"""`gitops query`: queries a server. The arguments and formats are those of `gitops graph query`.
 
 The graph is only on the server. This program knows neither its schema nor its location. The meaning of a parameter on
 the command line depends on its type, which the query text declares, or the server lists for a stored query.
@@ -45,7 +45,7 @@ _REFUSALS = {
 
 
 def query(options: argparse.Namespace) -> int:
-    """`gitops query GRAPH [QUERY]`: print the rows of a query that a server runs, or what a mutation did.
+    """`gitops query GRAPH [QUERY]`: run a query on a server and print its rows, or the effects of a mutation.
 
     Raises UsageError `usage_error`, GitopsError `query_server_…`.
     """

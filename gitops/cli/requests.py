@@ -1,4 +1,4 @@
-"""Commands for the change requests of a repository."""
+"""Commands for a repository's change requests."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterR
 
 
 def _applied(local: LocalRepository, rule: ClusterRule, commit: str) -> CheckStatus | None:
-    """Return the status of a merge's apply; None if there is none yet."""
+    """Return the status of a merge's apply, or None if it has none yet."""
     return next((s for s in local.forge().statuses(commit) if s.context == f"{_APPLIES}{rule.name}"), None)
 
 
@@ -381,14 +381,14 @@ _HEADS = "refs/heads/"
 
 
 def file_lines(local: LocalRepository, found: Proposal) -> list[str]:
-    """Return the files that a proposal changes, with git's line counts."""
+    """Return the files that a proposal changes, with line counts from git."""
     return diff_text(local.git.git_dir, found.old, found.new, stat=True).splitlines()
 
 
 def propose(
     local: LocalRepository, found: Proposal, branch: str, *, undoes: bool = False
 ) -> tuple[list[str], dict[str, Any]]:
-    """Create the branch with its commit and plan it. If the repository keeps requests in refs, also open its change request.
+    """Create the branch with its commit and plan it. If the repository keeps requests in refs, also open a change request.
 
     Return lines and JSON.
 

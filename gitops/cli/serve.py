@@ -1,4 +1,4 @@
-"""`gitops bot serve`: the bot as a long-running webhook server. `gitops bot queue`: the events in its queue.
+"""`gitops bot serve`: the bot as a long-running webhook server. `gitops bot queue`: the events in that server's queue.
 
 Secrets come from a file or the environment, never from arguments, which every user of a machine can read.
 """

@@ -1,4 +1,4 @@
-"""`gitops serve`: the query server of one cluster, in one or more processes.
+"""`gitops serve`: one cluster's query server, in one or more processes.
 
 The supervisor of several processes doesn't open graphs itself. A child process determines the revision to serve, and
 each worker, including replacements, serves exactly that revision.
@@ -57,7 +57,7 @@ _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, an
 
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
-    """Serve until a signal. With `--check`, only report whether the server could start.
+    """Serve until a signal arrives. With `--check`, only report whether the server could start.
 
     Raises GitopsError if it cannot start. Raises UsageError `serve_unavailable` if the packages of the `serve` extra
     are not installed.
@@ -337,7 +337,7 @@ def _keeping_keys(issuers: Callable[[], tuple[TokenIssuer, ...]]) -> Iterator[No
 
 
 def _watched(options: argparse.Namespace) -> float | None:
-    """Return the interval for polling newer revisions in seconds; None for never, 0 if a past revision is served."""
+    """Return the interval in seconds for polling newer revisions. None means never; 0 means that a past revision is served."""
     if options.revision is not None:
         return 0.0
     if options.watch is None and options.read_replica is not None:
@@ -496,7 +496,7 @@ _CHANCE = 6
 
 
 def board_of(options: argparse.Namespace) -> StatusBoard:
-    """Return the shared memory in which processes record which revision they serve.
+    """Return the shared memory in which processes record the revision that they serve.
 
     The server's name is chosen here, before other processes start.
     """
@@ -551,7 +551,7 @@ class Admin:
     folder: Path
 
     def seat(self, start: WorkerStart) -> AdminSeat:
-        """Return the `AdminSeat` of a worker. Called in the worker's process."""
+        """Return a worker's `AdminSeat`. Called in the worker's process."""
         from gitops.serving.metrics import ServingMetrics
 
         metrics = ServingMetrics(self.folder, start.number, replaces=start.replaces)

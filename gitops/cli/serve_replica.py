@@ -1,4 +1,4 @@
-"""`gitops serve --read-replica`: the copy of the bucket that a read replica serves, and the options for it."""
+"""`gitops serve --read-replica`: the bucket copy that a read replica serves, and its options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def require_replica(options: argparse.Namespace) -> None:
 
 
 def copy_of(options: argparse.Namespace, log: logging.Logger) -> ReplicaCopy | None:
-    """Return the copy that is served; None if the server is not a read replica. Raises the errors of `ReplicaCopy`."""
+    """Return the served copy, or None if the server is not a read replica. Raises the errors of `ReplicaCopy`."""
     if options.read_replica is None:
         return None
     from gitops.repository.wiring.replica import ReplicaCopy
@@ -48,7 +48,7 @@ def copy_of(options: argparse.Namespace, log: logging.Logger) -> ReplicaCopy | N
 
 
 def prepare(copy: ReplicaCopy | None) -> None:
-    """Check what is copied, and copy what is new, before the graphs are opened. Waits for another copying process.
+    """Check the existing copy and update it before the graphs are opened. Waits for another copying process.
 
     An earlier copy is enough if the bucket does not respond. Raises GitopsError for the first problem if there is none.
     """
@@ -66,7 +66,7 @@ def prepare(copy: ReplicaCopy | None) -> None:
 
 @contextmanager
 def copying(options: argparse.Namespace, copy: ReplicaCopy | None, log: logging.Logger) -> Iterator[ReadReplica | None]:
-    """During the block, keep the copy up to date. Yields its age; None without a copy."""
+    """Keep the copy up to date during the block. Yields its age, or None without a copy."""
     if copy is None:
         yield None
         return

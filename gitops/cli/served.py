@@ -110,7 +110,7 @@ class ServedRepository:
             raise UnwrittenError(watched.refusal, partly=watched.written)
 
     def cluster(self, name: str) -> ServedCluster | None:
-        """Return the cluster that has this name now, or None.
+        """Return the cluster that currently has this name, or None.
 
         Raises GitopsError, RemoteError.
         """
@@ -137,7 +137,7 @@ class ServedRepository:
         return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, local.relist)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names that its clusters have now. Raises GitopsError, RemoteError."""
+        """Return the current names of its clusters. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
         return tuple(each.name for each in local.clusters())
@@ -171,7 +171,7 @@ class ServedRepository:
 def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: str | None) -> ServedCluster:
     """Return the cluster with this name. If a repository name is given, look only there.
 
-    Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and errors of opening a repository.
+    Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and the errors of opening a repository.
     """
     asked = [each for key, each in served.items() if repository in (None, key)]
     found = [cluster for each in asked if (cluster := each.cluster(name)) is not None]
@@ -210,7 +210,7 @@ _KEPT_S = 30.0
 
 
 class IssuerRules:
-    """Identifies who holds an identity provider's token, by a cluster's rules in force.
+    """Identifies the holder of an identity provider's token, by the cluster's rules in force.
 
     The rules are looked up at most every half minute, even after a failure, so that strangers cannot make the server
     query remotes.
@@ -222,7 +222,7 @@ class IssuerRules:
         self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
 
     def identify(self, cluster: str, repository: str | None, token: bytes) -> Caller:
-        """Identify who holds a token. Raises TokenRefusedError, RemoteError."""
+        """Identify a token's holder. Raises TokenRefusedError, RemoteError."""
         rules = {
             name: self._looked_up(name, cluster)
             for name in self._served

@@ -1,4 +1,4 @@
-"""Code that commands share: reads common options, prints, and returns exit codes."""
+"""Code that commands share: reading common options, printing, and returning exit codes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def in_ci() -> bool:
 
 
 def actor_of(options: argparse.Namespace) -> str | None:
-    """Return who runs the command: `--as`, otherwise `git config gitops.actor`, otherwise None."""
+    """Return the person who runs the command: `--as`, or `git config gitops.actor`, or None."""
     given: str | None = getattr(options, "actor", None)
     return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
 
@@ -64,7 +64,7 @@ def open_repository(
     login: Callable[[Setting], Callable[[str], str]] | None = None,
     forge: str | None = None,
 ) -> LocalRepository:
-    """Open the repository of `--repo`, or the one that contains `--config` or the current folder, with the `--remote`.
+    """Open the repository that `--repo` selects, or the one that contains `--config` or the current folder, with `--remote`.
 
     `forge` is the kind of forge, if the caller knows it.
     """
@@ -94,9 +94,9 @@ def bot_of(
     run_url: str = "",
     silent: bool = False,
 ) -> Bot:
-    """Return the bot of a repository.
+    """Return a repository's bot.
 
-    It signs attestations if there is a key. A `silent` bot neither writes nor signs.
+    It signs attestations if it has a key. A `silent` bot neither writes nor signs.
     """
     from gitops.bot.context import Bot
 
@@ -123,14 +123,14 @@ def shown_folder(options: argparse.Namespace, path: str) -> str:
 
 
 def rules_folder(options: argparse.Namespace) -> str:
-    """Return the folder of `gitops.yaml` as problems show it. A command's error never refers to a different file."""
+    """Return the folder of `gitops.yaml` as problems show it. A command's error never refers to another file."""
     named = (getattr(options, name, None) for name in ("repo", "config"))
     root = checkout(next((each for each in named if isinstance(each, str)), "."))
     return from_here("", root)
 
 
 def checkout(folder: str) -> str | None:
-    """Return the root of the work tree that contains a folder; None if it has no `gitops.yaml`."""
+    """Return the root of the work tree that contains a folder, or None if it has no `gitops.yaml`."""
     current = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
     while not os.path.lexists(os.path.join(current, ".git")):  # noqa: PTH118
         parent = os.path.dirname(current)  # noqa: PTH120
@@ -147,7 +147,7 @@ def from_here(path: str, root: str | None = None) -> str:
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:
-    """Print the result of a command as text or as one JSON document, and return the exit code."""
+    """Print a command's result as text or as one JSON document, and return the exit code."""
     # Commands import only the results and formats that they use. Results about rows have a different JSON form.
     if hasattr(result, "to_json"):
         import shutil
@@ -199,7 +199,7 @@ def show_document(form: Mapping[str, Any]) -> None:
 
 @contextmanager
 def collected(wanted: bool) -> Iterator[list[Mapping[str, Any]]]:
-    """If `wanted`, collect the documents that commands print in the block instead of printing them."""
+    """If `wanted`, collect the documents that commands in the block would otherwise print."""
     found = list[Mapping[str, Any]]()
     _collecting.extend([found] if wanted else [])
     try:

@@ -1,6 +1,6 @@
-"""`gitops strategies`: runs applied strategies on the replicas of targets, and predicts what strategies would do.
+"""`gitops strategies`: runs applied strategies on targets' replicas, and predicts their actions.
 
-The URL of a target comes from --postgres-url, otherwise from DATABASE_URL, otherwise from the variable given in
+A target's URL comes from --postgres-url, otherwise from DATABASE_URL, otherwise from the variable given in
 `cluster.yaml`. Variables come from the environment, then from a `.env` file next to `cluster.yaml`.
 """
 
@@ -95,7 +95,7 @@ def apply(options: argparse.Namespace) -> int:
 
 
 def wipe_state(options: argparse.Namespace) -> int:
-    """`gitops strategies wipe-state`: delete the stored state of strategies."""
+    """`gitops strategies wipe-state`: delete stored strategy states."""
     from gitops.compute.ticks.tick import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
@@ -144,7 +144,7 @@ def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespac
 
 
 def exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
-    """Return the exit code of a command that works on targets."""
+    """Return the exit code for a command that works on targets."""
     if not loaded:
         return USAGE
     if unreachable:

@@ -28,7 +28,7 @@ _DIGITS = 12
 
 
 def lint(options: argparse.Namespace) -> int:
-    """`gitops lint`. Exits 1 for an error, with `--strict` also for a warning, and 2 if the paths are invalid."""
+    """`gitops lint`. Exits 1 if there is an error (with `--strict` also for a warning), and 2 if the paths are invalid."""
     from gitops.cluster.session.lint import lint_cluster
     from gitops.render.lint import lint_form, lint_text
 

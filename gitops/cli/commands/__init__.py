@@ -1,4 +1,4 @@
-"""The table of commands. `COMMANDS` lists each command with its arguments, its help and its handler."""
+"""The command table. `COMMANDS` lists each command with its arguments, help and handler."""
 
 from gitops.cli.commands.cluster import (
     CLUSTER_COMMANDS,

@@ -1,4 +1,4 @@
-"""Building blocks of the command tables: commands, arguments, shared arguments, and readers of their values.
+"""Building blocks of the command tables: commands, arguments, shared arguments, and parsers for their values.
 
 The modules of this package have almost no imports, because every command loads them.
 """
@@ -21,7 +21,7 @@ _MOST_WORKERS, _AUTO_WORKERS = 64, 8
 
 
 class Argument:
-    """One argument: its name, value and meaning, and other settings for `argparse.ArgumentParser.add_argument`.
+    """An argument: its name, value and meaning, and other settings for `argparse.ArgumentParser.add_argument`.
 
     `value` is the placeholder in the help, or the choices; it is empty for a flag. `short` is a second name. `formerly`
     is the name in earlier releases, which is still accepted but never shown.
@@ -54,7 +54,7 @@ def flag(name: str, meaning: str, *, short: str = "") -> Argument:
 
 
 class Group:
-    """Arguments under their own title in `--help`; without a title, arguments that exclude each other.
+    """Arguments under a separate title in `--help` or, without a title, arguments that exclude each other.
 
     If `required`, one of them must be given.
     """
@@ -64,7 +64,7 @@ class Group:
 
 
 class Command:
-    """One command, or a group of commands.
+    """A command, or a group of commands.
 
     `handler` is `module:function`; the module is imported when the command is chosen. The function receives the parsed
     options, or the result of the function `inputs`, and returns the exit code or an outcome, which is shown as text or
@@ -95,15 +95,17 @@ class Command:
 
     @property
     def arguments(self) -> Iterator[Argument]:
-        """Return all arguments, including those in groups, in the order of the help."""
+        """Return all arguments, including those in groups, in help order."""
         for entry in self.entries:
             yield from entry.arguments if isinstance(entry, Group) else (entry,)
 
 
 JSON = flag("--json", "print one JSON document")
 _CONFIG = Argument("--config", "DIR", "folder of one cluster")
-_CLUSTER = Argument("--cluster", "NAME", "one cluster of gitops.yaml", formerly="--of")
-_REPO = Argument("--repo", "PATH", "repository (default: the one around the cluster folder or the current folder)")
+_CLUSTER = Argument("--cluster", "NAME", "name of a cluster in gitops.yaml", formerly="--of")
+_REPO = Argument(
+    "--repo", "PATH", "repository (default: the one that contains the cluster folder or the current folder)"
+)
 _REMOTE = Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)")
 _FINDING = (
     "default: the clusters of gitops.yaml, without it the current folder; a command that writes needs one of these options"
@@ -119,7 +121,7 @@ GRAPH_FORMAT = Argument(
 CLUSTER = Group(_CONFIG, _CLUSTER, _REPO, _REMOTE, title="which cluster", description=_FINDING)
 """Options of commands that work on ledgers or on the declarations in commits."""
 REPOSITORY = Group(
-    Argument("--repo", "PATH", "repository (default: the one around the current folder)"),
+    Argument("--repo", "PATH", "repository (default: the one that contains the current folder)"),
     _REMOTE,
     title="which repository",
 )
@@ -129,7 +131,7 @@ HOSTED = ("github", "gitlab", "gitea")
 FORGE = Argument(
     "--forge",
     (*HOSTED, "local"),
-    "kind of forge (default: from gitops.yaml, or from the CI job, or the repository itself)",
+    "kind of forge (default: from gitops.yaml or the CI job, otherwise local)",
 )
 PATHS = Argument("paths", "PATH", "files and folders (default: all files declared in cluster.yaml)", nargs="*")
 STRICT = flag("--strict", "also exit 1 if there are warnings")
@@ -156,7 +158,7 @@ def up_to(maximum: int) -> Callable[[str], int]:
 
 
 def workers(text: str) -> int:
-    """Parse a number of workers from 1 to 64. `auto` means one per processor that this process can use, at most 8."""
+    """Parse a number of workers from 1 to 64. `auto` means one per processor available to this process, but at most 8."""
     if text == "auto":
         return min(
             _AUTO_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -205,7 +207,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def own_host_and_port(text: str) -> tuple[str, int]:
-    """Parse like `host_and_port`; if only a port is given, the host is loopback."""
+    """Parse like `host_and_port`, but if only a port is given, the host is loopback."""
     port = text.removeprefix(":")
     return host_and_port(text if ":" in port else f"127.0.0.1:{port}")
 

@@ -1,4 +1,4 @@
-"""Commands of `gitops graph`."""
+"""The `gitops graph` commands."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _EVENT = Argument("--event", "FILE", "forge event (default: the event of the CI 
 
 
 def _event_command(name: str, summary: str, *arguments: Argument | Group) -> Command:
-    only = Argument("--cluster", "NAME", "only this cluster of gitops.yaml (default: all)")
+    only = Argument("--cluster", "NAME", "only this cluster in gitops.yaml (default: all)")
     return Command(name, summary, f"{_BOT}:run", _EVENT, FORGE, *arguments, only, REPOSITORY, epilog=_EXITS)
 
 

@@ -1,1 +1,1 @@
-"""`gitops graph`: rows, queries, versions and maintenance of one graph."""
+"""`gitops graph`: one graph's rows, queries, versions and maintenance."""

@@ -113,7 +113,7 @@ def _load_records(
 def build_indexes(
     options: argparse.Namespace, done: results.LoadResult, watch: results.Watcher, executor: TaskExecutor | None = None
 ) -> results.OptimizeResult | None:
-    """Compact and index the loaded tables; None if this is not needed, or fails. The load remains in any case."""
+    """Compact and index the loaded tables. Returns None if this is unnecessary or fails; the load is kept in any case."""
     fix = f"version {done.manifest_version} has the rows; to build their indexes: gitops graph optimize GRAPH"
     chosen = _optimizations(options)
     tables = {} if done.published is None else done.published.tables
@@ -228,7 +228,7 @@ _PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
 
 
 def write_context(options: argparse.Namespace) -> graph.WriteContext:
-    """Return what a writing command needs: the clock, the id source and the actor."""
+    """Return the context that a writing command needs: the clock, the id source and the actor."""
     return graph.WriteContext(SystemClock(), RandomIds(), actor_of(options))
 
 
@@ -268,7 +268,7 @@ def parse_revision(text: str) -> graph.ReadTarget:
 
 
 def read_target(branch: str, when: str | None) -> graph.ReadTarget:
-    """Return a version of a branch, given as version number, commit id or time. The default is the newest."""
+    """Return a branch's version, given as a version number, commit id or time. The default is the newest."""
     if when is None:
         return graph.ReadTarget(branch)
     if when.isascii() and when.isdecimal():
@@ -452,7 +452,7 @@ def optimize(options: argparse.Namespace) -> results.GraphOutcome:
 
 
 def chosen_executor(options: argparse.Namespace) -> TaskExecutor | None:
-    """Return the executor of `--engine`; None without it. Raises the errors of `open_executor`."""
+    """Return the executor that `--engine` selects, or None without that option. Raises the errors of `open_executor`."""
     if options.engine is None:
         if options.workers is not None or options.address is not None:
             raise UsageError(Code.USAGE_ERROR, "--workers and --address need --engine", fix="add --engine local")
@@ -464,7 +464,7 @@ def chosen_executor(options: argparse.Namespace) -> TaskExecutor | None:
 
 
 def shared_root(root: str) -> str:
-    """Return a graph's root in a form that workers with another working directory understand."""
+    """Return a graph's root in a form that workers can use from a different working directory."""
     return root if ":" in root else str(Path(root).absolute())
 
 

@@ -1,4 +1,4 @@
-"""`gitops graph load` and `gitops graph work`: a load in this process, or on several processes or machines."""
+"""`gitops graph load` and `gitops graph work`: a load in this process, or in several processes or on several machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.database.graph import results
 
 
 def load(options: argparse.Namespace) -> results.GraphOutcome:
-    """`gitops graph load GRAPH FILE`: in this process, or over an executor."""
+    """`gitops graph load GRAPH FILE`: load in this process or through an executor."""
     executor = chosen_executor(options)
     if executor is None:
         return load_here(options)

@@ -1,4 +1,4 @@
-"""Progress of long work on a graph: a line on a terminal, or events as lines of JSON on standard error.
+"""Progress of long work on a graph: a line on a terminal, or events as JSON lines on standard error.
 
 The events have the form of an apply's events. The commands of a graph report them through `reporting`.
 """
@@ -28,14 +28,14 @@ _EVENTS_EVERY_S, _LINES_EVERY_S = 1.0, 0.1
 
 @dataclass(frozen=True, slots=True)
 class LoadPace:
-    """Progress of a step, with its rate and the time until it ends; `seconds_left` is None if it is unknown."""
+    """A step's progress, with its rate and the time until it ends. `seconds_left` is None if that is unknown."""
 
     progress: StepProgress
     rows_per_second: int
     seconds_left: int | None
 
     def line(self) -> str:
-        """Return the pace for people."""
+        """Return the pace as text for people."""
         at = self.progress
         facts = [f"{at.rows:,} rows"] if at.rows else []
         if at.unit == "bytes":
@@ -47,12 +47,12 @@ class LoadPace:
         return visible(f"{at.step}: {', '.join([*facts, *([at.detail] if at.detail else [])])}")
 
     def facts(self) -> dict[str, Any]:
-        """Return the pace for programs."""
+        """Return the pace as facts for programs."""
         return {**asdict(self.progress), "rows_per_second": self.rows_per_second, "seconds_left": self.seconds_left}
 
 
 def pace(before: StepProgress, now: StepProgress, seconds: float) -> LoadPace:
-    """Return the pace of a step that was at `before` so many seconds ago."""
+    """Return the pace of a step whose progress was `before` the given number of seconds ago."""
     done, left = now.done - before.done, None
     if now.total is not None and done > 0:
         left = math.ceil(max(0, now.total - now.done) * seconds / done)
@@ -83,7 +83,7 @@ class ProgressReporter:
             self.settle()
 
     def settle(self) -> None:
-        """Show the last progress, unless it is shown."""
+        """Show the last progress unless it is already shown."""
         if self._left is not None:
             self._show(self._left)
         self._left = None
@@ -91,7 +91,7 @@ class ProgressReporter:
 
 @contextlib.contextmanager
 def reporting(options: argparse.Namespace, work: str, **facts: Any) -> Iterator[ProgressReporter | None]:
-    """Yield a reporter according to the options; None if no progress is wanted.
+    """Yield the progress reporter that the options select, or None if progress is off.
 
     Events are `WORK_started` with `facts`, `WORK_progress`, and `WORK_finished` with status (done, failed or
     interrupted), duration_ms and the reporter's outcome.

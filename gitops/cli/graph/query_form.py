@@ -1,4 +1,4 @@
-"""Code that `gitops graph query` and `gitops query` share: parameter texts and row formats.
+"""Code that `gitops graph query` and `gitops query` share: parameter values and row formats.
 
 `gitops query` doesn't open a graph or a cluster folder, so it must not import the modules that do.
 """
@@ -34,7 +34,7 @@ def row_format(options: argparse.Namespace) -> str:
 
 
 def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Print rows if the format has nothing but rows. Return False for `table` and `json`."""
+    """Print rows if the format consists only of rows. Return False for `table` and `json`."""
     if form == "ndjson":
         for row in rows:
             sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
@@ -50,7 +50,7 @@ def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, An
 
 
 def read_parameters(file: str | None) -> Any:
-    """Return the JSON value of `--params`, or an empty object if the option is missing.
+    """Return the JSON value of `--params`, or an empty object without that option.
 
     Raises UsageError `usage_error` if it is not JSON.
     """
@@ -68,7 +68,7 @@ def is_textual(kind: PropType) -> bool:
 
 
 def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
-    """Return a text as it is if the type is textual; otherwise parse it as JSON.
+    """Return the string unchanged if the type is textual; otherwise parse it as JSON.
 
     Invalid JSON is rejected during conversion.
     """

@@ -75,7 +75,7 @@ class AnsweringProtocol(LanguageServerProtocol):
             self._refuse(_id_of(fields), refusal)
 
     def refuse_text(self) -> None:
-        """Answer a text that is not JSON with an error response."""
+        """Answer input that is not JSON with an error response."""
         self._refuse(None, JsonRpcParseError())
 
     def _refuse(self, number: int | str | None, refusal: JsonRpcException) -> None:
@@ -108,7 +108,7 @@ class AnsweringServer(LanguageServer):
     protocol: AnsweringProtocol
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Answer a text that is not JSON. Other errors are already answered, so they are only logged."""
+        """Answer input that is not JSON. Other errors have already been answered, so they are only logged."""
         if source is JsonRpcException:
             self.protocol.refuse_text()
         _LOG.info("%s: %s", getattr(source, "__name__", source), error)
@@ -159,7 +159,7 @@ _SOURCE = "gitops"
 
 
 class ProtocolForms:
-    """Conversions for one file, with positions in the units that client and server negotiated."""
+    """Conversions for one file, with positions in the units that the client and the server negotiated."""
 
     def __init__(self, data: bytes, encoding: Encoding) -> None:
         """Create the conversions. `data` is the content of the file."""
@@ -179,7 +179,7 @@ class ProtocolForms:
         return self._lines.offset(position.line, position.character)
 
     def diagnostic(self, problem: EditorProblem, location: Callable[[PathSpan], lsp.Location | None]) -> lsp.Diagnostic:
-        """Convert a problem to a diagnostic; `location` converts spans in other files."""
+        """Convert a problem to a diagnostic. `location` converts spans in other files."""
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)
             for each in problem.related

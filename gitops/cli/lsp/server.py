@@ -374,7 +374,7 @@ class FileLocation(NamedTuple):
 
 
 class OpenFiles:
-    """The open texts by path, and the workspace folders."""
+    """The open files' texts by path, and the workspace folders."""
 
     def __init__(self) -> None:
         self._folders: tuple[str, ...] = ()
@@ -386,11 +386,11 @@ class OpenFiles:
         self._folders = tuple(path for uri in uris if (path := local_path(uri)) is not None)
 
     def put(self, uri: str, text: str, version: int | None) -> None:
-        """Store a text as the newest one. Lone surrogates, which UTF-8 cannot encode, become question marks."""
+        """Store a file's text as its newest one. Lone surrogates, which UTF-8 cannot encode, become question marks."""
         self._put(uri, text.encode("utf-8", "replace"), version)
 
     def edit(self, uri: str, changes: Iterable[RangeChange], version: int | None, encoding: Encoding) -> None:
-        """Apply changes to a text one by one. Changes to a file that is not open are ignored."""
+        """Apply changes to a file's text one by one. Changes to a file that is not open are ignored."""
         held = self._open.get(local_path(uri) or "")
         data = None if held is None else held.data
         for span, text in changes:
@@ -402,7 +402,7 @@ class OpenFiles:
             self._put(uri, data, version)
 
     def drop(self, uri: str) -> None:
-        """Forget a closed text."""
+        """Forget a closed file."""
         path = local_path(uri)
         self._open = {key: held for key, held in self._open.items() if key != path}
 
@@ -415,11 +415,11 @@ class OpenFiles:
             self._open = {**others, path: OpenText(uri, data, version, self._serial)}
 
     def open_texts(self) -> tuple[OpenText, ...]:
-        """Return all open texts, newest last."""
+        """Return the texts of all open files, newest last."""
         return tuple(self._open.values())
 
     def locate(self, uri: str) -> FileLocation | None:
-        """Return the location of a file; None for a file that is not local."""
+        """Return a file's location, or None if the file is not local."""
         path = local_path(uri)
         if path is None:
             return None
