@@ -1,4 +1,4 @@
-"""Applies with a branch ledger, for the command line, bot and hooks: first the cluster's location, then the rest.
+"""Applies with a branch ledger, for the command line, the bot and hooks: first the cluster's location, then the rest.
 
 1. If the declared location differs from the recorded one and is approved, it is recorded, and the rest of the apply
    uses it. If it is not approved, the rest uses the current location.
@@ -26,7 +26,7 @@ from gitops.repository.results import diagnostics_of
 
 @dataclass(frozen=True, slots=True)
 class ClusterMove:
-    """Result of a move. `rule` has the cluster's new location; it is None if the cluster was removed.
+    """The result of a move. `rule` has the cluster's new location, or is None if the cluster was removed.
 
     `outcome` is the outcome of its entry.
 

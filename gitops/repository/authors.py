@@ -1,4 +1,4 @@
-"""Collects facts about commit origins that git does not have: a forge's lists and events, and a server's records.
+"""Collects facts about commit origins that git does not know: a forge's lists and events, and a server's records.
 
 The rules are those of `gitops.cluster.approvals.origins`; this module collects their inputs.
 
@@ -56,7 +56,7 @@ class PushHistory:
 
 
 def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str | None) -> PushHistory:
-    """Follow a branch from `head` back to an applied commit, or to its start. Reads no more of the list than needed."""
+    """Follow a branch from `head` back to an applied commit or to its start. Reads no more of the list than necessary."""
     found: list[Push] = []
     at: str | None = None
     listed = False
@@ -77,7 +77,7 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """Which requests the commits on a cluster's branch merged. The forge was `asked` about these commits.
+    """The requests that the commits on a cluster's branch merged. The forge was `asked` about these commits.
 
     `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` is the
     reason why the forge cannot list requests yet.
@@ -91,7 +91,7 @@ class Merges:
 
 @dataclass(slots=True)
 class OriginSources:
-    """Where the origins of one plan's commits come from.
+    """The sources for the origins of one plan's commits.
 
     `head` is the head of the target branch, `line` its unapplied commits along first parents, newest first; `applied`
     is None until the cluster has converged once. `merged` are the requests that these merged, as far as the forge was
@@ -252,7 +252,7 @@ def known_origins(
     queued: Sequence[ChangeRequest] = (),
     announced: Push | None = None,
 ) -> KnownOrigins:
-    """Return the known origins of a plan's commits: those on the target up to `head`, and those of unmerged requests.
+    """Return the known origins of a plan's commits: those on the target up to `head`, and those in unmerged requests.
 
     `merged` are the requests that target commits merged; the forge is queried if they are not given. `queued` are
     requests that are merged in a merge queue group, whose head is `head`.

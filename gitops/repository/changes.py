@@ -1,4 +1,4 @@
-"""Computes what branches and change requests change, with git alone: without a forge or a checkout."""
+"""Computes the changes in branches and change requests with git alone, without a forge or a checkout."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gitops.repository.repository import Repository
 
 
 def changes_cluster(repository: Repository, rule: ClusterRule, target: str | None, head: str) -> bool:
-    """Return True if a head changed the cluster folder or a trust file since it left `target`, the head of a branch.
+    """Return True if a head changed the cluster folder or a trust file since it left the branch whose head is `target`.
 
-    Also True if the two have no common history, because anything may have changed.
+    Also returns True if the two have no common history, because then anything may have changed.
     """
     store = repository.git
     base = None if target is None else store.merge_base(target, head)
@@ -71,7 +71,7 @@ def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bo
 def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | None = None) -> tuple[Address, ...]:
     """Return the changes that wait for approval, according to the cluster's ledger and branch.
 
-    With a `commit`, empty unless the commit is part of the recorded source commit. Raises GitopsError.
+    With a `commit`, the result is empty unless the recorded source commit contains that commit. Raises GitopsError.
     """
     store, position, entry = repository.git, repository.position(rule), repository.ledger(rule).view().entry
     applied = position.applied

@@ -1,4 +1,4 @@
-"""Where a cluster is located: as recorded in its ledger, and as declared in `gitops.yaml`.
+"""A cluster's location: as recorded in its ledger, and as declared in `gitops.yaml`.
 
 1. The location in the newest ledger entry is in force, regardless of later edits of `gitops.yaml`. Entries of the first
    release do not record the storage, so it comes from the declaration in their source commit.
@@ -32,7 +32,7 @@ def drift_ref(cluster: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
-    """Recorded position of a cluster's ledger: `head` is its newest entry, `applied` is that entry's source commit.
+    """The recorded position of a cluster's ledger: `head` is its newest entry, `applied` is that entry's source commit.
 
     Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied
     completely (`converged` is False then): without them, authors could merge their own change first, and approve it in
@@ -60,7 +60,7 @@ class LedgerPosition:
         return None if record is None or record.compiler != compiler else record.folder
 
     def vouched(self, tree: ContentTree, compiler: str | None, folder: ComparedFolder) -> VouchedGraphs | None:
-        """Return the graphs of a cluster folder that the ledger lists as checked. None if the compiler is unknown."""
+        """Return the graphs in a cluster folder that the ledger lists as checked, or None if the compiler is unknown."""
         return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
 
     @property
@@ -80,7 +80,7 @@ class LedgerPosition:
 
 
 def rule_at(target: ClusterTarget) -> ClusterRule:
-    """Return the rule of a cluster, at its recorded location."""
+    """Return a cluster's rule with its recorded location."""
     return ClusterRule(
         name=target.cluster,
         path=target.path,
@@ -96,7 +96,7 @@ def rule_at_place(rule: ClusterRule) -> tuple[str, str, str, str]:
 
 
 def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
-    """Return what declares the cluster of a ledger (rule 3)."""
+    """Return the rule that declares a ledger's cluster (rule 3)."""
     named = {rule.name: rule for rule in config.clusters}
     renamed = {rule.renamed_from: rule for rule in config.clusters}
     return named.get(name) or renamed.get(name)

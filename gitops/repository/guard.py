@@ -68,7 +68,7 @@ def is_governed(reader: GitReader, default_ref: str) -> bool:
 
 
 class PushGuard:
-    """Checks the refs of a push before they move.
+    """Checks a push's refs before they move.
 
     `reader` can read the objects of the push, which are still in quarantine.
     """
@@ -84,7 +84,7 @@ class PushGuard:
         self._declared_clusters: tuple[NamedCluster, ...] | None = None
 
     def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
-        """Yield why the push must be refused, with remedies, one line each. Empty if the push is accepted."""
+        """Yield the reasons for refusing the push, with remedies, one line each. Yields nothing if the push is accepted."""
         for update in updates:
             try:
                 yield from (f"{update.ref}: {reason}" for reason in self._check(update))
@@ -125,7 +125,7 @@ class PushGuard:
 
         if update.new == ZERO:
             raise _refused("a ledger is never deleted")
-        # Refuse a longer push before checking its signatures, because that takes long.
+        # Refuse a longer push before checking its signatures, because checking takes a long time.
         at: str | None = update.new
         for _ in range(_MAX_NEW_ENTRIES):
             if at is None or at == update.old:
@@ -357,14 +357,14 @@ _MOST_TRIES = 100
 
 
 def brought_by_people(updates: Sequence[RefUpdate]) -> tuple[RefUpdate, ...]:
-    """Return the updates of a push that can contain people's commits. Leaves out the bot's own refs."""
+    """Return a push's updates that can contain people's commits. The bot's own refs are left out."""
     return tuple(update for update in updates if update.new != ZERO and not update.ref.startswith(_OWN))
 
 
 def record_push(
     store: GitStore, record: PushRecord, commits: tuple[str, ...], person: Person, signing_key: str | None, clock: Clock
 ) -> bool:
-    """Append a record for the commits of a push. Returns False if there is nothing to record.
+    """Append a record for a push's commits. Returns False if there is nothing to record.
 
     Concurrent pushes append one after another. Raises ConflictError if other pushes were faster a hundred times,
     GitopsError if the chain cannot be written.

@@ -49,7 +49,7 @@ RECORD = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class SeenChange:
-    """The state of a graph that a plan read for a data change. The digests identify the change of `resource`.
+    """The graph state that a plan read for a data change. The digests identify the change to `resource`.
 
     `recorded_at` is that of `seen`, so it is None if the bot read the graph for the plan.
     """
@@ -63,7 +63,7 @@ class SeenChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A reported plan of merging `head` into `base`. `plan_digest` is None if there was no plan.
+    """A reported plan for merging `head` into `base`. `plan_digest` is None if there was no plan.
 
     `report_digest` covers everything in the report that people base decisions on, so that a repeated report can be
     omitted. The next report is compared with the first of the `changes` (`count` is their total number), the ones
@@ -129,12 +129,12 @@ _MOST_READ = 50
 
 
 def plan_ref(cluster: str, number: int) -> str:
-    """Return the ref of the newest plan of a change request."""
+    """Return the ref of a change request's newest plan."""
     return f"{PLANS}/{cluster}/{number}"
 
 
 def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord | None:
-    """Return the last reported plan of a request. None if there is none or it cannot be read."""
+    """Return a request's last reported plan, or None if it has none or the plan cannot be read."""
     store = repository.git
     try:
         commit = repository.head_of(plan_ref(cluster, number))

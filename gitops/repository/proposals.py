@@ -1,7 +1,7 @@
-"""Builds proposed changes of a cluster folder: a commit made from trees, for review as a change request.
+"""Builds proposed changes to a cluster folder: a commit made from trees, for review as a change request.
 
-Work tree, index and refs are not touched. Only declared files change: `cluster.yaml`, schemas, queries and policies.
-Other files in the folder are kept, even if the folder is the root of the repository.
+The work tree, the index and the refs are not touched. Only declared files change: `cluster.yaml`, schemas, queries and
+policies. Other files in the folder are kept, even if the folder is the root of the repository.
 
 `revert` reverts the changes of a ledger entry, and `down --to` restores the state after an entry:
 
@@ -63,7 +63,7 @@ _APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
 
 @dataclass(frozen=True, slots=True)
 class EarlierFolder:
-    """A cluster's folder in an earlier commit. `entry` is the entry that applied the commit; None for other commits."""
+    """A cluster's folder in an earlier commit. `entry` is the entry that applied the commit, or None for other commits."""
 
     commit: str
     tree: ContentTree
@@ -71,7 +71,7 @@ class EarlierFolder:
 
     @property
     def words(self) -> str:
-        """Describe where the folder comes from."""
+        """Describe the folder's source."""
         return f"commit {self.commit[:12]}" if self.entry is None else f"entry {self.entry.number}, {self.commit[:12]}"
 
 
@@ -338,7 +338,7 @@ def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A proposed root tree, and why it is proposed.
+    """A proposed root tree, and the reason for the proposal.
 
     The tree `new` replaces `old`, the tree of `base`. `base` is the head of the branch of the cluster `rule`.
     """
@@ -371,7 +371,7 @@ def cluster_folder(repository: Repository, root: str, rule: ClusterRule) -> Cont
 
 
 def declared_files(loaded: Loaded) -> dict[str, bytes]:
-    """Return the schemas, queries and policies of a cluster folder by path."""
+    """Return a cluster folder's schemas, queries and policies by path."""
     return {normalize(each.path, confined=True): each.content or b"" for each in loaded.resources.values() if each.path}
 
 
@@ -415,7 +415,7 @@ def strict_rules(repository: Repository) -> Proposal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion(Proposal):
-    """What a promotion changes in the target cluster. `applied` is the promoted commit.
+    """A promotion's changes to the target cluster. `applied` is the promoted commit.
 
     `stays` are files in its folder that neither cluster declares, and that the source folder doesn't contain.
     """
@@ -425,7 +425,7 @@ class Promotion(Proposal):
 
 
 def promotion(repository: Repository, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
-    """Return what promoting `source`, whose ledger is at `position`, changes in `target`.
+    """Return the changes to `target` when `source`, whose ledger is at `position`, is promoted.
 
     Raises UsageError `usage_error` if both are the same cluster, GitopsError `ledger_missing`, `cluster_not_found`,
     `promotion_refused`.

@@ -46,9 +46,9 @@ _ROOT = "root:"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that could be applied: a commit, or the root `tree` of its merge into `base`.
+    """A candidate to apply: a commit, or the root `tree` of its merge into `base`.
 
-    `ref` is its branch; None for the cluster's branch. `undoes` means that it reverts changes.
+    `ref` is its branch, or None for the cluster's branch. `undoes` means that it reverts changes.
     """
 
     commit: str
@@ -90,17 +90,17 @@ class Repository(ABC):
 
     @abstractmethod
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
-        """Return a cluster's ledger on its branch, and its graphs in the declared storage.
+        """Return a cluster's branch ledger, and its graphs in the declared storage.
 
         The graphs are stored under the name `home`.
         """
 
     @abstractmethod
     def ledger(self, rule: ClusterRule) -> LedgerStore:
-        """Return the ledger on a cluster's branch."""
+        """Return a cluster's branch ledger."""
 
     def compiler(self) -> str | None:
-        """Digest of the sources that read and compile files. None if unknown."""
+        """The digest of the sources that read and compile files, or None if it is unknown."""
         return None
 
     def relist(self) -> bool:
@@ -129,7 +129,7 @@ class Repository(ABC):
         return parse_bot_config(content)
 
     def clusters(self, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
-        """Return the repository's clusters, each at its recorded location or, without a ledger, at the declared one.
+        """Return the repository's clusters, each at its recorded location or, if it has no ledger, at the declared one.
 
         `config` is the `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError.
         """
@@ -253,7 +253,7 @@ class Repository(ABC):
         return self.declared_scope(folder, scope, storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
-        """Fetch those of these commits that are missing here.
+        """Fetch the given commits that are missing here.
 
         Raises GitopsError `git_object_missing`, RemoteError.
         """
@@ -265,7 +265,7 @@ class Repository(ABC):
                 raise GitopsError(Code.GIT_OBJECT_MISSING, f"the remote does not have commit {commit[:12]}")
 
     def fetch_heads(self, requests: Iterable[ChangeRequest]) -> None:
-        """Fetch the heads of requests that are missing here.
+        """Fetch the request heads that are missing here.
 
         A head can still be missing afterwards, because a fork's branch can be deleted.
         """
@@ -279,11 +279,11 @@ class Repository(ABC):
                     self.remote.fetch([ref])
 
     def has_head(self, request: ChangeRequest) -> bool:
-        """Return True if a request's head exists here."""
+        """Return True if this repository has a request's head."""
         return self.git.resolve(request.head) is not None
 
     def has_moved(self, request: ChangeRequest, *also: str) -> bool:
-        """Return True if a request has a different head on the remote now. False if the ref is gone.
+        """Return True if a request now has a different head on the remote, or False if the ref is gone.
 
         `also` are refs that the caller needs next, so that one request lists all of them.
         """
@@ -291,7 +291,7 @@ class Repository(ABC):
         return self.remote.refs(ref, *also).get(ref, request.head) != request.head
 
     def merging(self, request: ChangeRequest) -> Candidate:
-        """Return what merging a change request now would give: the tree of the merge, identified by the request's head.
+        """Return the result of merging a change request now: the merge's tree, identified by the request's head.
 
         Raises GitopsError `request_conflict`, `request_head_moved`.
         """
@@ -436,7 +436,7 @@ class Repository(ABC):
         return Origins(counted, unapplied, known, position.origins)
 
     def accepted_schema(self, graph: str, digest: str, entry: str | None) -> bytes | None:
-        """Return the text of a graph's schema that the ledger, up to an entry, recorded with this digest, if git has it."""
+        """Return the text of a graph schema that the ledger, up to an entry, recorded with this digest, if git has it."""
         return recorded_schema(self.git, entry, graph, digest, self.open_tree)
 
     def ledger_head(self, rule: ClusterRule) -> str:
@@ -454,9 +454,10 @@ def head_ref(request: ChangeRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
-    """Where a cluster's files come from: the folder of `rule` with the tree `tree`, in the root tree `root` of `commit`.
+    """The source of a cluster's files: the folder of `rule` with the tree `tree`, in the root tree `root` of `commit`.
 
-    `declaring` is the authoritative `gitops.yaml`, and `declared` is the cluster's rule in it; None if it was removed.
+    `declaring` is the authoritative `gitops.yaml`, and `declared` is the cluster's rule in it, or None if it was
+    removed.
     """
 
     rule: ClusterRule
@@ -500,7 +501,7 @@ class ClusterAt:
 
     @property
     def scope(self) -> ClusterScope | None:
-        """The cluster's recorded location in the newest entry; None before the first entry."""
+        """The cluster's recorded location in the newest entry, or None before the first entry."""
         return self.position.scope
 
     @property
@@ -513,7 +514,7 @@ class ClusterAt:
         return Authors() if self.origins is None else self.origins.authors_of(address)
 
     def authors_for(self, change: Change) -> Authors:
-        """Return the authors of a change. A change without a commit has no author, so no approver is excluded."""
+        """Return a change's authors. A change without a commit has no author, so no approver is excluded."""
         return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
 
     def knows_origins(self) -> bool:
@@ -529,7 +530,7 @@ class ClusterAt:
         return self.origins is not None and self.origins.touched()
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
-        """Return the files of the cluster folder that differ from another version of its tree."""
+        """Return the files in the cluster folder that differ from another version of its tree."""
         return changed_paths(self.repository.git, tree, self.folder.tree)
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
@@ -540,11 +541,11 @@ class ClusterAt:
         return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Return the location that the cluster declares with this storage. None if it was removed."""
+        """Return the cluster's declared location with this storage, or None if the cluster was removed."""
         return self.repository.declared_scope(self.folder, self.scope, storage)
 
     def stores_at(self, scope: ClusterScope) -> Stores:
-        """Return the stores at a location."""
+        """Return a location's stores."""
         return self.repository.stores(self.rule, scope.storage, scope.home)
 
     def open_stores(self, declared: str | None) -> Stores:
@@ -606,7 +607,7 @@ class ClusterAt:
             raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
 
     def workspace(self, actor: str | None) -> Workspace:
-        """Return the workspace of the cluster."""
+        """Return the cluster's workspace."""
         repository, folder, position = self.repository, self.folder, self.position
         tree = repository.open_tree(repository.git, folder.tree, folder.rule.path)
         made = Workspace(

@@ -1,4 +1,4 @@
-"""What a bot run reports while it works, and its result."""
+"""A bot run's log lines and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gitops.core.errors import GitopsError
 
 
 class RunResult(IntEnum):
-    """Result of a run. The values are exit codes. 2 is not used, because it means wrong usage.
+    """A run's result. The values are exit codes. 2 is not used, because it means wrong usage.
 
     WAITS: there is no error, but a person must decide. LOST: another run was faster, or this one was interrupted, and a
     retry may succeed.
@@ -40,7 +40,7 @@ class LogLine:
 
 
 def combined_result(results: Iterable[RunResult]) -> RunResult:
-    """Combine the results of the parts of a run.
+    """Combine the results of a run's parts.
 
     Problems take precedence over conflicts, and conflicts over waiting.
     """
@@ -49,7 +49,7 @@ def combined_result(results: Iterable[RunResult]) -> RunResult:
 
 
 def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
-    """Return the result of a run with these diagnostics. LOST if every error is a conflict, or if it was interrupted."""
+    """Return a run's result, given its diagnostics: LOST if every error is a conflict, or if the run was interrupted."""
     errors = {d.code for d in diagnostics if d.severity == "error"}
     if not errors:
         return RunResult.DONE
@@ -77,7 +77,7 @@ def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic], folder: str = "") -> Iterator[LogLine]:
-    """Yield a line for each diagnostic, with its place relative to the root of the repository.
+    """Yield a line for each diagnostic, with its place relative to the repository root.
 
     The lines don't affect the result of the run. `folder` is the cluster folder.
     """

@@ -1,4 +1,4 @@
-"""The message of a revert commit, and how to recognize such commits.
+"""A revert commit's message, and how to recognize such commits.
 
 Its trailers are an index for people and tools. A commit's own claims are never trusted; they only make a plan explain
 what is restored.
@@ -17,7 +17,7 @@ _MOST = 50
 
 
 def revert_message(cluster: str, entry: LedgerEntry) -> str:
-    """Return the message of a commit that reverts the changes of a ledger entry of a cluster."""
+    """Return the message for a commit that reverts the changes in a cluster's ledger entry."""
     source = "" if entry.source is None else f" of commit {entry.source.commit}"
     trailers = [f"Cluster: {cluster}", f"{_ENTRY}: {entry.number}"]
     trailers += [] if entry.changeset is None else [f"Reverts-Changeset: {entry.changeset}"]

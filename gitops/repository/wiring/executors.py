@@ -21,7 +21,7 @@ ENGINES = ("local", "files", "ray")
 def open_executor(
     engine: str, workers: int | None, address: str | None, *, patience_s: float | None = None
 ) -> TaskExecutor:
-    """Return the executor of an engine: `local`, `files` or `ray`.
+    """Return the executor for an engine: `local`, `files` or `ray`.
 
     `workers` is the number of processes (default: one for each processor), or for `files` the number of workers that
     you start. `address` is the folder or bucket of `files`, or the address of a Ray cluster. With `patience_s`, `files`
@@ -61,7 +61,7 @@ def _limited(patience_s: float) -> Callable[[float], None]:
 
 
 def serve_tasks(folder: str, idle_s: float) -> int:
-    """Carry out the tasks of a folder or bucket until its driver ends; return how many. See `serve_folder`."""
+    """Carry out the tasks in a folder or bucket until its driver ends. Return their number. See `serve_folder`."""
     from gitops.database.executor.files import serve_folder
 
     store = open_store(_place(folder))
@@ -84,7 +84,7 @@ def worker_command() -> tuple[str, ...]:
 
 
 def serve() -> None:
-    """Run tasks from standard input, a line each, until it ends."""
+    """Run tasks from standard input, one per line, until it ends."""
     # Whatever a library prints must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -41,7 +41,7 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ForgeChoice:
-    """The forge to use. Without a token, it is neither read nor written."""
+    """The forge to use. Without a token, it is neither read nor written to."""
 
     kind: str
     base: str = ""
@@ -55,7 +55,7 @@ class ForgeChoice:
 
 
 def job_kind(environ: Mapping[str, str]) -> str | None:
-    """Return the kind of forge that a CI job runs on, judged by its variables. None outside of jobs."""
+    """Return the kind of forge that a CI job runs on, according to its variables, or None outside of jobs."""
     found = [kind for kind, row in FORGES.items() if any(environ.get(mark) in _TRUE for mark in row.job_marks)]
     return found[-1] if found else None
 
@@ -97,7 +97,7 @@ def choose_forge(
 
 
 def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> tuple[Forge, Traffic]:
-    """Return the forge over HTTP, and the counter of its requests. Imports only the modules of this forge.
+    """Return the forge over HTTP, and a counter of its requests. Imports only this forge's modules.
 
     Raises UsageError without a token.
     """

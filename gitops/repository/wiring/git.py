@@ -42,7 +42,7 @@ def default_ref(git: GitRepository) -> str:
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
-    """Return the files of a cluster folder in a commit."""
+    """Return a cluster folder's files in a commit."""
     return CommitTree(reader, tree, root=root)
 
 
@@ -50,7 +50,7 @@ def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
 
 
 class IncomingPush:
-    """The objects of a push: in the quarantine that the hook's environment specifies, or in the repository itself."""
+    """A push's objects: in the quarantine that the hook's environment specifies, or in the repository itself."""
 
     def __init__(self, git: GitRepository, environ: Mapping[str, str]) -> None:
         """`git` is the bare repository without the objects of the push."""
@@ -59,7 +59,7 @@ class IncomingPush:
         self._quarantine = Quarantine.from_environment(environ)
 
     def objects(self) -> GitRepository:
-        """Return the repository including the objects of the push."""
+        """Return the repository, including the push's objects."""
         if self._quarantine is None:
             return self.git
         return GitRepository(self.git.git_dir, environ=self._environ, quarantine=self._quarantine)
@@ -72,7 +72,7 @@ class IncomingPush:
         return tuple(self._run("rev-list", f"--max-count={most}", *dict.fromkeys(heads), "--not", "--all").split())
 
     def blob(self, blob_id: str) -> str:
-        """Return the text of a blob. Raises GitopsError `git_failed`."""
+        """Return a blob's text. Raises GitopsError `git_failed`."""
         return self._run("cat-file", "blob", blob_id)
 
     def _run(self, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""A repository on this machine: its remote, its keys and the storage of its graphs.
+"""A repository on this machine: its remote, its keys and its graph storage.
 
 The operator's settings are in the git configuration.
 
@@ -125,7 +125,7 @@ class LocalRepository(Repository):
         self.open_target = partial(declared_target, os.environ if environ is None else environ)
 
     def compiler(self) -> str | None:
-        """Digest of this program's sources. None if they cannot be read."""
+        """The digest of this program's sources, or None if they cannot be read."""
         return edition()
 
     def relist(self) -> bool:
@@ -166,7 +166,7 @@ class LocalRepository(Repository):
         return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
 
     def forge(self) -> LocalForge:
-        """Return the forge of a bare repository. Reading it requires no identity.
+        """Return a bare repository's forge, which can be read without an identity.
 
         People and hooks are operator settings, which pushes cannot change. They are read only when needed. The hooks of
         a repository on another machine are unknown.
@@ -196,7 +196,7 @@ class LocalRepository(Repository):
         return None if key is None else lambda cluster: self._publisher(cluster, person, key)
 
     def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
-        """Return the branch ledger of a cluster. It has its anchor if the storage `root` is known.
+        """Return a cluster's branch ledger. It has its anchor if the storage `root` is known.
 
         Reading it does not require an identity.
         """
@@ -209,7 +209,7 @@ class LocalRepository(Repository):
         return Heads(self.git, self.remote, self.branch_settings(rule), self.faults)
 
     def branch_settings(self, rule: ClusterRule) -> BranchSettings:
-        """Return what is needed to open a cluster's ledger, except its anchor."""
+        """Return the settings needed to open a cluster's ledger, except its anchor."""
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.git.setting("gitops.lockRef")
         pin, path = HeadPin(self.git.common_dir, rule.name), self.git.git_dir
@@ -246,7 +246,7 @@ class LocalRepository(Repository):
         return tracked + ref.removeprefix("refs/heads/") if usual else None
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
-        """Find a cluster in `gitops.yaml` by name or by folder in the work tree. Without either, return the only cluster.
+        """Find a cluster in `gitops.yaml` by name, or by its folder in the work tree. Without either, return the only cluster.
 
         Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
         """
@@ -268,7 +268,7 @@ class LocalRepository(Repository):
         return found[0]
 
     def working_folder(self, folder: str) -> Workspace:
-        """Return the workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
+        """Return the workspace of a cluster folder in the work tree, including uncommitted changes, against the ledger branch."""
         rule = self.rule(folder=folder)
         return Workspace(
             tree=FolderTree(folder, confined=True),
@@ -284,7 +284,7 @@ class LocalRepository(Repository):
     def workspace(
         self, rule: ClusterRule, actor: str | None, request: int | None = None, *, in_place: bool = False
     ) -> Workspace:
-        """Return the workspace of a cluster at a change request, or at the head of its target branch.
+        """Return a cluster's workspace at a change request, or at the head of its target branch.
 
         With `in_place`, the cluster is at its recorded location, otherwise at the declared one.
         """
@@ -352,7 +352,7 @@ class LocalRepository(Repository):
         return ProgramRemote(self.git.git_dir, self._login(url))
 
     def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
-        """Return the root for the graphs of a cluster that declares `storage`. None if this machine has no storage.
+        """Return the graph root of a cluster that declares `storage`, or None if this machine has no storage.
 
         `home` is the name under which they are stored, if it differs from the cluster's name. Raises GitopsError
         `storage_root_refused`, `storage_root_invalid`.
@@ -374,7 +374,7 @@ class LocalRepository(Repository):
         return admitted_root(storage, base, allowed, rule.name)
 
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
-        """Return a cluster's ledger on its branch, and its graphs at the location for the name `home` on this machine."""
+        """Return a cluster's branch ledger, and its graphs at the location for the name `home` on this machine."""
         base = None
         problem = GitopsError(
             Code.EPHEMERAL_GRAPH_ROOT,
@@ -473,7 +473,7 @@ class LocalRepository(Repository):
     # -- A cluster's ledger branch, for an operator who repairs it -----------------------------------------------------
 
     def repair_ledger(self, rule: ClusterRule) -> RepairLedger:
-        """Return the ledger, with the anchor in the storage that the target branch declares if this machine has it."""
+        """Return the ledger with its anchor, which is in the storage that the target branch declares, if this machine has it."""
         head, anchor = self.head_of(rule.ref), None
         folder = None if head is None else self.git.subtree(self.git.commit(head).tree, rule.path)
         cluster = None if folder is None else read_cluster(open_commit_tree(self.git, folder, rule.path))[0]

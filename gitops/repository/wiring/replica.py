@@ -1,4 +1,4 @@
-"""The copy of a cluster that a read replica serves: a ledger and graphs below a folder, which follow those in a bucket.
+"""The cluster copy that a read replica serves: a ledger and graphs below a folder, which follow those in a bucket.
 
     copy/         a storage root with the ledger and the graphs, which a server opens like any other
     files/        the content of the copied files, by digest
@@ -9,8 +9,8 @@ Rules of this module:
 
 1. Nothing is written to the bucket.
 2. The ledger is read before the graphs and written after them, because a state records versions of graphs that existed
-   before it. So the copied graphs are never older than the copied state says.
-3. If the bucket fails between, the older state is kept.
+   before it. So the copied graphs are never older than the copied state records.
+3. If the bucket fails in between, the older state is kept.
 4. One process copies; it has the lock. The others read its status, and take over when it ends.
 """
 
@@ -50,7 +50,7 @@ _READ_FOR = timedelta(minutes=15)
 
 
 class ReplicaCopy:
-    """The copy of one cluster below a folder. `round` is called by one thread."""
+    """A copy of one cluster below a folder. Only one thread calls `round`."""
 
     def __init__(self, source: ServedSource, folder: str, most_bytes: int, log: Callable[[str], None]) -> None:
         """Create the object without opening anything, so that a process that has it can be forked."""
@@ -88,18 +88,18 @@ class ReplicaCopy:
 
     @property
     def root(self) -> str:
-        """The storage root of the copy."""
+        """The copy's storage root."""
         return str(self._folder / "copy")
 
     def stores(self, found: Diagnostics) -> Stores | None:
-        """Return the stores of the copy. A ledger on a branch is not copied. Raises the errors of `open_served`."""
+        """Return the copy's stores. A ledger on a branch is not copied. Raises the errors of `open_served`."""
         if self._source.repo is None:
             return open_served(replace(self._source, cluster=f"file://{self.root}"), found)
         stores = open_served(self._source, found)
         return None if stores is None else replace(stores, graph_uri=lambda graph: graph_uri(self.root, graph))
 
     def status(self) -> ReplicaStatus:
-        """Return the newest status, whichever process wrote it."""
+        """Return the newest status, regardless of which process wrote it."""
         try:
             now = os.stat(self._folder / _STATUS)  # noqa: PTH116 - called for every request
         except FileNotFoundError:
@@ -110,7 +110,7 @@ class ReplicaCopy:
         return self._read
 
     def hold(self) -> bool:
-        """Take the right to copy, if no other process has it. Raises GitopsError `storage_failed`."""
+        """Take the lock for copying, if no other process has it. Raises GitopsError `storage_failed`."""
         try:
             if self._copies.hold():
                 return True
@@ -125,7 +125,8 @@ class ReplicaCopy:
     def check(self) -> None:
         """Read all copied files, and remove damaged ones, which the next round copies again.
 
-        Also removes what belongs to no applied graph. Call it only before graphs are served. Raises GitopsError.
+        Also removes files that do not belong to an applied graph. Call it only before graphs are served. Raises
+        GitopsError.
         """
         self._status = self._stored()
         self._remove_others(timedelta(0))
@@ -141,7 +142,7 @@ class ReplicaCopy:
             raise self._failure
 
     def round(self) -> None:
-        """Copy what is new. Problems are in the status, and in the log when they begin and end."""
+        """Copy new content. Problems are recorded in the status, and logged when they begin and end."""
         begun, self._failure, self._status = self._now(), None, self._stored()
         try:
             documents, graphs = self._read_ledger()

@@ -1,4 +1,4 @@
-"""A repository without its clusters: work tree of `gitops init`, git hooks and index, and statement signatures."""
+"""A repository without its clusters: the work tree for `gitops init`, git hooks and index, and statement signatures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.+)", re.ASCII)
 class Checkout:
     """A work tree.
 
-    `server` is the remote as a folder on this machine, and `host` is its host name; None if not applicable.
+    `server` is the remote as a folder on this machine, and `host` is its host name. Either can be None.
     """
 
     root: str
@@ -51,7 +51,7 @@ class Checkout:
     name: str
 
     def branch(self) -> str | None:
-        """Return the current branch, which need not have a commit yet. None for a detached head."""
+        """Return the current branch, which need not have a commit yet, or None for a detached head."""
         found = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")
         return found.stdout.decode("utf-8", "replace").strip() or None if found.ok else None
 
@@ -90,7 +90,7 @@ def open_checkout(folder: str) -> Checkout:
 
 
 def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Install the hooks of a clone or, with `server`, of a server and its bare repositories.
+    """Install the hooks in a clone or, with `server`, on a server and its bare repositories.
 
     Returns the folder and the names of the hooks. With `hooks_folder`, server hooks are written there, because a host
     uses that folder for many repositories.
@@ -104,7 +104,7 @@ def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None)
 
 @dataclass(frozen=True, slots=True)
 class HookStatus:
-    """The hooks of a repository.
+    """A repository's hooks.
 
     `folder` is the folder in which git looks for hooks; `hidden` are our hooks that it does not run.
     """
@@ -117,7 +117,7 @@ class HookStatus:
 
 
 def hook_status(folder: str) -> HookStatus:
-    """Check the installed hooks of a clone or a bare repository. Raises UsageError `not_a_repository`."""
+    """Check the hooks installed in a clone or a bare repository. Raises UsageError `not_a_repository`."""
     repository = GitRepository.discover(folder)
     git_dir = repository.git_dir
     kind: hooks.HookKind = "server" if repository.work_tree is None else "client"
@@ -134,7 +134,7 @@ def has_server_hook(git_dir: str) -> bool:
 
 
 def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Remove all hooks that this program installed, in a repository or in a folder of hooks.
+    """Remove all hooks that this program installed in a repository or in a hooks folder.
 
     Return the folder and their names.
     """
@@ -175,12 +175,12 @@ def sign_statement(covered: bytes, key: str) -> tuple[str, CommitSignature]:
 
 
 def verify_statement(covered: bytes, armor: str) -> CommitSignature:
-    """Check the armored signature of an audit statement."""
+    """Check an audit statement's armored signature."""
     return verify_detached(covered, armor, NAMESPACE)
 
 
 def diff_text(git_dir: str, base: str | None, head: str, *, stat: bool = False) -> str:
-    """Return git's diff of two commits or trees, or of all files in the commit `head`.
+    """Return git's diff between two commits or trees, or of all files in the commit `head`.
 
     With `stat`, return only the number of changed lines per file. Raises GitopsError `git_failed`.
     """

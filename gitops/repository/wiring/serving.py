@@ -31,7 +31,7 @@ _MANIFEST = "cluster.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ServedSource:
-    """Where the cluster to serve comes from.
+    """The source of the cluster to serve.
 
     `cluster` is a folder or the URI of a storage root. With a repository `repo`, it is the name of one of its clusters,
     whose ledger is on `remote`. `revision` is the digest of a past state to serve instead of the newest one.
@@ -115,7 +115,7 @@ def _of_repository(source: ServedSource, repo: str) -> Stores:
 
 
 def open_issuer(address: str) -> WebSender:
-    """Return a client of an identity provider at `https://HOST`, with one attempt, a short timeout and a size limit."""
+    """Return a client for an identity provider at `https://HOST`, with one attempt, a short timeout and a size limit."""
     service = Service(
         address, Code.ISSUER_UNAVAILABLE, timeout_s=5.0, longest_s=10.0, attempts=1, max_bytes=_MOST_OF_AN_ISSUER
     )
@@ -131,7 +131,7 @@ _SILENCE_S, _LONGEST_S = 120.0, 600.0
 def open_query_server(
     address: str, token_file: str | None, environ: Mapping[str, str], *, plain_http: bool = False
 ) -> WebSender:
-    """Return a client of a server. Its token is in a file, otherwise in GITOPS_SERVER_TOKEN; without either, it has none.
+    """Return a client for a server. Its token comes from a file or GITOPS_SERVER_TOKEN; without either, it has no token.
 
     Over plain HTTP, a token is sent only to this machine, or to any host with `plain_http`. Raises UsageError
     `usage_error` for an address that violates this and for an unreadable token, GitopsError `query_server_unavailable`

@@ -150,7 +150,7 @@ def open_store(root: str) -> ObjectStore:
 
 
 def open_bucket(root: str) -> S3Store:
-    """Return the object store below a prefix of a bucket. Raises the same errors as `open_store`."""
+    """Return the object store below a bucket prefix. Raises the same errors as `open_store`."""
     # The client is large, so commands on a folder don't load it.
     from gitops.database.storage.s3 import S3Store
 
@@ -158,7 +158,7 @@ def open_bucket(root: str) -> S3Store:
 
 
 def workers_at(root: str | None) -> int:
-    """Return how many changes should run concurrently for data at a root.
+    """Return the number of changes that should run concurrently for data at a root.
 
     In a bucket, each change mostly waits for responses.
     """
@@ -166,12 +166,12 @@ def workers_at(root: str | None) -> int:
 
 
 def graph_uri(root: str, graph: str) -> str:
-    """Return the location of a graph below a storage root. Raises ValueError for an invalid id."""
+    """Return a graph's location below a storage root. Raises ValueError for an invalid id."""
     return join(root, graph_root(graph))
 
 
 def graph_engine(faults: Faults) -> GraphEngine:
-    """Return the embedded engine. It is loaded only if a caller needs more than whether a graph exists.
+    """Return the embedded engine. It is loaded only if a caller needs to know more than whether a graph exists.
 
     Most plans don't read any graph. The engine imports Lance only when it writes.
     """
@@ -190,7 +190,7 @@ def graph_engine(faults: Faults) -> GraphEngine:
 
 
 def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | None:
-    """Return an embedder for texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
+    """Return a text embedder: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
 
     The default is the value of GITOPS_EMBEDDINGS. Returns None if that is not set. Raises UsageError `usage_error`,
     GitopsError `embedding_failed` for an invalid address.
@@ -217,7 +217,7 @@ def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | N
 
 
 def with_compile_cache(workspace: Workspace) -> Workspace:
-    """Return the workspace of a read-only command. On a folder, it uses the user's compile cache."""
+    """Return a read-only command's workspace. For a folder, it uses the user's compile cache."""
     from gitops.cluster.config.cache import Hints
     from gitops.cluster.config.folder import FolderTree
 
@@ -238,7 +238,7 @@ def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
 
 @cache
 def edition() -> str | None:
-    """Return a digest of the sources that interpret a folder, and of the running Python. None if they cannot be read.
+    """Return a digest of the sources that interpret a folder, and of the running Python, or None if they cannot be read.
 
     Computed once, because a process that is still running after an upgrade runs the earlier code.
     """
@@ -246,7 +246,7 @@ def edition() -> str | None:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder of the persistent cache that the environment selects. None for no cache."""
+    """Return the folder of the persistent cache that the environment selects, or None for no cache."""
     if environ.get("GITOPS_CACHE", "").lower() in _OFF:
         return None
     if environ.get("GITOPS_CACHE_DIR"):

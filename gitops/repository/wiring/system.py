@@ -1,4 +1,4 @@
-"""The real clock and random ids, which lower packages get as arguments; this program; settings outside of repositories."""
+"""The real clock and random ids, which lower packages get as arguments, this program, and settings outside repositories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OCTAL = re.compile(r"0?[67][0-7]{2}", re.ASCII)
 
 
 def own_command() -> tuple[str, ...]:
-    """Return the argument vector that starts this program in isolation: no file of the working directory is imported.
+    """Return the argument vector that starts this program in isolation: no file in the working directory is imported.
 
     Hooks run in the work tree. Without `-I`, `git commit` would run the code of a branch that contains
     `gitops/__main__.py` or `argparse.py`. Source: https://docs.python.org/3/using/cmdline.html#cmdoption-I
@@ -85,14 +85,14 @@ def share_files(setting: str | None) -> None:
 
 
 class SystemClock:
-    """The clock of this machine."""
+    """The machine's clock."""
 
     def now(self) -> datetime:
         """Return the current time in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
 
     def monotonic(self) -> float:
-        """Return the seconds since a fixed moment, such as the boot of the machine."""
+        """Return the seconds since a fixed moment, such as the machine's boot."""
         return time.monotonic()
 
 
