@@ -1,4 +1,4 @@
-"""Applies: brings a cluster to the newest commit of its target branch, whichever commit the event is about.
+"""Applies: brings a cluster to the newest commit on its target branch, whichever commit the event is about.
 
 1. Read the ledger position and the branch, and choose the next merge: see `gitops.cluster.changesets.queue`.
 2. Find the change requests that its commits merged, and their authors. If the trust rules require the forge's own
@@ -453,13 +453,13 @@ class Queue:
     applied: str | None
 
     def up_to(self, merge: str) -> QueuedStep:
-        """Return the step that applies a merge and all earlier ones, even if it was tried before."""
+        """Return the step that applies a merge and all earlier ones, even if that merge was tried before."""
         ids = [each.id for each in self.line]
         return whole_line(self.line[: ids.index(merge) + 1] if merge in ids else (), merge)
 
 
 def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
-    """Return the unapplied work on a cluster's branch, whose newest commit is `head`. Raises GitopsError."""
+    """Return a cluster branch's unapplied work, given its newest commit `head`. Raises GitopsError."""
     store, applied = context.store, applied_last(context, rule)
     if applied is None:
         return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
@@ -498,7 +498,7 @@ def next_merge(
     *,
     together: bool,
 ) -> QueuedStep | None:
-    """Return the next step; None if no waiting commit touches the cluster. Raises GitopsError.
+    """Return the next step, or None if no waiting commit touches the cluster. Raises GitopsError.
 
     `tried` is the newest merge that this run has tried; `pushed` are the newest commits of known pushes. With
     `together`, all waiting merges form one step.
@@ -526,7 +526,7 @@ def next_merge(
 
 
 def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[QueuedStep, Changeset | None]:
-    """Return the step for a run without new merges. Includes its merge's atomic changeset if that failed.
+    """Return the step for a run without new merges. It includes its merge's atomic changeset if that failed.
 
     Raises GitopsError.
 
@@ -539,7 +539,7 @@ def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Q
 
 
 def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:
-    """Return the changesets of the newest attempt to apply a merge. Raises GitopsError."""
+    """Return the changesets from the newest attempt to apply a merge. Raises GitopsError."""
     ledger = context.repository.ledger(rule)
     return newest_attempt(filter(None, map(ledger.changeset, ledger.changeset_of(commit))))
 

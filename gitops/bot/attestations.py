@@ -1,4 +1,4 @@
-"""Attestations: approvals given on the forge. The bot signs them so that the ledger can include them.
+"""Attestations: approvals given on a forge, which the bot signs so that the ledger can include them.
 
 The trust rules of the ledger decide whether an attestation counts, and for which changes. This module only verifies the
 action by querying the forge again. A command must contain the digest of the current plan. A review must be its
@@ -44,7 +44,7 @@ _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": 
 
 
 def missing_permission(context: EventContext, account: Account, rules: Iterable[ClusterRule]) -> str:
-    """Explain why an account cannot give commands or reviews for some clusters. Empty if it can.
+    """Explain why an account cannot give commands or reviews for some clusters, or return an empty string if it can.
 
     The forge reports the permission, and the rules in force decide; for several clusters, the strictest rule applies.
     So an edit of `forge.commands` takes effect only after its approval. Raises RemoteError.
@@ -125,7 +125,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
 
 
 def reviews_count(context: EventContext, rule: ClusterRule) -> bool:
-    """Return whether the trust rules accept reviews for any gate, and the bot can sign attestations."""
+    """Return True if the trust rules accept reviews for any gate and the bot can sign attestations."""
     if context.bot.approval_publisher is None or not context.forge.features.reviews:
         return False
     return bool(context.position(rule).reviews_open(rule.environment))
@@ -299,7 +299,7 @@ def newest_reviews(reviews: Iterable[Review]) -> dict[str, Review]:
 
 
 def approving_reviews(reviews: Iterable[Review], counts: Callable[[str], bool]) -> tuple[Review, ...]:
-    """Return the approvals among the newest reviews, for commits where `counts` returns True. Rules 1 and 2."""
+    """Return the approvals among the newest reviews, for commits for which `counts` returns True (rules 1 and 2)."""
     newest = newest_reviews(reviews).values()
     return tuple(review for review in newest if review.state is ReviewState.APPROVED and counts(review.commit))
 

@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class CommandAction(StrEnum):
-    """The action, which is the first word of a command."""
+    """A command's action, which is its first word."""
 
     PLAN = "plan"
     APPROVE = "approve"
@@ -99,7 +99,7 @@ _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], s
 
 
 def parse_command(body: str) -> CommentCommand | MalformedCommand | None:
-    """Return the command in a comment; None if the comment is not a command."""
+    """Return the command in a comment, or None if the comment is not a command."""
     line = next((text for text in body[: 4 * _MAX_LINE].split("\n") if text.strip()), "").rstrip("\r")
     if line.split(" ", 1)[0] != _WORD:
         return None

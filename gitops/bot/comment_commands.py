@@ -227,7 +227,7 @@ def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> It
 
 
 def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> Iterator[LogLine]:
-    """Retry the merge of a request, by the table in the module docstring. `merge` is its merge commit.
+    """Retry a request's merge, by the table in the module docstring. `merge` is the merge commit.
 
     Raises ConflictError `changeset_active`, `changeset_state_invalid`, and the ledger's errors.
     """

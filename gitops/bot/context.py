@@ -1,4 +1,4 @@
-"""What all handlers of an event share: the bot, and data that is read once per event.
+"""Context that all handlers of an event share: the bot, and data that is read once per event.
 
 The following are read once, on demand: `gitops.yaml` of the target branch, the comment templates, the open change
 requests, and the ledger position of each cluster. After an apply, `refresh` drops the data that may have changed. Reads
@@ -47,12 +47,12 @@ class ClusterReport:
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """The bot of one repository.
+    """One repository's bot.
 
     `actor` is the name recorded in ledger entries. `person` commits the bot's data in git outside of the ledger; None
     means that no such data is stored. `approval_publisher` returns the object that signs attestations for a named
-    cluster; None without a key. `run_url` is the URL of the job's page, if it has one. `on_report` gets every report,
-    even if no comment is written; `on_event` observes applies, and `cancel` requests a stop.
+    cluster, or None without a key. `run_url` is the URL of the job's page, if it has one. `on_report` gets every
+    report, even if no comment is written; `on_event` observes applies, and `cancel` requests a stop.
     """
 
     repository: Repository
@@ -67,7 +67,7 @@ class Bot:
 
 
 class EventContext:
-    """The context described in the module docstring. One object serves one event, in one thread."""
+    """The context that the module docstring describes. An instance serves one event in one thread."""
 
     def __init__(self, bot: Bot) -> None:
         """Create the context without reading anything."""
@@ -130,7 +130,7 @@ class EventContext:
 
     @cached_property
     def templates(self) -> Mapping[str, str]:
-        """The comment templates on the target branch, by file name; empty if there are none."""
+        """The comment templates on the target branch, by file name. Empty if there are none."""
         folder, store = self.config.forge.templates, self.store
         head = self.repository.head_of(self.repository.default_ref)
         tree = None if folder is None or head is None else store.subtree(store.commit(head).tree, folder)
@@ -176,7 +176,7 @@ class EventContext:
             return frozenset()
 
     def differs(self, rule: ClusterRule, before: str, after: str) -> frozenset[Address] | None:
-        """Return the declarations of a cluster that differ between two commits.
+        """Return a cluster's declarations that differ between two commits.
 
         Returns None if one of the commits cannot be loaded.
         """
@@ -207,9 +207,9 @@ class EventContext:
         return self._branch_plans[key]
 
     def standing_warnings(self, rule: ClusterRule, commit: str) -> frozenset[tuple[str, ...]]:
-        """Return the keys (see `warning_key`) of the warnings about files at a commit of the branch.
+        """Return the keys (see `warning_key`) of the warnings about files at a commit on the branch.
 
-        None if it cannot be loaded.
+        Returns None if the commit cannot be loaded.
         """
         key = rule.name, commit
         if key not in self._standing:
@@ -221,7 +221,7 @@ class EventContext:
         return self._standing[key]
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
-        """Return how far a cluster is applied, from its ledger. Raises RemoteError."""
+        """Return a cluster's ledger position, which shows how far it is applied. Raises RemoteError."""
         if rule.name not in self._positions:
             self._positions[rule.name] = self.repository.position(rule)
         return self._positions[rule.name]
@@ -242,7 +242,7 @@ class EventContext:
     def workspace_at(
         self, rule: ClusterRule, commit: str, known: KnownOrigins | None = None, *, in_place: bool = False
     ) -> Workspace:
-        """Return a workspace of a cluster at a commit of its target branch.
+        """Return a cluster's workspace at a commit on its target branch.
 
         Missing facts about its commits are queried unless `known` is given. With `in_place`, the cluster is at the
         location that its ledger records, otherwise where the commit declares it. Raises GitopsError like
@@ -259,7 +259,7 @@ class EventContext:
         return replace(here.workspace(self.bot.actor), on_event=self.bot.on_event, cancel=self.bot.cancel)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
-        """Return a workspace of a cluster that looks as if a change request were merged now.
+        """Return a cluster's workspace as it would be if a change request were merged now.
 
         Raises GitopsError like `Repository.merging` and `Repository.at`.
         """
@@ -307,16 +307,16 @@ def _difference(change: Change) -> tuple[Address, Action, str | None, str | None
 
 
 def comment_subject(rule: ClusterRule, request: int, head: str, base: str, page: str = "") -> CommentSubject:
-    """Return the subject of a report: cluster, request (0 for none) with its page, reported commit, and its base."""
+    """Return a report's subject: cluster, request (0 for none) with its page, reported commit, and the commit's base."""
     return CommentSubject(
         cluster=rule.name, environment=rule.environment, request=request, head=head, base=base, page=page
     )
 
 
 def warning_key(found: Diagnostic) -> tuple[str, ...]:
-    """Return a key for a warning about a file. It stays the same on other commits and lines.
+    """Return a key for a warning about a file. The key is the same for other commits and lines.
 
-    Empty for any other problem.
+    It is empty for any other problem.
     """
     if found.severity is Severity.ERROR or found.source is None:
         return ()

@@ -1,6 +1,6 @@
 """Passes an event to its handler, in the same way for a CI job, a hook and a server.
 
-An event is only a hint. Its heads, authors and states are read again.
+An event is only a hint. Heads, authors and states are read again.
 
     RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token

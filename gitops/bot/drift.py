@@ -29,7 +29,7 @@ from gitops.repository.results import LogLine, RunResult, diagnostic_lines, erro
 
 
 def report_drift(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
-    """Report the drift of all clusters, or of the one called `cluster`. A problem in one does not stop the others."""
+    """Report the drift of all clusters, or only of `cluster`. A problem in one cluster does not stop the others."""
     for rule in context.clusters:
         if cluster in (None, rule.name):
             try:
@@ -105,7 +105,7 @@ def _plan_again(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
 
 
 def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:
-    """Return the change request that adopts the drift; None if adopting it would make the folder invalid."""
+    """Return the change request that adopts the drift, or None if adopting it would make the folder invalid."""
     store, repository, person, ref = context.store, context.repository, context.bot.person, drift_ref(rule.name)
     folder_path = "" if rule.path == "." else f"{rule.path}/"
     files = {f"{folder_path}{item.path}": item.source for item in report.outcome.items}

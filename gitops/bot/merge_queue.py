@@ -32,7 +32,7 @@ from gitops.repository.results import LogLine, diagnostic_lines, diagnostics_of
 
 
 def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:
-    """Verify one group for every cluster of its target branch."""
+    """Verify one group for every cluster on its target branch."""
     store, repository, rules = context.store, context.repository, context.rules_for(event.target)
     repository.fetch_commits(event.head, event.base)
     candidates = context.open_requests(event.target)

@@ -1,4 +1,4 @@
-"""Plans change requests: what each open request would do if it were merged now.
+"""Plans change requests: computes the effects that each open request would have if it were merged now.
 
 A request is planned for each cluster of its target branch that it touches, and again for each cluster that it was
 planned for earlier, so that no outdated plan remains there. Its head is fetched and merged in memory, without a
@@ -66,7 +66,7 @@ def plan_request(
     refusals: tuple[RefusedCommand, ...] = (),
     explained: tuple[str, ...] = (),
 ) -> Iterator[LogLine]:
-    """Plan one request and report the plans: for the clusters that it affects, or only for the one called `cluster`.
+    """Plan one request and report the plans for the clusters that it affects, or only for `cluster`.
 
     `skip_unchanged` omits a report that would repeat the last one. `refusals` are commands to show as refused;
     `explained` are addresses to describe in full.

@@ -1,8 +1,8 @@
-"""Handles pushes to a bare repository that is its own forge: what they do to change requests.
+"""Handles pushes to a bare repository that is its own forge, by updating its change requests.
 
-No other program manages the change requests of such a repository, so this module does. A topic branch that touches a
-cluster folder opens or updates a request, deleting the branch closes it, and a push of the target branch that contains
-it marks it as merged. The handlers shared with all other forges do the rest.
+No other program manages such a repository's change requests, so this module does. A topic branch that touches a cluster
+folder opens or updates a request, deleting the branch closes it, and a push of the target branch that contains it marks
+it as merged. The handlers shared with all other forges do the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports on the forge, in this order: store the plan, set the status, write the check, then write the comment.
+"""Reports on the forge, in this order: stores the plan, sets the status, writes the check, then writes the comment.
 
 Only the status is essential, so failing to set it is a problem of the run. Any later failure is only logged, because a
 forge that temporarily refuses comments must not make a successful apply fail.
@@ -66,7 +66,7 @@ _Outcome = TypeVar("_Outcome", PlanOutcome, ApplyOutcome)
 
 
 def status_context(verb: str, cluster: str) -> str:
-    """Return the status context of a verb for a cluster."""
+    """Return a verb's status context for a cluster."""
     return f"gitops/{verb}/{cluster}"
 
 
@@ -152,7 +152,7 @@ def report_apply(
     debts: tuple[Debt, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Iterator[LogLine]:
-    """Report an apply of one commit to every change request that it merged.
+    """Report one commit's apply to every change request that it merged.
 
     `subjects` has one item per request, or a single item if there is no request. `left` is the plan of the changes that
     wait for approvals, `earlier` are the changes that were already waiting, `debts` are the ones that this apply added,
@@ -207,7 +207,7 @@ def report_refusal(
     diagnostics: tuple[Diagnostic, ...],
     refusals: tuple[RefusedCommand, ...] = (),
 ) -> Iterator[LogLine]:
-    """Report a command (`plan`, `apply`, `import`) that could not run at all, and why."""
+    """Report that a command (`plan`, `apply`, `import`) could not run at all, and why."""
     first = diagnostics[0] if diagnostics else None
     line = f"{command} of {subject.cluster} refused: {first.message if first else 'refused'}"
     comment = RefusalComment(
@@ -247,7 +247,7 @@ def record_deployment(
 def set_labels(
     context: EventContext, number: int, current: tuple[str, ...], wanted: Mapping[str, bool]
 ) -> Iterator[LogLine]:
-    """Add and remove labels of a request. Writes nothing if they are already correct."""
+    """Add and remove a request's labels. Writes nothing if they are already correct."""
     add = [name for name, on in wanted.items() if on and name not in current]
     remove = [name for name, on in wanted.items() if not on and name in current]
     if (add or remove) and number and context.forge.features.labels and context.config.forge.labels:
@@ -347,7 +347,7 @@ _SIGN = "sign the commits: git rebase --exec 'git commit --amend --no-edit -S'"
 def with_unknown_authors(
     workspace: Workspace, outcome: PlanOutcome, request: ChangeRequest | None = None
 ) -> PlanOutcome:
-    """Return a plan with a warning for each missing approval that no one can give, because authors are unknown.
+    """Return a plan with a warning for each missing approval that no one can give because authors are unknown.
 
     Its remedy is for the author; without it, people would be asked to approve in vain.
     """
@@ -435,7 +435,7 @@ def _approve_all(
 def plan_status(
     outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
 ) -> tuple[CheckState, str, RunResult]:
-    """Return the status of a plan.
+    """Return a plan's status.
 
     A missing approval is a failure, never neutral, so that nothing is merged because someone overlooked it.
     """
@@ -462,7 +462,7 @@ def plan_status(
 
 
 def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
-    """Return the status of an apply. It is a success only if everything declared is applied.
+    """Return an apply's status, which is a success only if everything declared is applied.
 
     A failure reports the first failed change.
     """
@@ -480,7 +480,7 @@ def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
 
 
 def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
-    """Return the result of a merge, as `gitops changeset watch` reports it.
+    """Return a merge's result, as `gitops changeset watch` reports it.
 
     The description contains the decisive changeset. An apply that continues with the last part has no record of the
     earlier parts, which have already been applied.
@@ -505,7 +505,7 @@ _SHOWN = 3
 
 
 def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
-    """Return the record of a plan that is about to be reported. `before` is the previous record."""
+    """Return the record for a plan that is about to be reported. `before` is the previous record."""
     plan = outcome.plan
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
@@ -527,7 +527,7 @@ def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecor
 
 
 def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
-    """Return the record of a plan that these problems prevented."""
+    """Return the record for a plan that these problems prevented."""
     digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
     return PlanRecord(
         subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))
@@ -566,7 +566,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
 
 
 def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
-    """Return True if the last stored report is the same and people could see it."""
+    """Return True if the last stored report is the same and was visible to people."""
     return kept is not None and kept.shown and kept.report_digest == again.report_digest
 
 
@@ -596,7 +596,7 @@ def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, com
 
 
 def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
-    """Store the plan of the changes that still wait after a merge, so that clones can see the row counts that this run read.
+    """Store the plan for the changes that still wait after a merge, so that clones can see the row counts from this run.
 
     Returns the reason if it is not stored, like `keep_plan`.
     """
@@ -611,7 +611,7 @@ def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome,
 
 
 def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> tuple[str, str]:
-    """Store the report of a plan that could not be made. Returns the same as `keep_plan`."""
+    """Store the report for a plan that could not be made. Returns the same as `keep_plan`."""
     return _keep(context, kept, {"plan.md": body.encode()})
 
 

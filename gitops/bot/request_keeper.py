@@ -1,4 +1,4 @@
-"""Change requests in a repository that is its own forge. Topic branches open, update and close them; merges end them."""
+"""Change requests in a repository that is its own forge. Topic branches open, update and close them, and merges end them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_topic(context: EventContext, ref: str) -> bool:
 
 
 def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
-    """Return a function that checks whether the head of a topic branch changes a cluster, its keys or its rules.
+    """Return a function that checks whether a topic branch's head changes a cluster, its keys or its rules.
 
     Each head is compared once.
     """
@@ -47,7 +47,7 @@ def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
 def open_or_update(
     context: EventContext, forge: RequestKeeper, source: str, head: str, pusher: str | None
 ) -> tuple[ChangeRequest, LogLine]:
-    """Open or update the request of a topic branch at its new head. Returns the request and what was done."""
+    """Open or update a topic branch's request at its new head. Returns the request and the action taken."""
     commit = context.store.commit(head)
     subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
     who = visible(pusher or commit.author.email or "unknown")

@@ -1,6 +1,6 @@
-"""The forge of a job without a token. It knows only the request in its event, and never writes.
+"""The forge for a job without a token. It knows only the request in its event, and never writes.
 
-Jobs of forks use it. A plan is computed only from git and the ledger, so it is complete and correct without secrets. It
+Jobs in forks use it. A plan is computed only from git and the ledger, so it is complete and correct without secrets. It
 is printed; a job with write access computes it again before reporting it.
 """
 
@@ -25,7 +25,7 @@ from gitops.forge.port import (
 
 
 class SilentForge:
-    """A Forge without a service. What it does not know is reported as unknown and never counts as permission."""
+    """A Forge without a service. Missing information is reported as unknown and never counts as permission."""
 
     def __init__(self, requests: Sequence[ChangeRequest] = ()) -> None:
         """`requests` are the ones described by the job's environment."""
@@ -54,11 +54,11 @@ class SilentForge:
         )
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:  # noqa: ARG002 - the interface of the port
-        """Return nothing, because a job without a token cannot know which request a commit merged."""
+        """Return nothing, because a job without a token cannot find out which request a commit merged."""
         return MergedRequests()
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
-        """Return no pushes, because a job without a token cannot know them."""
+        """Return no pushes, because a job without a token cannot list them."""
         return iter(())
 
     def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - the interface of the port

@@ -1,4 +1,4 @@
-"""The sweep: applies merges that no run applied, then plans requests that no run planned. It needs no event about them.
+"""The sweep: applies merges that no run applied, then plans requests that no run planned, without an event about them.
 
 After a merge with `[skip ci]`, a cancelled run or a lost webhook, a branch is ahead of its ledger, or a head lacks a
 plan status. After an interrupted hook, in a repository that is its own forge, a branch lacks a request. The sweep finds
@@ -36,7 +36,7 @@ _MOST_REQUESTS = 20
 
 
 def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
-    """Sweep all clusters, or the one called `cluster`. A problem in one does not stop the others."""
+    """Sweep all clusters, or only `cluster`. A problem in one cluster does not stop the others."""
     rules = [rule for rule in context.clusters if cluster in (None, rule.name)]
     if isinstance(context.forge, RequestKeeper):
         try:

@@ -1,4 +1,4 @@
-"""Ticks of replica strategies: the applied strategies of each cluster decide, then the bot executes their actions.
+"""Replica strategy ticks: each cluster's applied strategies decide, then the bot executes their actions.
 
 Scheduled runs execute the actions. A run started by a person only shows them, unless its input `mode` is `apply`.
 """
@@ -19,7 +19,7 @@ from gitops.repository.results import LogLine, diagnostic_lines, error_line, res
 def tick_clusters(
     context: EventContext, event: TickEvent | TimerEvent | ManualEvent, cluster: str | None = None
 ) -> Iterator[LogLine]:
-    """Run the tick of all clusters, or of the one called `cluster`. A problem in one does not stop the others."""
+    """Run a tick for all clusters, or only for `cluster`. A problem in one cluster does not stop the others."""
     scheduled = not isinstance(event, ManualEvent)
     carries_out = not isinstance(event, ManualEvent) or dict(event.inputs).get("mode") == "apply"
     for rule in context.clusters:
