@@ -1,4 +1,4 @@
-"""Text and JSON of `gitops log` and `gitops audit`: entries with their approvals, and the findings of an audit."""
+"""Text and JSON for `gitops log` and `gitops audit`: entries with their approvals, and an audit's findings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone,
 
 
 def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = False) -> str:
-    """Return a line per entry, with its changes and their approvers indented below. `verbose` lists all changes.
+    """Return a line for each entry, with its changes and their approvers indented below. `verbose` lists all changes.
 
     `steps` is the number of entries that are omitted because they only record steps of runs.
     """
@@ -37,13 +37,13 @@ def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = Fa
 
 
 def log_form(records: Sequence[LogRecord], problems: Diagnostics) -> Form:
-    """Return `{ok, entries: […], problems}`, with entries in the given order. Absent values are left out."""
+    """Return `{ok, entries: […], problems}`, with the entries in the given order. Absent values are left out."""
     ok = not problems.has_errors and all(record.ok for record in records)
     return {"ok": ok, "entries": [_entry_form(record) for record in records], "problems": problems.to_json()}
 
 
 def audit_text(report: AuditReport) -> str:
-    """Return a line with the result, then the findings, then notes on what could not be checked."""
+    """Return a line with the result, then the findings, then notes on parts that could not be checked."""
     entries = count(report.entries - report.since, "ledger entry", "ledger entries")
     extent = f"{report.verified - report.since} of {entries} verified"
     behind = f" after entry {report.since}" if report.since else ""

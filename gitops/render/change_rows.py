@@ -1,4 +1,4 @@
-"""Rows that show the changes of a plan: for each change, its worst effect in a word and the change in a line.
+"""Rows that show a plan's changes: for each change, its worst effect in one word and the change in one line.
 
 A badge only explains; the planner decides which changes need an approval. From fifty changes on, only changes that a
 person must check individually have their own row. The others share a row per badge, with the first names and the number
@@ -35,7 +35,7 @@ _TOGETHER = 20
 
 
 class Badge(StrEnum):
-    """The most severe effect of a change. The members are in order, most severe first.
+    """A change's most severe effect. The members are in order, most severe first.
 
     IRREVERSIBLE: no later plan can undo it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers
     of a query lose something that they rely on. RETAINED: it drops data that remains only in earlier versions of the
@@ -101,7 +101,7 @@ class ChangeRow:
 
     @property
     def plain(self) -> ChangeRow:
-        """Return the row without what the apply does, for use where another text describes that."""
+        """Return the row without the apply's effect, for use where the surrounding text describes that effect."""
         return replace(self, note=self.note.removesuffix(self.effect).removesuffix("; "))
 
     @property
@@ -256,7 +256,7 @@ def action_of(change: Change) -> str:
 
 
 def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
-    """Return what an apply does about a change, and the reason if it does not apply it."""
+    """Return an apply's action for a change, and the reason if it does not apply the change."""
     known = words[change.disposition]
     return known if change.reason is None else f"{known} ({change.reason.words})"
 
@@ -328,7 +328,7 @@ _MOST_COMPARED = 250_000
 
 @dataclass(frozen=True, slots=True)
 class TextDiff:
-    """A text diff: the resources, the first lines, and the number of lines left out (`more`).
+    """A text diff: the resources, the first lines, and the number of omitted lines (`more`).
 
     A line begins with `+`, `-` or a space. A line `@@ node Person @@` starts a part in the middle of that declaration.
     If only the layout differs, there are no lines.
@@ -340,17 +340,17 @@ class TextDiff:
 
     @property
     def kind(self) -> Kind:
-        """The kind of the resources."""
+        """The resources' kind."""
         return self.resources[0].kind
 
     @property
     def text(self) -> str:
-        """The lines, and how many are left out."""
+        """The lines, and the number of omitted lines."""
         return "\n".join((*self.lines, f"@@ {self.more} more lines @@") if self.more else self.lines)
 
 
 def diff_form(change: TextChange) -> dict[str, Any]:
-    """Return a text diff for JSON. `more` is the number of lines left out."""
+    """Return a text diff for JSON. `more` is the number of omitted lines."""
     diff = text_diff(change)
     return {"resources": list(diff.resources), "lines": list(diff.lines), "more": diff.more}
 

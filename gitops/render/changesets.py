@@ -1,4 +1,4 @@
-"""Text and JSON of changesets: lists, complete records, stream items, and charts of their runs."""
+"""Changesets as text and JSON: lists, complete records, stream items, and charts of their runs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
 
 
 def changeset_outcome(record: Changeset) -> str:
-    """Describe in one line how far a changeset is. The line starts with its key."""
+    """Describe a changeset's progress in one line, which starts with its key."""
     name = record.key if record.part == "1/1" else f"{record.key}, part {record.part},"
     if record.state is ChangesetState.FAILED:
         return f"{name} failed, nothing of it is applied: {record.error}"

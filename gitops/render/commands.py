@@ -1,4 +1,4 @@
-"""Commands in texts for people.
+"""Commands in text for people.
 
 The running program supplies the options that select the cluster of the current command.
 """
@@ -18,13 +18,13 @@ _completing: list[Callable[[str], str]] = []
 
 
 def completed(text: str) -> str:
-    """Complete the commands in a text, so that whoever reads this output can run them as they are."""
+    """Complete the commands in `text`, so that people who read this output can run them unchanged."""
     return _completing[-1](text) if _completing else text
 
 
 @contextmanager
 def completing(complete: Callable[[str], str]) -> Iterator[None]:
-    """Apply `complete` to all text printed inside the block."""
+    """Apply `complete` to all text that is printed in the block."""
     _completing.append(complete)
     try:
         yield
@@ -33,7 +33,7 @@ def completing(complete: Callable[[str], str]) -> Iterator[None]:
 
 
 def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:
-    """Return the shell-quoted command that approves one change of a plan.
+    """Return the shell-quoted command that approves one change in a plan.
 
     `selected` are the options that select the plan.
 

@@ -1,4 +1,4 @@
-"""Comments on change requests (what a plan does, the result of an apply, a refused command), and drift reports.
+"""Comments on change requests (a plan's effects, an apply's result, a refused command), and drift reports.
 
 The bot finds its comment by the first line, which is a hidden marker, and by the author's id. The second line contains
 the commit and the plan of the comment, and the last paragraph shows both to people. This module generates these three
@@ -107,7 +107,7 @@ def marker(cluster: str) -> str:
 
 
 def plan_comment(comment: PlanComment) -> str:
-    """Return what a merge does, destroyed data first, and the missing approvals, in at most 65,536 characters.
+    """Return a merge's effects, destroyed data first, and the missing approvals, in at most 65,536 characters.
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
@@ -153,7 +153,7 @@ def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
 
 
 def apply_comment(comment: ApplyComment) -> str:
-    """Return the result of an apply, and where it stopped, in at most 65,536 characters.
+    """Return an apply's result, and where it stopped, in at most 65,536 characters.
 
     Raises ValueError like `plan_comment`.
     """
@@ -202,7 +202,7 @@ def apply_comment(comment: ApplyComment) -> str:
 
 
 def refusal_comment(comment: RefusalComment) -> str:
-    """Return why a command was refused: the first problem's summary, then each problem with its remedy.
+    """Return the reasons why a command was refused: the first problem's summary, then each problem with its remedy.
 
     Raises ValueError like `plan_comment`.
     """
@@ -236,7 +236,7 @@ def drift_title(report: DriftReport) -> str:
 
 
 def drift_body(report: DriftReport) -> str:
-    """Return the resources that differ from the ledger, how they differ, and both remedies.
+    """Return the resources that differ from the ledger, their differences, and both remedies.
 
     At most 65,536 characters.
 
@@ -276,7 +276,7 @@ def drift_body(report: DriftReport) -> str:
 
 
 def drift_gone(report: DriftReport) -> str:
-    """Return the last comment on a cluster's issue, for when its drift is gone."""
+    """Return the final comment for a cluster's issue, posted once its drift is gone."""
     seen = f"Observed {code(report.at)}, ledger revision {report.outcome.observations.state_revision}."
     return f"{code(f'{report.environment}/{report.cluster}')} no longer differs from its ledger. {seen}\n"
 
@@ -438,7 +438,7 @@ def _debts(comment: PlanComment | ApplyComment) -> dict[str, object]:
 def commit_address(page: str, commit: str) -> str:
     """Return the URL of a commit's page, derived from a change request's page on the same forge.
 
-    Empty if the URL has no known form.
+    The result is empty if the URL has no known form.
     """
     found = _REQUEST_PAGE.match(page)
     return f"{found[1]}/commit/{commit}" if found and commit else ""
@@ -530,7 +530,7 @@ def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[Approv
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """What a change to keys and rules means. `before` is empty for an addition, `after` for a removal."""
+    """The meaning of a change to keys and rules. `before` is empty for an addition, `after` for a removal."""
 
     resource: Address
     rule: str
@@ -549,7 +549,7 @@ def rule_views(plan: Plan) -> tuple[RuleView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GatedView:
-    """A change that needs approvals, and the state of these approvals. `row` is None if the plan does not show it."""
+    """A change that needs approvals, and the state of these approvals. `row` is None if the plan does not show the change."""
 
     row: ChangeRow | None
     approval: ApprovalState
@@ -592,14 +592,14 @@ def _explains(row: ChangeRow, fixes: Mapping[str, Diagnostic]) -> bool:
 
 
 def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[ApprovalState]) -> str:
-    """Return the first line of a plan comment."""
+    """Return a plan comment's first line."""
     more = [f"{count(len(comment.debts), 'countersignature')} missing"] if comment.debts else []
     more += ["review on the forge missing"] if comment.forge_verdict_missing else []
     return headline(comment.outcome, view, sum(each.missing for each in gates), more, ready="ready to merge")
 
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
-    """Return the result of an apply in one line. The changes that are left need `missing` approvals."""
+    """Return an apply's result in one line. The remaining changes need `missing` approvals."""
     counts, errors = apply_counts(outcome), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
@@ -631,7 +631,7 @@ class ChangesetView:
 
 
 def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
-    """Describe changesets that were not fully applied, one view per part. Empty if all were."""
+    """Describe changesets that were not fully applied, one view per part. Returns nothing if all were fully applied."""
     views = []
     for record in records:
         outcome = "applied" if record.ended else "unfinished"
@@ -657,7 +657,7 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 
 
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
-    """Leave out warnings about refused approvals if a missing approval already shows their reason and remedy."""
+    """Leave out warnings about refused approvals if a missing approval already shows the same reason and remedy."""
     said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
     said |= {(code, s.resource, s.unknown) for s in missing if s.unknown for code in UNKNOWN_AUTHORS}
     return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
@@ -699,7 +699,7 @@ def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DriftView:
-    """A resource that differs from the ledger, and how. Digests are shortened."""
+    """A resource that differs from the ledger, and its difference. Digests are shortened."""
 
     resource: str
     what: str
@@ -711,7 +711,7 @@ class DriftView:
 
 @dataclass(frozen=True, slots=True)
 class ProblemView:
-    """The same problem at several places: the first `places`, and the number of others (`more`).
+    """The same problem in several places: the first `places`, and the number of others (`more`).
 
     `path` lists them on one line.
 
@@ -728,7 +728,7 @@ class ProblemView:
 
     @property
     def path(self) -> str:
-        """The place. With several, the first one and the number of others."""
+        """The problem's place. If it has several, the first one and the number of others."""
         others = len(self.places) - 1 + self.more
         return f"{self.places[0]} and {others} more" if others > 0 else "".join(self.places)
 

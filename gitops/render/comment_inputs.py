@@ -1,4 +1,4 @@
-"""Inputs of the comment renderers. They are only displayed and never affect a decision."""
+"""Inputs for the comment renderers. They are only displayed and never affect a decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentSubject:
-    """What a comment is about: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits.
+    """A comment's subject: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits.
 
     `page` is the address of the request on its forge, if it has one.
     """
@@ -37,7 +37,7 @@ class CommentSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalState:
-    """Approval state of one change.
+    """One change's approval state.
 
     `by` are the people who approved; `needed` different people must; `may` are the people who still can. `refused` are
     the reasons why given approvals do not count, each with a registered code and one line; `code` and `detail` are of
@@ -68,17 +68,17 @@ class ApprovalState:
 
     @property
     def code(self) -> Code | None:
-        """The code of the first refused approval."""
+        """The first refused approval's code."""
         return self.refused[0][0] if self.refused else None
 
     @property
     def detail(self) -> str:
-        """Why the first refused approval does not count."""
+        """The reason why the first refused approval does not count."""
         return self.refused[0][1] if self.refused else ""
 
     @property
     def missing(self) -> int:
-        """Number of people who must still approve."""
+        """The number of people who must still approve."""
         return 0 if self.satisfied else max(1, self.needed - len(self.by))
 
     @property
@@ -89,7 +89,7 @@ class ApprovalState:
 
 @dataclass(frozen=True, slots=True)
 class OtherRequest:
-    """Another open request that affects the same resources, given by their addresses."""
+    """Another open request that affects the same resources, which are given by their addresses."""
 
     number: int
     title: str
@@ -98,7 +98,7 @@ class OtherRequest:
 
     @property
     def words(self) -> str:
-        """The text of a link to the request."""
+        """The text for a link to the request."""
         return f"request {self.number}"
 
 
@@ -113,7 +113,7 @@ class RefusedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestComment:
-    """What every comment on a change request needs.
+    """Input that every comment on a change request needs.
 
     `refusals` are refused commands. `forge_commands` means that comments can give commands, which include the cluster
     if there are `several`. `run` is the URL of the job. `approve_all` is a single command for all missing approvals, if

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def down_text(outcome: DownOutcome, folder: str = "") -> str:
-    """Return the change with what reversing each step costs, then the reverse steps and the problems."""
+    """Return the change with the cost of reversing each step, then the reverse steps and the problems."""
     lines = [*_down_lines(outcome), *diagnostic_lines(outcome.diagnostics, folder=folder)]
     return "".join(visible(line) + "\n" for line in lines)
 

@@ -5,7 +5,7 @@ of templates:
 
 1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only whole numbers and the
    results of a filter, a macro or `section` may be printed. Anything else stops rendering.
-2. Templates use a small part of the language, listed below. They cannot build text, call methods or read private names.
+2. Templates use a small part of the language, listed below. They can't build strings, call methods or read private names.
    Fixed text contains no HTML, code marks, escapes or lines that a forge could interpret as commands; `section` creates
    folds and `block` creates fences.
 3. Templates can refer only to the built-in templates and their overrides. An undefined name stops rendering.
@@ -88,7 +88,7 @@ _VALUE = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class TemplateProblem:
-    """Why a repository's template could not be used: its name, the line if known, and the reason."""
+    """The reason why a repository's template could not be used, with its name and the line if known."""
 
     name: str
     line: int
@@ -372,7 +372,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 
 
 class KeptCode(SourceFileLoader):
-    """Loads a template as if it were a Python source file.
+    """A loader that treats a template like a Python source file.
 
     Compiling a template takes longer than the rest of a comment. Python reads and writes the cached code (PEP 3147).
     Nothing is cached without write access, or with `PYTHONDONTWRITEBYTECODE`. Cached code is used if the template, its

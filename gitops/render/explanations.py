@@ -1,4 +1,4 @@
-"""Answers `/gitops explain ADDRESS` with everything about one change of a plan."""
+"""Answers `/gitops explain ADDRESS` with all facts about one change in a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reasoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one change of a plan, for `/gitops explain ADDRESS`.
+    """All facts about one change in a plan, for `/gitops explain ADDRESS`.
 
     `changed` is False if the plan does not change the resource; then only `after` is set. `waits_for` and `awaited_by`
     are its edges in the execution graph, and `needed_by` are the resource's dependents. Each list is cut after 20, with
@@ -92,9 +92,9 @@ def explanations(
 
 
 def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
-    """Return the numbered verification steps of an approval, each `passed`, `refused` or `not reached`.
+    """Return an approval's numbered verification steps, each `passed`, `refused` or `not reached`.
 
-    Empty if there is no approval, or if no step refused it.
+    The result is empty if there is no approval, or if no step refused it.
     """
     at = len(STEPS) + 1 if approval.satisfied else approval.step
     if at is None:

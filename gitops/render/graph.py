@@ -78,7 +78,7 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
 
 
 def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
-    """Return a header with counts, any cycles, edges with reasons, layers with actions, and contended locks.
+    """Return a header with counts, then any cycles, edges with reasons, layers with actions, and contended locks.
 
     A class is shown unless it is `stage`, and a lock only if it separates nodes. The `quiet` nodes, which are only
     republished queries, share one line per graph and layer, and count as one node in edges.

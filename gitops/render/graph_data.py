@@ -1,4 +1,4 @@
-"""Output of the `gitops graph` commands: each result as text and JSON, and tables of rows.
+"""Output for the `gitops graph` commands: each result as text and JSON, and row tables.
 
 The renderers of the control plane are loaded on demand, so that printing rows does not wait for them.
 """
@@ -40,7 +40,7 @@ def graph_form(result: results.GraphOutcome) -> dict[str, Any]:
 
 
 def graph_text(result: results.GraphOutcome, graph: str, *, width: int | None = None) -> str:
-    """Return the text of a result without terminal control characters. Raises TypeError for an unknown result.
+    """Return a result's text without terminal control characters. Raises TypeError for an unknown result.
 
     `graph` is the graph's id, or a label. `width` is the terminal width in characters; None means that tables are not
     cut.
@@ -205,11 +205,11 @@ def _listed(names: Mapping[str, Sequence[str]]) -> Iterable[str]:
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, width: int | None = None) -> list[str]:
-    """Return rows of JSON values under their column names. Numbers are right-aligned; null is a dash.
+    """Return rows of JSON values under their column names. Numbers are right-aligned, and null is a dash.
 
     `width` is the terminal width in characters. The widest columns are cut until a line fits, but never to less than 6
-    characters; None means no limit. A text that looks like a different value is quoted as JSON, and control characters
-    are escaped.
+    characters; None means no limit. A string that looks like a different value is quoted as JSON, and control
+    characters are escaped.
     """
     names = list(dict.fromkeys(columns))
     found = [[row.get(name) for name in names] for row in rows]
@@ -311,8 +311,8 @@ _QUOTED = re.compile(r'[",\r\n]')
 def csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Return the column names, then the rows, without line ends: https://www.rfc-editor.org/rfc/rfc4180.
 
-    Texts are unchanged, null is empty, and any other value is JSON. An empty text is quoted, so that it differs from
-    null.
+    Strings are unchanged, null is empty, and any other value is JSON. An empty string is quoted, so that it differs
+    from null.
     """
     names = list(dict.fromkeys(columns))
     yield ",".join(map(_csv_cell, names))
@@ -329,7 +329,7 @@ def _csv_cell(value: Any) -> str:
 
 
 def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Return `name: value` for each value of a row, as in tables. An empty line separates rows."""
+    """Return `name: value` for each value in a row, as in tables. An empty line separates rows."""
     for number, row in enumerate(rows):
         if number:
             yield ""

@@ -1,4 +1,4 @@
-"""The JSON envelope of each command: fixed field order, absent values left out, never null.
+"""Each command's JSON envelope: fixed field order, absent values left out, never null.
 
 A form is a dict of plain JSON values, which `json_text` prints. `ok` comes first. `problems` comes last, in the order in
 which they were found; a verb has already merged its plan's problems into them.
@@ -44,7 +44,7 @@ _ACTORS = 5
 def envelope(
     outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None, more: Mapping[str, Any] | None = None
 ) -> Form:
-    """Return the JSON envelope of an outcome. `classes` are the classes of its plan, if known.
+    """Return an outcome's JSON envelope. `classes` are the classes in its plan, if known.
 
     Raises KeyError for an unknown outcome.
 
@@ -422,7 +422,7 @@ def _change(
 
 
 def rule_forms(changes: Iterable[RuleChange]) -> Form:
-    """Return what changes to keys and rules mean. No field if there are none."""
+    """Return the meaning of changes to keys and rules, as a field. Returns no field if there are no changes."""
     found = [
         present(resource=each.address, rule=each.rule, before=each.before, after=each.after, widens=each.widens)
         for each in changes

@@ -14,12 +14,12 @@ _TOO_DEEP = "[nested too deeply to show]"
 
 
 def to_text(form: Mapping[str, Any] | list[Any]) -> str:
-    """Pretty-printed JSON with one final newline; characters that would affect a terminal are JSON escapes."""
+    """Return pretty-printed JSON with one final newline. Characters that would affect a terminal are JSON escapes."""
     return visible_json(json.dumps(plain(form), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def to_line(value: Any) -> str:
-    """Compact JSON on one line, such as a step of a plan."""
+    """Return compact JSON on one line, for example for a plan step."""
     return visible_json(json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 
 
@@ -27,7 +27,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     """Return `value` as plain JSON: maps become dicts, and tuples become lists.
 
     Free-form parts of a ledger are foreign data. A note replaces everything below 64 levels, and a number that JSON
-    lacks becomes a string, so that printing an outcome never fails.
+    cannot express becomes a string, so that printing an outcome never fails.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

@@ -1,6 +1,6 @@
 """Shows the outcome of `lint` as text for people and as one JSON document.
 
-The text is like that of a compiler: `path:line:column: severity[rule]: message`, then the line with the place
+The text looks like a compiler's output: `path:line:column: severity[rule]: message`, then the line with the place
 underlined, then the remedy. Text from files is escaped for terminals and CI logs, and long lines are cut around the
 place.
 """
@@ -66,9 +66,9 @@ def lint_text(outcome: LintOutcome, folder: str = "") -> str:
 
 
 def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) -> Form:
-    """Return the document: counts, `reports` in the format of the language, and all problems with their places.
+    """Return the document: counts, `reports` in the language's format, and all problems with their places.
 
-    Problems of folders are last. Paths are relative to the cluster folder.
+    Problems with folders come last. Paths are relative to the cluster folder.
     """
     problems = []
     for problem in outcome.problems:
@@ -122,7 +122,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
 
 
 def source_lines(text: SourceText, region: Region) -> list[str]:
-    """Return the line of a region with its number, and below it a line that underlines the region."""
+    """Return a region's line with its number, and below it a line that underlines the region."""
     line, data = text.line_span(region.line), text.data
     end = min(region.end, line.end)
     first = max(line.start, region.start - _BEFORE * _BYTES_PER_CHARACTER)

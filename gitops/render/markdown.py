@@ -57,11 +57,11 @@ _LEAST_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a comment in reading order.
+    """One part of a comment. Parts are in reading order.
 
     `rank` determines the order in which sections are omitted, highest first; a section with `MUST_KEEP` is always kept.
-    `title` is a fixed text that stands for the section if it is omitted, and is its heading if it is folded, followed
-    by `number` if given. `body` is Markdown with escaped values.
+    `title` is fixed text that replaces the section if it is omitted and is its heading if it is folded, followed by
+    `number` if given. `body` is Markdown with escaped values.
     """
 
     title: str
@@ -138,7 +138,7 @@ def block(value: str, language: str = "") -> str:
 
 
 def link(address: str, words: str) -> str:
-    """Return `words` as a link to `address`; only the words if the address is not a plain HTTP address."""
+    """Return `words` as a link to `address`, or only the words if the address is not a plain HTTP address."""
     if len(address) > _ADDRESS_LIMIT or not _ADDRESS.match(address):
         return text(words)
     return f"[{text(words)}]({address})"
@@ -161,7 +161,7 @@ def assemble(
     fold_limit: int | None = None,
     measure: Callable[[str], int] = len,
 ) -> str:
-    """Join `sections` into a document of at most `limit` by `measure`, and close every fence and fold.
+    """Join `sections` into a document whose `measure` is at most `limit`, and close every fence and fold.
 
     A folded section keeps the first lines that fit into `fold_limit`. Sections that do not fit are omitted, highest
     rank first. A section that is too long on its own keeps its first lines: as many as the later sections leave room

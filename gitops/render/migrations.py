@@ -1,4 +1,4 @@
-"""What a plan affects, and the steps of its migrations. Lists names if something is removed, otherwise counts."""
+"""A plan's effects, and the steps of its migrations. Names are listed if something is removed, otherwise counted."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ class StepView:
 
     @property
     def using(self) -> int:
-        """Number of queries that use it by name."""
+        """The number of queries that use the changed part by name."""
         return len(self.users) + self.more
 
     @property
     def used(self) -> str:
-        """The users of what it changes, on one plain line; empty if there are none."""
+        """The users of the changed part, on one plain line. Empty if there are none."""
         users = ", ".join(f"{user.query} ({user.how})" for user in self.users)
         more = f" and {self.more} more" if self.more else ""
         return f"used by {users}{more}" if users else self.note
 
     @property
     def back(self) -> str:
-        """What undoing the step costs, starting with its class. Empty if the step is unknown or never runs."""
+        """The cost of undoing the step, starting with its class. Empty if the step is unknown or never runs."""
         if self.empties and self.reversibility is Reversibility.IRREVERSIBLE:
             return "irreversible: removing every type destroys the data of the graph"
         return "" if self.reversibility is None else _BACK[self.reversibility]
@@ -107,7 +107,7 @@ class ResultView:
 
 @dataclass(frozen=True, slots=True)
 class MigrationView:
-    """The migration of one schema."""
+    """One schema's migration."""
 
     resource: str
     supported: bool
@@ -116,7 +116,7 @@ class MigrationView:
 
     @property
     def back(self) -> str:
-        """What undoing the complete migration costs. Empty if nothing runs or a step is unknown."""
+        """The cost of undoing the complete migration. Empty if nothing runs or a step is unknown."""
         found = {each.reversibility for each in self.steps}
         if not self.supported or not found or None in found:
             return ""
@@ -135,7 +135,7 @@ class BreakItem:
 
 @dataclass(frozen=True, slots=True)
 class BreaksView:
-    """What one schema's migration breaks: by property, by query result, and by policy of its graph."""
+    """The breaking effects of one schema's migration: by property, by query result, and by the graph's policies."""
 
     resource: str
     items: tuple[BreakItem, ...]
@@ -145,7 +145,7 @@ class BreaksView:
 
 @dataclass(frozen=True, slots=True)
 class AffectedView:
-    """The users of a changed resource: names, the number of names left out (`more`), and the number of `queries`.
+    """A changed resource's users: names, the number of omitted names (`more`), and the number of `queries`.
 
     If the graph's migration is known, its queries are only counted; `using` of them use the changed parts, or None if
     that is not known. `policies` are the graph's policies.
@@ -160,7 +160,7 @@ class AffectedView:
 
 
 def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[BreaksView, ...]:
-    """Return what breaks for each schema whose migration affects a stored query, in plan order."""
+    """Return the breaking effects for each schema whose migration affects a stored query, in plan order."""
     views, known = [], _by_schema(plan)
     for resource, migration in migrations.items():
         items = []
@@ -179,7 +179,7 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:
-    """Return the migrations by schema address, in plan order. They have no users if the plan does not contain them."""
+    """Return the migrations by schema address, in plan order. Their users are empty if the plan does not contain them."""
     known = _by_schema(plan)
     views: dict[str, MigrationView] = {}
     for change in plan.changes:

@@ -1,4 +1,4 @@
-"""Texts about a plan, written once. The text, JSON and comment printers only lay them out.
+"""Descriptions of a plan, which the text, JSON and comment printers only lay out.
 
 They are the first line, automatic updates, changes of access, the order of an atomic apply, the effect of a revert, and
 the statements that strategies would run.
@@ -69,7 +69,7 @@ class PlanView:
 
     @cached_property
     def losses(self) -> tuple[str, ...]:
-        """The data that the plan destroys or drops, in words, worst first."""
+        """The data that the plan destroys or drops, in words and worst first."""
         graphs: list[Change] = []
         emptied: list[Change] = []
         recreated, restored, dropped = 0, 0, Counter[str]()
@@ -97,7 +97,7 @@ class PlanView:
 
     @cached_property
     def effects(self) -> tuple[str, ...]:
-        """What else a reviewer must know: wider access and broken callers."""
+        """Other effects that a reviewer must know: wider access and broken callers."""
         plan, parts = self.plan, []
         if wider := len(plan.widens):
             parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
@@ -107,7 +107,7 @@ class PlanView:
 
     @cached_property
     def automatic(self) -> tuple[str, ...]:
-        """The updates that only follow from other changes, one line each."""
+        """The updates that only result from other changes, one line each."""
         return automatic_updates(self.plan.changes, self.plan.republished)
 
     @cached_property
@@ -122,7 +122,7 @@ class PlanView:
 
     @cached_property
     def landing(self) -> tuple[LandingView, ...]:
-        """Changes that an atomic run does more with than stage them, grouped by class and reason. Empty for other runs."""
+        """Changes that an atomic run does not only stage, grouped by class and reason. Empty for other runs."""
         kept = {node.address for node in self.plan.graph.nodes}
         found: dict[tuple[Effect, str], list[Address]] = {}
         for address, each in self.classes.items() if self.atomic else ():
@@ -142,7 +142,7 @@ class PlanView:
 
     @cached_property
     def rows(self) -> tuple[ChangeRow, ...]:
-        """The changes that people made, and those that follow from them."""
+        """The changes that people made, and those that result from them."""
         from gitops.render.change_rows import PLANNED, change_rows
 
         return change_rows((*self.plan.edits, *self.plan.derived), PLANNED, self.plan, self.broken)
@@ -181,7 +181,7 @@ class PlanView:
 
     @cached_property
     def undo_counts(self) -> str:
-        """What a revert does, on one line. Empty for other plans."""
+        """A revert's effects, on one line. Empty for other plans."""
         found, all_of_them = Counter(each.undo for each in self.plan.undoings), len(self.plan.undoings)
         if not all_of_them:
             return ""
@@ -195,7 +195,7 @@ class PlanView:
 def headline(
     outcome: PlanOutcome, view: PlanView | None, missing: int, more: Sequence[str] = (), *, ready: str = ""
 ) -> str:
-    """Return the first line of a plan, for all printers: counts, losses, obstacles, effects, then `missing` approvals and `more`.
+    """Return a plan's first line, for all printers: counts, losses, obstacles, effects, then `missing` approvals and `more`.
 
     `ready` ends the line if nothing blocks the apply.
     """
@@ -212,7 +212,7 @@ def headline(
 
 
 def automatic_updates(changes: Sequence[Change], republished: Collection[Address]) -> tuple[str, ...]:
-    """Return the updates that only follow from other changes, one line each. If a query is not updated, add the reason."""
+    """Return the updates that only result from other changes, one line each. If a query is not updated, add the reason."""
     derived = (each.address for each in changes if each.disposition is Disposition.DERIVED)
     return automatic_lines(derived, {each.address: each.reason for each in changes if each.address in republished})
 
@@ -264,7 +264,7 @@ class LandingView:
 
     @property
     def when(self) -> str:
-        """When these changes are applied, in words."""
+        """The time at which these changes are applied, in words."""
         return _WHEN[self.effect]
 
 
@@ -280,7 +280,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessView:
-    """One change of access, in words.
+    """One access change, in words.
 
     `sign` is + or -, and `access_class` is in upper case. The other parts are the `action` with the first `queries`
     that it runs and `more_queries`, the `place`, the `branches` (empty if the action has none), `who`, the `rule`
@@ -348,7 +348,7 @@ def access_counts(diff: AccessDiff) -> str:
 
 
 def who(actors: Actors) -> str:
-    """Describe the actors of a row: groups with their size, or names if several groups have only a few members."""
+    """Describe a row's actors: groups with their size, or names if several groups have only a few members."""
     if actors.union == ("*",) and not actors.minus:
         return "*"
     number = len(actors.members)
@@ -385,7 +385,7 @@ class WhatIfView:
 
 
 def what_if_views(found: Iterable[WhatIf]) -> tuple[WhatIfView, ...]:
-    """Describe what strategies would do on each compute cluster."""
+    """Describe the actions that strategies would take on each compute cluster."""
     views = []
     for each in found:
         said = f"not known: {each.said}{f' ({each.code})' if each.code else ''}" if each.said else "nothing to do"

@@ -1,4 +1,4 @@
-"""Progress of a run for people: a line for each finished change, and a view of running and waiting nodes."""
+"""A run's progress for people: a line for each finished change, and a view of running and waiting nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_WAITING = 3
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """State of a run at one moment: totals, running nodes with their start times, and some of the nodes that wait for locks."""
+    """A run's state at one moment: totals, running nodes with their start times, and some of the nodes that wait for locks."""
 
     changes: int
     ended: dict[str, int]
@@ -50,7 +50,7 @@ class RunView:
 
 
 class RunProgress:
-    """The events of one run so far. Its output never contains characters that affect a terminal."""
+    """One run's events so far. The output never contains characters that affect a terminal."""
 
     def __init__(self, start: RunEvent) -> None:
         """`start` is the first event, `apply_started`."""
@@ -85,7 +85,7 @@ class RunProgress:
         return None
 
     def view(self) -> RunView:
-        """Return the current state of the run."""
+        """Return the run's current state."""
         running, waiting = tuple(self._running.values()), tuple(islice(self._waiting.values(), _MOST_WAITING))
         return RunView(self._changes, dict(self._ended), self._began, running, waiting, len(self._waiting))
 

@@ -20,7 +20,7 @@ _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
 
 
 def timeline_lines(timeline: Timeline) -> list[str]:
-    """Return what the strategies did and when, then the totals. A lasting problem is shown only once."""
+    """Return the strategies' actions with their times, then the totals. A lasting problem is shown only once."""
     lines, refused = [], None
     for step in timeline.steps:
         for action in step.actions:
@@ -34,7 +34,7 @@ def timeline_lines(timeline: Timeline) -> list[str]:
 
 
 def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
-    """Return the totals of two timelines side by side."""
+    """Return two timelines' totals side by side."""
     rows = zip(_figures(before.usage), _figures(after.usage), strict=True)
     return [f"{name:<16}  {old} -> {new}" for (name, old), (_, new) in rows]
 
@@ -202,12 +202,12 @@ def tick_form(outcome: TickOutcome) -> dict[str, Any]:
 
 
 def tick_line(outcome: TickOutcome, at: str) -> str:
-    """Return the last log line of a tick, in the format of its run's events."""
+    """Return a tick's last log line, in the format of its run's events."""
     return to_line({"v": 1, "at": at, "type": "tick_finished", "data": tick_form(outcome)})
 
 
 def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
-    """Return a line per target with the count, the noun and what was done."""
+    """Return a line for each target with the count, the noun and the action taken."""
     return [f"{target}: {count(number, noun)} {done}" for target, number in sorted(outcome.done.items())]
 
 
@@ -221,7 +221,7 @@ def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
 
 
 def replay_lines(outcome: ReplayOutcome) -> list[str]:
-    """Describe each compute cluster: its history, assumptions, what the declared strategies do, and a comparison."""
+    """Describe each compute cluster: its history, assumptions, the declared strategies' actions, and a comparison."""
     lines: list[str] = []
     for each in outcome.replayed:
         lines += [""] if lines else []
@@ -239,7 +239,7 @@ def replay_lines(outcome: ReplayOutcome) -> list[str]:
 
 
 def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
-    """Return as JSON, per compute cluster, the timeline of the declared strategies and the totals of the applied ones."""
+    """Return, for each compute cluster, the declared strategies' timeline and the applied strategies' totals as JSON."""
     return {
         "ok": outcome.ok,
         "since": timestamp(outcome.since),

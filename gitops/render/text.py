@@ -61,7 +61,7 @@ _FOLLOWS = {
 
 
 def to_text(outcome: VerbOutcome, *, folder: str = "", quiet: bool = False, verbose: bool = False) -> str:
-    """Return the output of a command. Each line ends with a line feed; `quiet` prints only problems.
+    """Return a command's output. Each line ends with a line feed. `quiet` prints only problems.
 
     `folder` is the path of the cluster folder for the reader. `verbose` prints all remedies and all waiting changes.
     Raises KeyError for an unknown outcome.
@@ -77,7 +77,7 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, folder: str = "", ver
     Files are relative to `folder`.
 
     Remedies are on a separate line below the first problem that has them: those of errors, those with a similar name,
-    or all with `verbose`. Without `verbose`, one warning stands for all with the same text.
+    or all with `verbose`. Without `verbose`, one warning represents all warnings with the same text.
     """
     lines: list[str] = []
     fixes = set[str]()
@@ -224,7 +224,7 @@ def access_lines(diff: AccessDiff) -> list[str]:
 
 
 def obstacle_lines(outcome: PlanOutcome) -> list[str]:
-    """Return the problems that keep the plan from being applied, one line each."""
+    """Return the problems that prevent the plan from being applied, one line each."""
     if not outcome.obstacles:
         return []
     return [
@@ -234,7 +234,7 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
 
 
 def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
-    """Return what an approver signs: the change and its gate. With `whole`, also the plan, commit and folder."""
+    """Return the subject that an approver signs: the change and its gate. With `whole`, also the plan, commit and folder."""
     plan, target = subject.plan, subject.target
     change = plan.change(subject.address)
     action = "change" if change is None else change.action.value
@@ -254,7 +254,7 @@ def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
 
 
 def change_lines(plan: Plan) -> list[str]:
-    """Return each change of a plan, with its migration steps or its differences in keys and rules."""
+    """Return each change in a plan, with its migration steps or its differences in keys and rules."""
     lines: list[str] = []
     views = {}
     if any(change.migration is not None for change in plan.changes):
@@ -282,7 +282,7 @@ def change_lines(plan: Plan) -> list[str]:
 
 
 def few(names: Sequence[str], *, verbose: bool = False) -> str:
-    """Return the first names and the total number. With `verbose`, return all names."""
+    """Return the first names and the total number or, with `verbose`, all names."""
     if verbose or len(names) <= _NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more ({len(names):,} in all)"
@@ -359,9 +359,9 @@ def _first(outcome: ApplyOutcome) -> str:
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:
-    """Return how many changes were applied and, if any, how many wait, counted as in a plan.
+    """Return the number of applied changes and, if any, of waiting changes, counted as in a plan.
 
-    Includes the finished work.
+    The counts include the finished work.
     """
     edits = [each for each in outcome.changes if outcome.counted and each.address not in outcome.republished]
     found = Counter(each.disposition for each in edits)
@@ -410,7 +410,7 @@ def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
 
 
 def status_line(place: str, outcome: StatusOutcome) -> str:
-    """Return one line about a cluster: whether it is in sync, what waits, and who applied last."""
+    """Return one line about a cluster: whether it is in sync, what is waiting, and who applied last."""
     error = next((each for each in outcome.diagnostics if each.severity is Severity.ERROR), None)
     if error is not None:
         return visible(f"{place}: failed: {error.code}: {error.message}")
