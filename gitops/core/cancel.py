@@ -49,7 +49,7 @@ class Cancellation:
             raise CancelledError
 
     def wait(self, seconds: float) -> None:
-        """Wait for `seconds`, or until a stop is requested."""
+        """Wait for `seconds` or until a stop is requested."""
         # A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
         asked: SimpleQueue[None] = SimpleQueue()
         with self.watched(lambda: asked.put(None)), suppress(Empty):
@@ -67,7 +67,7 @@ class Cancellation:
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call `wake` on each request. The call can come at any moment, as in a signal handler."""
+        """Call `wake` on each stop request. This can happen at any moment, for example in a signal handler."""
         self._watchers.append(wake)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Interfaces for time and random ids, which callers pass in, and the text formats of both.
+"""Interfaces for time and random ids, which callers pass in, and the string formats of both.
 
 Documents use RFC 3339 in UTC with `Z`; ids are ULIDs (48 bits of milliseconds, 80 random bits, 26 Crockford characters,
 https://github.com/ulid/spec).
@@ -31,7 +31,7 @@ class IdSource(Protocol):
         """Return a new ULID that sorts after all earlier ones from this source."""
 
     def ulids(self, count: int) -> list[str]:
-        """Return several new ULIDs in order, like repeated calls of `ulid`."""
+        """Return several new ULIDs in order, like repeated calls to `ulid`."""
 
 
 def encode_ulid(milliseconds: int, entropy: int) -> str:
@@ -42,7 +42,7 @@ def encode_ulid(milliseconds: int, entropy: int) -> str:
 
 
 def encode_ulids(milliseconds: int, entropy: int, count: int) -> list[str]:
-    """Encode consecutive ULIDs, starting with the given one. A load makes millions of these."""
+    """Encode consecutive ULIDs, starting with the given one. A load creates millions of them."""
     first, found = (milliseconds << 80) | entropy, []
     for start in range(first - first % 1024, first + count, 1024):
         prefix = encode_ulid(0, start)[:-2]
@@ -61,7 +61,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """Parse an RFC 3339 time with 0 to 9 fraction digits and any offset. Return None for any other text."""
+    """Parse an RFC 3339 time with 0 to 9 fraction digits and any offset. Return None for any other string."""
     if len(text) < len("2000-01-01T00:00:00Z") or text[10] not in "Tt":
         return None
     head, rest = text[:19], text[19:]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """Severity of a problem: an error makes the command fail; a warning never changes the exit code."""
+    """A problem's severity: an error makes the command fail, and a warning never changes the exit code."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -408,7 +408,7 @@ class Code(StrEnum):
 class CodeEntry(NamedTuple):
     """A registered code: a short fixed summary without names, its usual cause, and its remedy.
 
-    `fix` is None if it is enough to correct the reported place.
+    `fix` is None if correcting the reported place is enough.
     """
 
     code: Code
@@ -454,7 +454,7 @@ class _Registry(Mapping[Code, CodeEntry]):
 
 REGISTRY: Mapping[Code, CodeEntry] = _Registry()
 
-# Accept only a text that a shell reads as one plain word, because an address in a diagnostic can come from a change
+# Accept only a string that a shell reads as one plain word, because an address in a diagnostic can come from a change
 # request.
 _ADDRESS = re.compile(
     r"(?:graph|schema|query|policy|restore|strategy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
@@ -466,7 +466,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
 
 def remedy(code: Code, path: str) -> str | None:
-    """Return the registered remedy of a code, with `path` filled into its commands.
+    """Return a code's registered remedy, with `path` inserted into its commands.
 
     `path` is used if it is an address, a changeset key, an approval id or a commit id. Returns None if the code has no
     remedy. Raises KeyError for a code that is not registered.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def paused_collector() -> Iterator[None]:
     """Pause cyclic garbage collection during the block. Use it for limited work that keeps most of its objects.
 
-    The collector would examine all earlier objects again and again, which takes half of the time of loading 10,000
+    The collector would examine all earlier objects again and again, which takes half of the time for loading 10,000
     files. With several threads, it can resume before the last of them leaves its block, but it is never left disabled.
     """
     running = gc.isenabled()

@@ -20,14 +20,14 @@ __all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef", "by_place", "fi
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceRef:
-    """A position in a file in the cluster folder. Line and column count from 1; 0 means the whole file."""
+    """A position in a file in the cluster folder. Lines and columns count from 1, and 0 means the whole file."""
 
     file: str
     line: int = 0
     column: int = 0
 
     def shown(self, folder: str = "") -> str:
-        """Return `path:line:column` as far as known, so that editors and terminals link it.
+        """Return `path:line:column` as far as it is known, so that editors and terminals can link it.
 
         `folder` is the cluster folder.
 
@@ -106,7 +106,7 @@ class Diagnostics:
         self._items.append(Diagnostic(code, severity, path, message, source, fix or None, step, rule))
 
     def add_error(self, error: GitopsError) -> None:
-        """Append the problems of an exception, each with its code, place, detail and remedy."""
+        """Append an exception's problems, each with its code, place, detail and remedy."""
         for each in error.parts():
             source = None if each.at is None else SourceRef(*each.at)
             self.add(each.code, each.path, each.detail, source=source, fix=each.fix, rule=each.rule)
@@ -136,12 +136,12 @@ class Diagnostics:
 
 
 def fix_of(error: GitopsError) -> str:
-    """Return the remedy of an exception; empty if its message needs no addition."""
+    """Return an exception's remedy, or an empty string if its message needs no addition."""
     return (remedy(error.code, error.path) or "") if error.fix is None else error.fix
 
 
 def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort problems for reading: group each file's problems at its first one, by position. Keep the others where they are."""
+    """Sort problems for reading: group each file's problems at its first one, by position. Other problems stay in place."""
     files: dict[str, int] = {}
     placed = []
     for number, d in enumerate(diagnostics):

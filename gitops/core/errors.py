@@ -1,7 +1,7 @@
-"""Exceptions for failures other than problems in the input that can be diagnosed.
+"""Exceptions for failures, as opposed to problems in the input, which are diagnostics.
 
-Diagnostics describe problems that a person can fix in the input. These exceptions report failures outside of the
-program. Adapters convert every foreign exception into one of these, and verbs convert them into outcomes.
+Diagnostics describe problems that a person can fix in the input. These exceptions report failures outside the program.
+Adapters convert every foreign exception into one of these, and verbs convert them into outcomes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LINE_END = re.compile(r"[\r\n]+")
 
 
 def one_line(text: str) -> str:
-    """Join the lines of a text, skipping blank ones."""
+    """Join the lines of `text`, skipping blank ones."""
     return "; ".join(filter(None, map(str.strip, _LINE_END.split(text)))) if _LINE_END.search(text) else text
 
 
@@ -87,7 +87,7 @@ class IntegrityError(GitopsError):
 
 
 def system_reason(error: OSError, place: object) -> str:
-    """Describe why a system call for `place` failed: message, error name, and the file if it is a different one.
+    """Describe why a system call for `place` failed: message, error name, and the file if it differs from `place`.
 
     The call often fails because a parent folder cannot be created or entered.
     """

@@ -1,7 +1,7 @@
 """Named fault points in write paths, where a test can crash the process or make it fail.
 
-Callers pass in the object. The default does nothing and costs one method call. It cannot be enabled from outside of the
-process, through an environment variable or a file. All names are in `tests.support.fault_points`.
+Callers pass in the object. The default does nothing and costs one method call. It cannot be enabled from outside the
+process, for example through an environment variable or a file. All names are in `tests.support.fault_points`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Faults(Protocol):
-    """Hook that is called at each named point of a write path."""
+    """Hook that is called at each named point in a write path."""
 
     def reach(self, point: str) -> None:
         """Called when execution reaches `point`. Can raise, or end the process."""

@@ -1,7 +1,7 @@
 """Secrets: `${NAME}` references that are resolved at the last moment and never shown.
 
-`Secret` keeps a resolved value out of repr, str, JSON and logs. `Redactor` removes known values from outgoing text. It does
-not find secrets that it was not given.
+`Secret` keeps a resolved value out of repr, str, JSON and logs. `Redactor` removes known values from outgoing text. It
+cannot find secrets that it was not given.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the value. Only the call that sends it to its destination may use this."""
+        """Return the value. Use this only in the call that sends it to its destination."""
         return self._value
 
     def prefixed(self, text: str) -> Secret:
-        """Return the secret with a prefix, as an HTTP header needs it."""
+        """Return the secret with a prefix, as needed for an HTTP header."""
         return Secret(self.name, text + self._value)
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Secret:
 
 
 def resolve(text: str, environment: Mapping[str, str]) -> Secret | None:
-    """Return the secret if `text` is exactly one reference to a variable in `environment`; otherwise None."""
+    """Return the secret if `text` is exactly one reference to a variable in `environment`, or None otherwise."""
     match = _REFERENCE.fullmatch(text)
     if match is None or match[1] not in environment:
         return None

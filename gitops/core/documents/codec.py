@@ -1,4 +1,4 @@
-"""The strict codec. A document's format is declared once, and its reader and its writer both follow from that.
+"""The strict codec. A document's format is declared once, and both its reader and its writer are derived from it.
 
     PIN = Document(
         versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
@@ -39,7 +39,7 @@ _ARMOR = ("-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Generic[T]):
-    """A stored document: the form of each readable version, and the error codes and size limit of its reader."""
+    """A stored document: the form of each readable version, and its reader's error codes and size limit."""
 
     versions: Mapping[int, Form[T]]
     code: Code
@@ -56,7 +56,7 @@ class Document(Generic[T]):
     final_newline: bool = True
 
     def read(self, data: bytes) -> T:
-        """Decode the bytes of a document.
+        """Decode a document's bytes.
 
         Raises IntegrityError with `version_code` for an undeclared version, and with `code` for any other mismatch. The
         error's `path` is the path of the wrong value.
@@ -67,7 +67,7 @@ class Document(Generic[T]):
             raise IntegrityError(self.code, str(problem), path=problem.path) from problem
 
     def form(self, value: T) -> dict[str, Any]:
-        """Return the JSON object of a value, starting with its version."""
+        """Return a value's JSON object, which starts with its version."""
         version = max(self.versions) if self.version_of is None else self.version_of(value)
         members: dict[str, Any] = self.versions[version].write(value)
         return {self.version_name: version, **members}
@@ -101,7 +101,7 @@ class Document(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SignedMessage(Generic[T]):
-    """The commit message whose signature covers a document: a subject, an empty line, and canonical JSON on one line.
+    """A commit message whose signature covers a document: a subject, an empty line, and canonical JSON on one line.
 
         approve(<cluster>): <summary>
                                                     (one empty line)
@@ -141,7 +141,7 @@ class SignedMessage(Generic[T]):
         return data, armor
 
     def write(self, value: T, summary: str = "", *, sign: Callable[[bytes], str] | None = None) -> str:
-        """Build the commit message of a value. `summary` ends the subject line and is only for people.
+        """Build a value's commit message. `summary` ends the subject line and is only for people.
 
         `sign` returns the armored signature of its argument; without it, only documents of early versions can be
         written. Raises IntegrityError with the document's code if the message would not be read back as an equal value.

@@ -78,7 +78,7 @@ _object: Callable[[Any], dict[str, Any]] = _exactly(dict, "an object")
 
 
 def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
-    """Form of a string that `accepts` returns True for. `expected` completes the error message "expected …"."""
+    """Form of a string for which `accepts` returns True. `expected` completes the error message "expected …"."""
 
     def read(value: Any) -> str:
         text = _text(value)
@@ -146,7 +146,7 @@ OBJECT: Form[Mapping[str, Any]] = Form(_object, dict)
 
 
 def nullable(form: Form[T]) -> Form[T | None]:
-    """Form of an optional value; None is stored as null."""
+    """Form of an optional value. None is stored as null."""
     read, write = form.read, form.write
     return Form(lambda value: None if value is None else read(value), lambda v: None if v is None else write(v))
 
@@ -196,7 +196,7 @@ def map_of(
 
 @dataclass(frozen=True, slots=True)
 class FormMember:
-    """A record member that has a different name from its attribute, or can be absent."""
+    """A record member whose name differs from its attribute's, or that can be absent."""
 
     form: Form[Any]
     attribute: str | None = ""
