@@ -98,7 +98,7 @@ class ApprovalNeed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVerification:
-    """Result of verifying an approval: `principal` if it is accepted; otherwise `diagnostics` has the failed step.
+    """The result of verifying an approval: `principal` if it is accepted, or `diagnostics` with the failed step.
 
     `names` are all names of that person, in lower case. Approvals that share a name come from one person. `for_another`
     marks a refused approval that is for a different change of the resource.

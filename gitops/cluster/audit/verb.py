@@ -312,7 +312,7 @@ def find_contradictions(
 
 
 def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-    """Explain why a signed document proves nothing; empty if it is a proof."""
+    """Explain why a signed document proves nothing, or return an empty string if it is a proof."""
     try:
         return document_problem(reader, commit, witness, ledger)
     except GitopsError as error:

@@ -63,7 +63,7 @@ class StreamItem:
 def pull(
     reading: StreamReading, after: int | None, keys: Collection[str] | None = None, *, first: bool = False
 ) -> tuple[StreamItem, ...]:
-    """Return the items for a reader at position `after`; None means that it has no position yet.
+    """Return the items for a reader at position `after`, which is None if the reader has no position yet.
 
     Its next position is `reading.seq`.
 

@@ -278,7 +278,7 @@ class Heads:
         return WitnessedLedger(self.cluster, head, entries, settings.anchor, repository)
 
     def _doubt(self, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-        """Explain why a signed document proves nothing; empty if it is a proof."""
+        """Explain why a signed document proves nothing, or return an empty string if it is a proof."""
         try:
             return document_problem(self._store, commit_id, witness, ledger)
         except GitopsError as error:

@@ -95,7 +95,7 @@ class Address(str):
 
     @property
     def compute(self) -> str | None:
-        """For a strategy, the name of its compute cluster in `cluster.yaml`; otherwise None."""
+        """The name of a strategy's compute cluster in `cluster.yaml`, or None for other kinds."""
         return self.split(".")[1] if self.kind is _STRATEGY else None
 
     @property

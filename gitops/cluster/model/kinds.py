@@ -407,7 +407,7 @@ class QueryKind(ResourceKind):
         return _APPLIED
 
     def gated_at(self, change: Change) -> Address:
-        """Return the graph's address if the query is deleted with its graph; otherwise the query's own address."""
+        """Return the graph's address if the query is deleted with its graph, or else the query's own address."""
         return (change.address.graph_address if change.action is Action.DELETE else None) or change.address
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none

@@ -265,7 +265,7 @@ class StatusRecord:
 
 @dataclass(frozen=True, slots=True)
 class AppliedResource:
-    """The applied revision of one resource. `applies_to` has the normalized bindings of a policy; None for other kinds."""
+    """The applied revision of one resource. `applies_to` has a policy's normalized bindings, or None for other kinds."""
 
     digest: str
     applies_to: tuple[str, ...] | None = None

@@ -121,7 +121,7 @@ def check_move(current: Session, scope: ScopeChange) -> None:
 
 
 def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
-    """Explain why a graph in other stores differs from the current one here; empty if it is the same.
+    """Explain why a graph in other stores differs from the current one here, or return an empty string if it is the same.
 
     If the graph is gone here, its last observation is used.
     """

@@ -67,7 +67,7 @@ _BEHIND = frozenset({SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A node that ended without starting. `cause` is the node that caused this; None after a stop."""
+    """A node that ended without starting. `cause` is the node that caused this, or None after a stop."""
 
     reason: SkipReason
     cause: str | None

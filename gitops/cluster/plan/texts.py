@@ -112,7 +112,7 @@ def recorded_graphs(
 
 
 def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) -> dict[Address, KeptData]:
-    """Return the data that graph versions still have for everything that a migration adds. Empty for unreadable graphs."""
+    """Return the data that graph versions still have for everything that a migration adds, or nothing for unreadable graphs."""
     found: dict[Address, KeptData] = {}
     for schema, preview in previews.items() if current.opened.data_at_hand else ():
         with suppress(GitopsError):
