@@ -276,7 +276,7 @@ def _folder(options: argparse.Namespace) -> str:
 
 
 def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
-    """Return the policy of `--file`; otherwise the recorded policies, or with `--desired` the declared ones."""
+    """Return the policy from `--file`, or else the recorded policies (with `--desired`, the declared ones)."""
     if options.file is None and options.kind is not None:
         raise UsageError(
             Code.USAGE_ERROR, "--kind applies only to the policy in --file", fix="add --file FILE, or use --scope"
