@@ -51,7 +51,7 @@ def shared_salt(secret: str) -> Salt:
 
 
 def hash_texts(texts: pa.Array, salt: Salt = _SALT) -> Numbers:
-    """Return the hash of each string in a `large_string` column without nulls."""
+    """Return the hash of each string in a `large_string` or `large_binary` column without nulls."""
     if len(texts) > _AT_ONCE:
         # Small enough that the working data stays in the processor's cache.
         return np.concatenate([hash_texts(texts.slice(at, _AT_ONCE), salt) for at in range(0, len(texts), _AT_ONCE)])

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 import lance
 import numpy as np
+import pyarrow as pa
 
 from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.tables import raw_columns
+from gitops.database.graph.write.keys import hash_texts
 from gitops.database.graph.write.queue import MutationQueue
 
 _MAX_BYTES = 2**28
@@ -151,7 +153,10 @@ class _ColumnIndex:
             at = self._next << 32
             for batch in scanner.to_batches():
                 cells = batch.column(column)
-                hashes.append(_hashes(raw_columns(batch.filter(cells.is_valid()))[column]))
+                valid = cells.drop_null()
+                hashes.append(
+                    _hashes(valid if pa.types.is_string(valid.type) else raw_columns(pa.table({column: valid}))[column])
+                )
                 places.append(np.flatnonzero(cells.is_valid()).astype(np.uint64) + np.uint64(at))
                 at += batch.num_rows
             large[name] = self._next
@@ -166,9 +171,9 @@ class _ColumnIndex:
     def add(self, file: str, cells: Sequence[Any]) -> None:
         """Cover a file with its cells."""
         at = self._next << 32
-        for row, cell in enumerate(cells):
-            if cell is not None:
-                self._fresh[_hash(cell)].append(at + row)
+        rows = [row for row, cell in enumerate(cells) if cell is not None]
+        for row, found in zip(rows, _hashes([cells[row] for row in rows]).tolist(), strict=True):
+            self._fresh[found].append(at + row)
         self._fresh_rows += len(cells)
         self._files[file] = self._next
         self._next += 1
@@ -202,5 +207,15 @@ def _hash(cell: Any) -> int:
     return hash(tuple(cell) if isinstance(cell, list) else cell)
 
 
-def _hashes(cells: Iterable[Any]) -> np.ndarray[Any, Any]:
-    return np.fromiter(map(_hash, cells), np.int64)
+def _hashes(cells: Collection[Any] | pa.Array) -> np.ndarray[Any, Any]:
+    """Hash cells, or a column of texts without nulls. Texts are hashed together, other cells one by one."""
+    if isinstance(cells, pa.Array):
+        return hash_texts(cells.cast(pa.large_binary())).view(np.int64)
+    texts = [cell.encode("utf-8", "surrogatepass") for cell in cells if isinstance(cell, str)]
+    if not texts:
+        return np.fromiter(map(_hash, cells), np.int64)
+    hashed = hash_texts(pa.array(texts, pa.large_binary())).view(np.int64)
+    if len(texts) == len(cells):
+        return hashed
+    of_texts = iter(hashed.tolist())
+    return np.fromiter((next(of_texts) if isinstance(cell, str) else _hash(cell) for cell in cells), np.int64)
