@@ -8,6 +8,7 @@ may run twice or late.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,8 @@ from gitops.database.graph.tables import call_driver
 
 # Some of its members are not in its type hints.
 _DRIVER: Any = driver
+# Of many partitions, most of the time is spent on starting and joining them.
+os.environ.setdefault("LANCE_NGRAM_NUM_PARTITIONS", "1")
 _SEGMENT_ROWS = 16_000_000
 VECTOR_KINDS = ("IVF_SQ", "IVF_FLAT")
 """Kinds of indexes that are trained on the whole table, so they are built by the driver."""
