@@ -72,7 +72,7 @@ def complete(options: argparse.Namespace, text: str) -> str:
     if "remote" in given:
         # `origin` may be a fork, to which branches are still pushed.
         text = re.sub(r"\b(git fetch )origin\b|\borigin(?=/[\w.-]+;)", rf"\g<1>{given['remote']}", text)
-    if "repo" in given:
+    if "repo" in given and Path(str(given["repo"])).is_dir():
         text = _GIT.sub(f"git -C {shlex.quote(str(given['repo']))} ", text)
     if not given or "gitops " not in text:
         return text

@@ -31,7 +31,7 @@ from gitops.repository.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, 
 from gitops.repository.wiring.local import LocalRepository
 from gitops.server.api import ApiToken, Caller, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
-from gitops.server.service import UnwrittenError
+from gitops.server.shared import UnwrittenError
 
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
@@ -253,8 +253,10 @@ class IssuerRules:
         return found
 
 
-_WRITES = frozenset(name for name in vars(Forge) if not name.startswith("_"))
-"""Methods that a forge adds to those of its reader."""
+_DECORATION = frozenset({"set_labels", "record_deployment"})
+"""Writes that repeat what a comment or a status says."""
+_WRITES = frozenset(name for name in vars(Forge) if not name.startswith("_")) - _DECORATION
+"""The other methods that a forge adds to those of its reader."""
 
 
 class WatchedForge:

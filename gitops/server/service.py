@@ -28,7 +28,7 @@ from gitops.server.api import ClusterApi
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
 from gitops.server.http import ListenAddress, Listener, api_routes, make_app
 from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
-from gitops.server.shared import ServerContext
+from gitops.server.shared import ServerContext, UnwrittenError
 
 # The threads of a server: workers handle the events in the queue, and timers add events.
 #
@@ -41,18 +41,6 @@ from gitops.server.shared import ServerContext
 #    request. If the forge refuses to write the report, the event is given up, because people have not seen it.
 # 4. When the server stops, no more events are taken. A running event has some time to finish. If it takes longer, it is
 #    released and handled again at the next start, as after a crash. Handlers are idempotent.
-
-
-class UnwrittenError(GitopsError):
-    """The forge refused to write something about an event, for example because the token lacks a permission.
-
-    `outcome` is `partial` if something else about it was written, otherwise `refused`.
-    """
-
-    def __init__(self, refusal: GitopsError, *, partly: bool) -> None:
-        """Create the error from the first refusal."""
-        super().__init__(refusal.code, refusal.detail, path=refusal.path, fix=refusal.fix)
-        self.outcome = "partial" if partly else "refused"
 
 
 EventHandler = Callable[[str, Event], Iterator[LogLine]]

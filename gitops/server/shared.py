@@ -12,7 +12,7 @@ from dataclasses import field
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import RemoteError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor
 from gitops.render.characters import visible
@@ -132,3 +132,15 @@ class RefusalLog:
             self._context.log(f"{left_out} more {self._what} were refused", logging.WARNING)
         if logged:
             self._context.log(text, logging.WARNING)
+
+
+class UnwrittenError(GitopsError):
+    """The forge refused to write something about an event, for example because the token lacks a permission.
+
+    `outcome` is `partial` if something else about it was written, otherwise `refused`.
+    """
+
+    def __init__(self, refusal: GitopsError, *, partly: bool) -> None:
+        """Create the error from the first refusal."""
+        super().__init__(refusal.code, refusal.detail, path=refusal.path, fix=refusal.fix)
+        self.outcome = "partial" if partly else "refused"

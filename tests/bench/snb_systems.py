@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.optimize import optimize_tables
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
-from gitops.database.graph.query import QueryOptions, ReadCache, run_query
+from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.query.options import QueryOptions
+from gitops.database.graph.query.run import run_query
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.language.query import check_query, parse_queries

@@ -46,8 +46,19 @@ _SAMPLE = [
     ("gc", "engine.gc.before_versions"),
 ]
 # A graph is made and removed, and its rows are restored, by verbs of the control plane: `test_matrix.py`, `test_engine_kill.py`
-# and `test_atomic_matrix.py` die there. Drivers and workers of a load over an executor die in `test_bulk_kill.py`.
-_CONTROLLED = ("engine.bulk.", "engine.create.", "engine.delete.", "engine.fence.", "engine.restore.")
+# and `test_atomic_matrix.py` die there. Drivers and workers of a load over an executor die in `test_bulk_kill.py`,
+# and loads with checkpoints in `test_load_kill.py`.
+_CONTROLLED = (
+    "engine.bulk.",
+    "engine.create.",
+    "engine.delete.",
+    "engine.fence.",
+    "engine.load.before_checkpoint",
+    "engine.load.after_checkpoint",
+    "engine.load.before_end",
+    "engine.load.after_end",
+    "engine.restore.",
+)
 _ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(_CONTROLLED)}
 
 

@@ -24,7 +24,7 @@ from gitops.cli.commands import COMMANDS
 from gitops.cli.commands.arguments import JSON
 from gitops.cli.completion import bash_script, fish_script, zsh_script
 from gitops.cli.main import EVERYWHERE, main
-from gitops.repository.wiring import stores
+from gitops.database.executor import version
 from gitops.repository.wiring.stores import compile_cache, edition
 from tests.support import beginners
 from tests.support.beginners import MISTAKES, cases, missing, said
@@ -263,7 +263,7 @@ def test_a_mistake_is_answered_with_its_code_its_place_and_a_remedy(name: str, t
 
 _DOCUMENTS = read_yaml(MISTAKES.parent / "json_commands.yaml")
 # They print what they were asked to read out, or log lines.
-_STREAMS = {"graph export", "graph blob get", "serve", "bot serve"}
+_STREAMS = {"graph export", "graph blob get", "graph work", "serve", "bot serve"}
 
 
 def _names(line: str) -> str:
@@ -373,7 +373,7 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
     root = tmp_path / "gitops"
     shutil.copytree(Path(gitops.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "graph", "bot"))
     here = edition_of_a_new_process()
-    monkeypatch.setattr(stores.gitops, "__file__", str(root / "__init__.py"))
+    monkeypatch.setattr(version.gitops, "__file__", str(root / "__init__.py"))
     assert edition_of_a_new_process() == here
     seen = {here}
     for name in (

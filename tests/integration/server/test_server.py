@@ -30,8 +30,8 @@ from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.deliveries import DeliveryReceiver, HttpAnswer, repository_key
 from gitops.server.queue import EnqueueResult, EventQueue, EventState, read_event
-from gitops.server.service import RetryPolicy, UnwrittenError, WorkerPool
-from gitops.server.shared import ServerContext
+from gitops.server.service import RetryPolicy, WorkerPool
+from gitops.server.shared import ServerContext, UnwrittenError
 from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.pages import ROOT

@@ -395,6 +395,9 @@ class Failing(MemoryForge):
     def set_labels(self, number, *, add=(), remove=()):
         raise NEVER
 
+    def upsert_comment(self, number, marker, body):
+        raise NEVER
+
 
 @pytest.fixture
 def watched() -> WatchedForge:
@@ -422,6 +425,9 @@ def test_only_what_may_pass_is_remembered(watched) -> None:
 def test_a_write_that_is_refused_is_remembered_and_whether_another_was_not(watched) -> None:
     with pytest.raises(RemoteError):
         watched.set_labels(7)
+    assert (watched.refusal, watched.written) == (None, False)
+    with pytest.raises(RemoteError):
+        watched.upsert_comment(7, "<!-- gitops -->", "plan")
     assert (watched.refusal, watched.written) == (NEVER, False)
     watched.set_status(
         CheckStatus("0" * 40, "gitops/plan/brain", CheckState.SUCCESS, "1 change", "2026-03-01T00:00:00Z")

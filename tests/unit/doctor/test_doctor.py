@@ -562,7 +562,7 @@ def test_a_bare_repository_needs_no_jobs() -> None:
 
 
 _SOURCES = [*(ROOT / "gitops/doctor").glob("*.py")]
-_GROUPS = "targets|git|key|hooks|config|trust|oidc|ledger|cluster|storage|forge|jobs"
+_GROUPS = "targets|git|key|hooks|config|trust|oidc|ledger|cluster|storage|executor|forge|jobs"
 _CHECK = re.compile(rf'"((?:{_GROUPS})\.[a-z]+(?:-[a-z]+)*)"')
 _KEYS_OF_THE_RULES = {"ledger.signers"}
 _PART = re.compile(r'f?"(?:forge\.target|\{check\})\.([a-z-]+)"|^\s+\("(force-push|deletion)", ', re.MULTILINE)

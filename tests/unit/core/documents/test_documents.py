@@ -360,6 +360,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.database.graph.lines.BRANCHES": {1: ("graph/branches_1.json",)},
     "gitops.database.graph.lines.FLOOR": {1: ("graph/floor_1.json",)},
     "gitops.database.graph.manifest.IDENTITY": {1: ("graph/identity_1.json",)},
+    "gitops.database.graph.checkpoints.STAGED_LOAD": {1: ("graph/load_1.staged.json", "graph/load_1.publishing.json")},
     "gitops.database.graph.manifest.MANIFEST": {
         1: ("graph/manifest_1.json",),
         2: ("graph/manifest_2.branch.json", "graph/manifest_2.create.json", "graph/manifest_2.merge.json"),
