@@ -463,7 +463,7 @@ def told(uri: str, lines: bytes, mode: LoadMode, way: str) -> object:
         return physical(uri)
 
 
-@settings(max_examples=cases(100))
+@settings(max_examples=cases(20))
 @given(
     records(),
     records(),
