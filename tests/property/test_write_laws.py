@@ -396,7 +396,7 @@ def limits(size: str) -> Iterator[None]:
             patch.setattr(intake, "FILE_BYTES", 1)
         if size == "colliding":
             whole = keys.hash_texts
-            patch.setattr(keys, "hash_texts", lambda texts: whole(texts) & np.uint64(1 << 63))
+            patch.setattr(keys, "hash_texts", lambda *given: whole(*given) & np.uint64(1 << 63))
         if size in ("scanned", "colliding"):
             for module in (load, committed):
                 patch.setattr(module, "MAX_PROBES", 0)
