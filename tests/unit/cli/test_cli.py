@@ -85,9 +85,10 @@ GITEA = {**GITHUB, "GITEA_ACTIONS": "true", "GITHUB_API_URL": "https://tea.examp
         ),
         (["status", "--config", "here"], "on the server: gitops apply", None),
         (
-            ["audit", "--repo", "a b"],
+            # Only a folder that exists; otherwise it is an address.
+            ["audit", "--repo", "/"],
             "git fetch --unshallow; in a job: set it",
-            "git -C 'a b' fetch --unshallow; in a job: set it",
+            "git -C / fetch --unshallow; in a job: set it",
         ),
         (
             ["plan", "--remote", "upstream"],
