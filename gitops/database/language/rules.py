@@ -85,6 +85,9 @@ S-46 | parse | a unique group over a blob property
 S-47 | parse | two interfaces that declare one property with different types or annotations
 S-48 | parse | interfaces that expand the schema beyond the size limit
 S-49 | catalog | two names that share an identifier
+S-50 | parse | backfill twice, or without exactly one value of the property's type
+S-51 | parse | convert twice, or with a value other than null
+S-52 | parse | rename_member without a former and a present member of the property's enum
 K3 | catalog | a property with the name of a column that every table has: id, and in edges src and dst
 K5 | catalog | a check whose regular expression is malformed or not portable
 IR | catalog | a stored schema that the compiler did not produce
@@ -118,9 +121,9 @@ OG-DS-102 | reserved | a node type that is dropped with its rows
 OG-DS-103 | reserved | an edge type that is dropped with its rows
 OG-DS-104 | reserved | a property that is dropped with its values
 OG-DS-105 | reserved | a vector property that is dropped with its values
-OG-MF-103 | migration | a required property that is added to an existing type
+OG-MF-103 | reserved | a required property that is added to an existing type
 OG-MF-104 | reserved | a property that becomes required
-OG-MF-106 | migration | a change of a property's type
+OG-MF-106 | migration | a change of a property's type to one that has no values in common
 Q000 | lint | a query file that does not parse
 Q001 | lint | a query that breaks a language rule without a label
 L101 | lint | a mutation that declares no parameters; a warning

@@ -21,6 +21,14 @@ from gitops.core.canonical import digest
 from gitops.database.language.lexer import MAX_SOURCE_BYTES
 from gitops.database.language.schema import ast
 from gitops.database.language.schema.ast import ArgumentValue, ValueKind
+from gitops.database.language.schema.conversion import (
+    BACKFILL_HINT,
+    CONVERT_HINT,
+    HINTS,
+    LOSING,
+    MEMBER_HINT,
+    read_text,
+)
 from gitops.database.language.schema.ir import (
     IR_VERSION,
     IrConstraint,
@@ -310,7 +318,14 @@ _ENDPOINTS = ("src", "dst")
 
 _STRUCTURAL = frozenset({"key", "unique", "index", "embed"})
 _DOCUMENTING = frozenset({"description", "instruction"})
-_REPEATED = dict.fromkeys(_STRUCTURAL, "S-24") | dict.fromkeys(_DOCUMENTING, "S-14") | {"rename_from": "S-44"}
+VALUE_HINTS = {BACKFILL_HINT: "S-50", CONVERT_HINT: "S-51", MEMBER_HINT: "S-52"}
+"""Hints about the values of a property in a migration, with the rule for each."""
+
+_REPEATED = (
+    dict.fromkeys(_STRUCTURAL, "S-24")
+    | dict.fromkeys(_DOCUMENTING, "S-14")
+    | {"rename_from": "S-44", BACKFILL_HINT: "S-50", CONVERT_HINT: "S-51"}
+)
 """Annotations that can occur only once, with the rule that forbids repetition."""
 
 _NODE_ONLY = {ConstraintKind.KEY: "S-29", ConstraintKind.RANGE: "S-36", ConstraintKind.CHECK: "S-37"}
@@ -406,7 +421,7 @@ def _expand(
             elif field not in added:
                 added[field] = declared
             elif _agree(added[field], declared):
-                # If two interfaces declare the property, only one of them can have a rename hint.
+                # If two interfaces declare the property, only one of them can have hints.
                 added[field] = declared if _hints(declared) else added[field]
             else:
                 message = (
@@ -419,19 +434,19 @@ def _expand(
 
 
 def _agree(first: ast.PropertyDeclaration, second: ast.PropertyDeclaration) -> bool:
-    """Return whether two interfaces declare a property equally, except that one can lack a rename hint."""
+    """Return whether two interfaces declare a property equally, except that one can lack hints."""
     hints, others = _hints(first), _hints(second)
     alike = _semantics(first) == _semantics(second)
     return alike and (not hints or not others or hints == others)
 
 
 def _semantics(declared: ast.PropertyDeclaration) -> tuple[object, ...]:
-    notes = [_form(each) for each in declared.annotations if each.name != "rename_from"]
+    notes = [_form(each) for each in declared.annotations if each.name not in HINTS]
     return declared.type, sorted(notes)
 
 
 def _hints(declared: ast.PropertyDeclaration) -> list[object]:
-    return [_form(each) for each in declared.annotations if each.name == "rename_from"]
+    return [_form(each) for each in declared.annotations if each.name in HINTS]
 
 
 def _form(note: ast.SchemaAnnotation) -> tuple[str, str, list[tuple[str, str]]]:
@@ -457,7 +472,10 @@ class _TypeChecker:
         self._check_repeats(item, self._declared.annotations)
         _warn_unknown(item, self._declared.annotations, self._problems)
         for note in self._declared.annotations:
-            if note.name not in _STRUCTURAL:
+            if note.name in VALUE_HINTS:
+                message = f"`@{note.name}` is only supported on properties, not on {item}"
+                self._add(VALUE_HINTS[note.name], message, note.span, "move it after the property that it applies to")
+            elif note.name not in _STRUCTURAL:
                 self._check_plain(item, note)
             elif self._kind is TypeKind.EDGE:
                 fix = "write unique and index constraints in the body, over `src`, `dst` or properties"
@@ -488,7 +506,9 @@ class _TypeChecker:
         self._check_repeats(item, declared.annotations)
         _warn_unknown(item, declared.annotations, self._problems)
         for note in declared.annotations:
-            if note.name == "instruction":
+            if note.name in VALUE_HINTS:
+                self._check_value_hint(item, declared, note)
+            elif note.name == "instruction":
                 message = f"`@instruction` is only supported on node and edge types, not on {item}"
                 self._add("S-16", message, note.span, "use `@description` here")
             elif note.name not in _STRUCTURAL:
@@ -513,6 +533,28 @@ class _TypeChecker:
         elif note.name == "rename_from" and (blank or note.keywords):
             message = f"`@rename_from` of {item} requires exactly one non-empty value"
             self._add("S-44", message, note.span, 'write `@rename_from("OldName")`')
+
+    def _check_value_hint(self, item: str, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> None:
+        """Check a hint about values in a migration: `@backfill`, `@convert` or `@rename_member`."""
+        kind, value = declared.type, note.value
+        if kind is None:
+            return
+        if note.name == BACKFILL_HINT:
+            if kind.scalar in (Scalar.BLOB, Scalar.VECTOR):
+                self._add("S-50", f"`@backfill` is not supported on {item} of type {kind}", note.span)
+            elif value is None or note.keywords or read_text(value.text, kind) is None:
+                message = f"`@backfill` of {item} requires one value of type {str(kind).removesuffix('?')}"
+                self._add("S-50", message, note.span, 'write `@backfill("..")` with a value that has this type')
+        elif note.name == CONVERT_HINT:
+            if value is None or note.keywords or value.text != LOSING:
+                message = f"`@convert` of {item} requires the value `null`"
+                self._add("S-51", message, note.span, "write `@convert(null)`: values that do not convert become null")
+        else:
+            names = {name.text: text.text for name, text in note.keywords}
+            members, new = kind.enum_values or (), names.get("to")
+            if value is None or names.keys() != {"to"} or new not in members or value.text in members:
+                message = f"`@rename_member` of {item} requires a former and a present member of its enum"
+                self._add("S-52", message, note.span, 'write `@rename_member("old", to="new")`')
 
     def _refuse_misplaced(self, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> bool:
         """Report a structural annotation that this property cannot have; return whether there was a problem."""

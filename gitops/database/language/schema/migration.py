@@ -12,8 +12,8 @@ matched. A hint in a new type that refers to a property of a removed type is als
 between types.
 
 A constraint on one property has two forms: short, after the property, or in the body. Constraints from an interface
-count as body constraints. A remaining constraint keeps its form, because the reference compiler and the annotations in
-stored schemas distinguish the two. Only an index may become short, and is then added.
+count as body constraints. Changing the form is no step, except that an index that becomes short is added, as in the
+reference compiler.
 
 For reverse migrations, `reversal` writes a target text with the inverse hints.
 
@@ -33,6 +33,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gitops.database.language.schema import steps
 from gitops.database.language.schema.compile import compile_schema
+from gitops.database.language.schema.conversion import (
+    BACKFILL_HINT,
+    CONVERT_HINT,
+    HINTS,
+    LOSING,
+    MEMBER_HINT,
+    RENAME_HINT,
+    Exactness,
+    convertible,
+)
 from gitops.database.language.schema.ir import (
     SHORTHANDS,
     IrAnnotation,
@@ -52,12 +62,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gitops.database.language.schema.compile import Schema
+    from gitops.database.language.schema.types import PropType
 
 _DOCUMENTING = frozenset({"description", "instruction"})
-RENAME_HINT = "rename_from"
-"""The annotation with the former name of a type or property."""
-
-_PLANNED_ELSEWHERE = frozenset({RENAME_HINT, *SHORTHANDS, *_DOCUMENTING})
+_PLANNED_ELSEWHERE = frozenset({*HINTS, *SHORTHANDS, *_DOCUMENTING})
 _Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
 
 
@@ -138,8 +146,8 @@ class _MigrationPlanner:
                 self.planned.append(steps.AddType(TypeKind.INTERFACE, each.name))
             else:
                 self._plan_properties(TypeKind.INTERFACE, each.name, old.properties, each.properties)
-        for name in sorted(before):
-            self._refuse(f"interface:{name}", f"removing interface `{name}` is not supported")
+        # No type of the desired schema implements these; renaming an interface removes it and adds another one.
+        self.planned.extend(steps.DropType(TypeKind.INTERFACE, name) for name in sorted(before))
 
     def plan_types(
         self,
@@ -169,12 +177,17 @@ class _MigrationPlanner:
             if old.name != name:
                 self.planned.append(steps.RenameType(kind, old.name, name))
             if isinstance(old, IrNode) and isinstance(new, IrNode) and old.implements != new.implements:
-                self._refuse(entity, f"changing implemented interfaces of `{name}` is not supported")
+                added, removed = (
+                    tuple(each for each in some.implements if each not in others.implements)
+                    for some, others in ((new, old), (old, new))
+                )
+                self.planned.append(steps.ChangeInterfaces(kind, name, added, removed))
             if isinstance(old, IrEdge) and isinstance(new, IrEdge):
                 if (nodes.get(old.source), nodes.get(old.target)) != (new.source, new.target):
-                    self._refuse(entity, f"changing edge endpoints of `{name}` is not supported")
+                    ends = nodes.get(old.source, old.source), nodes.get(old.target, old.target)
+                    self.planned.append(steps.ChangeEnds(kind, name, ends, (new.source, new.target)))
                 if old.cardinality != new.cardinality:
-                    self._refuse(entity, f"changing cardinality of `{name}` is not supported")
+                    self.planned.append(steps.ChangeCardinality(kind, name, old.cardinality, new.cardinality))
             notes = _metadata(new.annotations)
             if _metadata(old.annotations) != notes:
                 self.planned.append(steps.UpdateTypeMetadata(kind, name, notes))
@@ -197,11 +210,8 @@ class _MigrationPlanner:
                 self._refuse_other_annotations(entity, matches[name].annotations, new.annotations, renames)
             elif name in bad_hints:
                 self._refuse(entity, f"`@rename_from` of property `{owner}.{name}`: {bad_hints[name]}")
-            elif new.type.nullable:
-                self.planned.append(steps.AddProperty(kind, owner, name, new.type))
             else:
-                reason = f"adding required property `{owner}.{name}` requires a backfill; make it nullable"
-                self._refuse(entity, reason, steps.MigrationCode.ADD_REQUIRED)
+                self.planned.append(steps.AddProperty(kind, owner, name, new.type, _value(new, BACKFILL_HINT)))
         self.planned.extend(steps.DropProperty(kind, owner, each.name) for each in accepted if each.name not in renames)
         return renames
 
@@ -212,11 +222,35 @@ class _MigrationPlanner:
         if kept and kept < members and old.type._replace(enum_values=new.type.enum_values) == new.type:
             self.planned.append(steps.ExtendEnum(kind, owner, new.name, tuple(sorted(members - kept))))
         elif old.type != new.type:
-            reason = f"changing property type of `{owner}.{new.name}` from {old.type} to {new.type} is not supported"
-            self._refuse(f"{kind}:{owner}.{new.name}", reason, steps.MigrationCode.CHANGE_TYPE)
+            self._plan_type(kind, owner, old.type, new)
         notes = _metadata(new.annotations)
         if _metadata(old.annotations) != notes:
             self.planned.append(steps.UpdatePropertyMetadata(kind, owner, new.name, notes))
+
+    def _plan_type(self, kind: TypeKind, owner: str, old: PropType, new: IrProperty) -> None:
+        """Plan a different type, with the hints that its values need."""
+        entity, kept = f"{kind}:{owner}.{new.name}", old.enum_values or ()
+        renamed = tuple(pair for pair in _renamed_members(new) if pair[0] in kept)
+        taken = [name for _, name in renamed if name in kept or sum(name == other for _, other in renamed) > 1]
+        if taken:
+            reason = f"`@{MEMBER_HINT}` of `{owner}.{new.name}`: values would be joined, because `{taken[0]}` is taken"
+            self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
+            return
+        exact = convertible(old, new.type, dict(renamed))
+        if exact is None:
+            reason = f"changing property type of `{owner}.{new.name}` from {old} to {new.type} is not supported"
+            self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
+            return
+        convert = _value(new, CONVERT_HINT) if exact is Exactness.CHECKED else None
+        lacks = old.nullable or convert is not None
+        backfill = _value(new, BACKFILL_HINT) if lacks else None
+        if convert is not None and not new.type.nullable and backfill is None:
+            reason = (
+                f"`@{CONVERT_HINT}({LOSING})` of `{owner}.{new.name}` needs `?` after the type, or `@{BACKFILL_HINT}`"
+            )
+            self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
+            return
+        self.planned.append(steps.ChangeType(kind, owner, new.name, old, new.type, convert, backfill, renamed))
 
     def _refuse_other_annotations(
         self, entity: str, old: Iterable[IrAnnotation], new: Iterable[IrAnnotation], renames: Mapping[str, str]
@@ -250,30 +284,17 @@ class _MigrationPlanner:
     def _plan_constraints(
         self, kind: TypeKind, old: IrNode | IrEdge, new: IrNode | IrEdge, renames: Mapping[str, str]
     ) -> None:
-        owner = new.name
-        before = {_renamed(each, renames).text for each in old.constraints}
-        gone = before - {each.text for each in new.constraints}
-        if gone:
-            listed = ", ".join(f"`{text}`" for text in sorted(gone))
-            self._refuse(f"{kind}:{owner}", f"removing constraints of `{owner}` is not supported: {listed}")
+        before = {rule.text: rule for rule in (_renamed(each, renames) for each in old.constraints)}
+        after = {each.text for each in new.constraints}
+        gone = [rule for text, rule in sorted(before.items()) if text not in after]
+        self.planned.extend(steps.DropConstraint(kind, new.name, rule) for rule in gone)
         was_short = {_renamed(each, renames).text for each in _short_forms(old, self._before)}
         short = {each.text for each in _short_forms(new, self._after)}
         for each in new.constraints:
-            becomes_short = each.text in short and each.text not in was_short
-            if each.text in before and not becomes_short:
-                if each.text in was_short - short:
-                    self._refuse_form(kind, owner, each, "the short form, and not in the body or an interface")
-            elif each.kind is ConstraintKind.INDEX:
-                self.planned.append(steps.AddIndex(kind, owner, each.columns))
-            elif each.text in before:
-                self._refuse_form(kind, owner, each, "the body or an interface, and not in the short form")
-            else:
-                reason = f"adding constraint `{each.text}` to existing type `{owner}` is not supported"
-                self._refuse(f"{kind}:{owner}", reason)
-
-    def _refuse_form(self, kind: TypeKind, owner: str, rule: IrConstraint, keep: str) -> None:
-        reason = f"changing the form of constraint `{rule.text}` of `{owner}` is not supported: write it in {keep}"
-        self._refuse(f"{kind}:{owner}", reason)
+            # The reference compiler adds an index that moves from the body to its property. Other moves are no change.
+            moves = each.kind is ConstraintKind.INDEX and each.text in short and each.text not in was_short
+            if each.text not in before or moves:
+                self.planned.append(steps.AddConstraint(kind, new.name, each))
 
     def _refuse(self, entity: str, reason: str, code: steps.MigrationCode | None = None) -> None:
         self.planned.append(steps.UnsupportedChange(entity, reason, code))
@@ -284,6 +305,17 @@ def _hint(item: _Item) -> str | None:
     if isinstance(item, IrInterface):
         return None
     return next((note.value for note in item.annotations if note.name == RENAME_HINT), None)
+
+
+def _value(field: IrProperty, hint: str) -> str | None:
+    return next((note.value for note in field.annotations if note.name == hint), None)
+
+
+def _renamed_members(field: IrProperty) -> Iterable[tuple[str, str]]:
+    """Yield the former and the new name of each renamed enum member."""
+    for note in field.annotations:
+        if note.name == MEMBER_HINT and note.value is not None:
+            yield note.value, dict(note.keywords)["to"]
 
 
 def _renamed(rule: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:

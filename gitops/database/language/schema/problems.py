@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from gitops.database.language.schema.conversion import HINTS
 from gitops.database.language.text import LanguageProblem, Stage
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 100
 """Maximum number of problems reported by one run."""
 
-ANNOTATIONS = frozenset({"key", "unique", "index", "embed", "description", "instruction", "rename_from"})
+ANNOTATIONS = frozenset({"key", "unique", "index", "embed", "description", "instruction", *HINTS})
 """The known annotations."""
 
 _MAX_KEPT = 10_000

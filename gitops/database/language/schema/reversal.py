@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gitops.database.language.lexer import Lexer, TokenKind
 from gitops.database.language.schema.ast import EdgeDeclaration, InterfaceDeclaration
+from gitops.database.language.schema.conversion import RENAME_HINT
 from gitops.database.language.schema.ir import (
     IrAnnotation,
     IrEdge,
@@ -33,7 +34,7 @@ from gitops.database.language.schema.ir import (
     print_schema,
     sorted_annotations,
 )
-from gitops.database.language.schema.migration import RENAME_HINT, paired, plan_migration
+from gitops.database.language.schema.migration import paired, plan_migration
 from gitops.database.language.schema.parser import parse_schema
 from gitops.database.language.schema.problems import ProblemCollector
 from gitops.database.language.schema.types import TypeKind

@@ -1,15 +1,20 @@
-"""Schema migration steps, as immutable values with a JSON form that is tagged by `kind`."""
+"""Schema migration steps, as immutable values with a JSON form that is tagged by `kind`.
+
+A step declares everything that the planner, the engine, comments, reverse migrations and the documentation need: its
+sort (when it can be applied), its reversibility, its description and the types and properties that it names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import BugError
-from gitops.database.language.schema.types import PropType, TypeKind
+from gitops.database.language.schema.conversion import Exactness, convertible
+from gitops.database.language.schema.ir import IrConstraint
+from gitops.database.language.schema.types import ConstraintKind, PropType, TypeKind
 
 
 class DropMode(StrEnum):
@@ -17,6 +22,18 @@ class DropMode(StrEnum):
 
     SOFT = "soft"
     HARD = "hard"
+
+
+class Sort(StrEnum):
+    """When a step can be applied, and what it does to rows.
+
+    Free: always, without reading or rewriting values. Checked: only if every row satisfies the new rule, which is
+    counted in the plan and checked again when the step is applied. Converting: always, rewriting one column.
+    """
+
+    FREE = "free"
+    CHECKED = "checked"
+    CONVERTING = "converting"
 
 
 class Reversibility(StrEnum):
@@ -34,8 +51,21 @@ class Reversibility(StrEnum):
 class MigrationCode(StrEnum):
     """Codes for unsupported changes."""
 
-    ADD_REQUIRED = "OG-MF-103"
     CHANGE_TYPE = "OG-MF-106"
+
+
+class Shown(NamedTuple):
+    """A part of a description that is quoted from the schema, or that is emphasised."""
+
+    text: str
+    strong: bool = False
+
+
+Words = tuple["str | Shown", ...]
+"""A step's description: plain words, and quoted or emphasised parts."""
+
+Member = tuple[TypeKind, str, "str | None"]
+"""A type, or one of its properties: the kind and name of the type, and the name of the property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +79,91 @@ class MetadataAnnotation:
 @dataclass(frozen=True, slots=True)
 class _MigrationStep:
     kind: ClassVar[str]
+    is_listed: ClassVar[bool] = False
+    """Whether comments name the stored queries that use the changed parts; otherwise they are counted."""
+    changes_types: ClassVar[bool] = False
+    """Whether results of unchanged queries can change."""
+    adds: ClassVar[bool] = False
+    drops: ClassVar[bool] = False
+
+    @property
+    def sort(self) -> Sort:
+        """When the step can be applied."""
+        return Sort.FREE
 
     @property
     def reversibility(self) -> Reversibility:
-        """Return how far the step can be reversed."""
-        found = reversibility_of(self.to_json())
-        if found is None:
-            raise BugError(f"the migration step {self.kind} has no class of reversibility")
-        return found
+        """How far the step can be reversed."""
+        return Reversibility.REVERSIBLE
+
+    @property
+    def words(self) -> Words:
+        """The description of the step, in one line."""
+        raise NotImplementedError
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The changed types or properties, with their desired names. Dropped ones have their accepted names."""
+        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: `kind`, then the fields. `from_` becomes `from`, and an absent code is left out."""
+        """Return the JSON form: `kind`, then the fields. `from_` becomes `from`, and absent values are left out."""
         form: dict[str, Any] = {"kind": self.kind}
         for each in fields(self):
             value = getattr(self, each.name)
-            if value is not None:
+            if value is not None and value != _LEFT_OUT.get(each.name):
                 form[each.name.rstrip("_")] = _json(value)
         return form
 
 
 @dataclass(frozen=True, slots=True)
-class AddType(_MigrationStep):
+class _TypeStep(_MigrationStep):
+    type_kind: TypeKind
+    name: str
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The type."""
+        return ((self.type_kind, self.name, None),)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnerStep(_MigrationStep):
+    type_kind: TypeKind
+    type_name: str
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The type."""
+        return ((self.type_kind, self.type_name, None),)
+
+
+@dataclass(frozen=True, slots=True)
+class _PropertyStep(_OwnerStep):
+    property_name: str
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The property."""
+        return ((self.type_kind, self.type_name, self.property_name),)
+
+    @property
+    def where(self) -> Shown:
+        """The property as it is shown: `Person.age`."""
+        return Shown(f"{self.type_name}.{self.property_name}")
+
+
+@dataclass(frozen=True, slots=True)
+class AddType(_TypeStep):
     """Add a new, empty type with its properties and constraints."""
 
     kind: ClassVar[str] = "add_type"
-    type_kind: TypeKind
-    name: str
+    adds: ClassVar[bool] = True
+
+    @property
+    def words(self) -> Words:
+        """Name the type."""
+        return "add ", _KINDS[self.type_kind], " ", Shown(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,103 +171,339 @@ class RenameType(_MigrationStep):
     """Give a type a new name, which later steps use."""
 
     kind: ClassVar[str] = "rename_type"
+    is_listed: ClassVar[bool] = True
     type_kind: TypeKind
     from_: str
     to: str
 
+    @property
+    def words(self) -> Words:
+        """Give both names."""
+        return "rename ", _KINDS[self.type_kind], " ", Shown(self.from_), " to ", Shown(self.to)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The type, with its new name."""
+        return ((self.type_kind, self.to, None),)
+
 
 @dataclass(frozen=True, slots=True)
-class AddProperty(_MigrationStep):
-    """Add a new nullable property, which is null in every row."""
+class AddProperty(_PropertyStep):
+    """Add a new property. It is null in every row, or has the value of `backfill`.
+
+    A required property without `backfill` can only be added to a type without rows.
+    """
 
     kind: ClassVar[str] = "add_property"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
+    adds: ClassVar[bool] = True
     property_type: PropType
+    backfill: str | None = None
+
+    @property
+    def sort(self) -> Sort:
+        """Free if the new values are null."""
+        if self.backfill is not None:
+            return Sort.CONVERTING
+        return Sort.FREE if self.property_type.nullable or self.type_kind is TypeKind.INTERFACE else Sort.CHECKED
+
+    @property
+    def words(self) -> Words:
+        """Name the property, its type and its values."""
+        filled: Words = () if self.backfill is None else (", with ", Shown(self.backfill), " in every row")
+        return "add property ", self.where, " of type ", Shown(str(self.property_type)), *filled
 
 
 @dataclass(frozen=True, slots=True)
-class RenameProperty(_MigrationStep):
+class RenameProperty(_OwnerStep):
     """Give a property a new name, which is never the name of an accepted property."""
 
     kind: ClassVar[str] = "rename_property"
-    type_kind: TypeKind
-    type_name: str
+    is_listed: ClassVar[bool] = True
     from_: str
     to: str
 
+    @property
+    def words(self) -> Words:
+        """Give both names."""
+        old, new = (Shown(f"{self.type_name}.{name}") for name in (self.from_, self.to))
+        return "rename property ", old, " to ", new
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The property, with its new name."""
+        return ((self.type_kind, self.type_name, self.to),)
+
 
 @dataclass(frozen=True, slots=True)
-class AddIndex(_MigrationStep):
-    """Add a new index group. Other kinds of constraints cannot be added to an existing type."""
+class ChangeType(_PropertyStep):
+    """Change a property's type, converting its values.
+
+    Values are converted in this order: enum members are renamed by `members` (old name, new name); each value is
+    converted exactly, or becomes null if `convert` is `null` and it cannot be converted; null becomes `backfill`.
+    Without these, every value must convert exactly and, if the new type is required, exist.
+    """
+
+    kind: ClassVar[str] = "change_property_type"
+    is_listed: ClassVar[bool] = True
+    changes_types: ClassVar[bool] = True
+    from_: PropType
+    to: PropType
+    convert: str | None = None
+    backfill: str | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether all values of the former type can be converted. None if the two types have nothing in common."""
+        return convertible(self.from_, self.to, dict(self.renamed))
+
+    @property
+    def requires(self) -> bool:
+        """Whether a row without a value breaks the new type."""
+        return not self.to.nullable and self.from_.nullable and self.backfill is None
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether values are written again."""
+        stored = [(each.scalar, each.is_list, each.dimension) for each in (self.from_, self.to)]
+        nulls = self.exactness is Exactness.CHECKED and self.convert is not None
+        fills = self.backfill is not None and (self.from_.nullable or nulls)
+        return stored[0] != stored[1] or bool(self.renamed) or nulls or fills
+
+    @property
+    def sort(self) -> Sort:
+        """Checked if a value may not convert, or may be missing."""
+        if self.type_kind is TypeKind.INTERFACE:
+            return Sort.FREE
+        if self.requires or (self.exactness is Exactness.CHECKED and self.convert is None):
+            return Sort.CHECKED
+        return Sort.CONVERTING if self.rewrites else Sort.FREE
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Lossy if values that cannot be converted become null."""
+        loses = self.convert is not None and self.exactness is Exactness.CHECKED
+        return Reversibility.LOSSY if loses else Reversibility.REVERSIBLE
+
+    @property
+    def words(self) -> Words:
+        """Name both types, and what happens to values."""
+        found: list[str | Shown] = ["change the type of ", self.where, " from ", Shown(str(self.from_)), " to "]
+        found.append(Shown(str(self.to)))
+        for old, new in self.renamed:
+            found += [", ", Shown(old), " becomes ", Shown(new)]
+        if self.reversibility is Reversibility.LOSSY:
+            found += [", ", Shown("values that cannot be converted become null", strong=True)]
+        if self.backfill is not None and self.rewrites:
+            found += [", missing values become ", Shown(self.backfill)]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class AddConstraint(_OwnerStep):
+    """Add a constraint or an index to an existing type. All rows must satisfy a constraint.
+
+    With a new key, the rows get the ids that follow from it.
+    """
 
     kind: ClassVar[str] = "add_constraint"
-    type_kind: TypeKind
-    type_name: str
-    columns: tuple[str, ...]
+    constraint: IrConstraint
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, with the group as `{"Index": [..]}`."""
-        return {
-            "kind": self.kind,
-            "type_kind": self.type_kind.value,
-            "type_name": self.type_name,
-            "constraint": {"Index": list(self.columns)},
-        }
+    @property
+    def sort(self) -> Sort:
+        """Free for an index."""
+        return Sort.FREE if self.constraint.kind is ConstraintKind.INDEX else Sort.CHECKED
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Irreversible for a key, because clients may have stored the former ids."""
+        is_key = self.constraint.kind is ConstraintKind.KEY
+        return Reversibility.IRREVERSIBLE if is_key else Reversibility.REVERSIBLE
+
+    @property
+    def words(self) -> Words:
+        """Name the constraint."""
+        return "add ", *_rule(self.constraint, "to", self.type_kind, self.type_name)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The constraint's columns."""
+        return tuple((self.type_kind, self.type_name, name) for name in self.constraint.columns)
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateTypeMetadata(_MigrationStep):
+class DropConstraint(_OwnerStep):
+    """Remove a constraint or an index. The rows keep their ids."""
+
+    kind: ClassVar[str] = "drop_constraint"
+    constraint: IrConstraint
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Irreversible for a key, because new rows get ids that do not follow from it."""
+        is_key = self.constraint.kind is ConstraintKind.KEY
+        return Reversibility.IRREVERSIBLE if is_key else Reversibility.REVERSIBLE
+
+    @property
+    def words(self) -> Words:
+        """Name the constraint."""
+        return "remove ", *_rule(self.constraint, "from", self.type_kind, self.type_name)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The type, because a column of the constraint may be dropped as well."""
+        return ((self.type_kind, self.type_name, None),)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCardinality(_OwnerStep):
+    """Change how many edges of a type a node can have: at least the first, and at most the second number, if any."""
+
+    kind: ClassVar[str] = "change_cardinality"
+    from_: tuple[int, int | None]
+    to: tuple[int, int | None]
+
+    @property
+    def sort(self) -> Sort:
+        """Free if every number of edges that was allowed still is."""
+        (low, high), (least, most) = self.from_, self.to
+        within = least <= max(low, 1) and (most is None or (high is not None and high <= most))
+        return Sort.FREE if within else Sort.CHECKED
+
+    @property
+    def words(self) -> Words:
+        """Give both cardinalities."""
+        old, new = (f"{low}..{'' if high is None else high}" for low, high in (self.from_, self.to))
+        return (
+            "change the cardinality of ",
+            _KINDS[self.type_kind],
+            " ",
+            Shown(self.type_name),
+            " from ",
+            Shown(old),
+            " to ",
+            Shown(new),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEnds(_OwnerStep):
+    """Change the node types that an edge type connects. Every edge must fit."""
+
+    kind: ClassVar[str] = "change_ends"
+    from_: tuple[str, str]
+    to: tuple[str, str]
+
+    @property
+    def sort(self) -> Sort:
+        """Checked: the ends of every edge must exist in the new types."""
+        return Sort.CHECKED
+
+    @property
+    def words(self) -> Words:
+        """Give both pairs of types."""
+        old, new = (Shown(" -> ".join(ends)) for ends in (self.from_, self.to))
+        return "change the ends of ", _KINDS[self.type_kind], " ", Shown(self.type_name), " from ", old, " to ", new
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInterfaces(_OwnerStep):
+    """Change the interfaces of a node type. Their properties have steps of their own."""
+
+    kind: ClassVar[str] = "change_interfaces"
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    @property
+    def words(self) -> Words:
+        """Name the interfaces."""
+        found: list[str | Shown] = [_KINDS[self.type_kind], " ", Shown(self.type_name)]
+        for verb, names in ((" implements ", self.added), (" no longer implements ", self.removed)):
+            if names:
+                found += [" and" if len(found) > 3 else "", verb, *_listed(names)]  # noqa: PLR2004 - the type's words
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTypeMetadata(_TypeStep):
     """Change a type's descriptions. `annotations` has all of them as they are afterwards."""
 
     kind: ClassVar[str] = "update_type_metadata"
-    type_kind: TypeKind
-    name: str
     annotations: tuple[MetadataAnnotation, ...]
+
+    @property
+    def words(self) -> Words:
+        """Name the type."""
+        return "change the description of ", _KINDS[self.type_kind], " ", Shown(self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePropertyMetadata(_MigrationStep):
+class UpdatePropertyMetadata(_PropertyStep):
     """Change a property's description. `annotations` has all of them as they are afterwards."""
 
     kind: ClassVar[str] = "update_property_metadata"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
     annotations: tuple[MetadataAnnotation, ...]
 
+    @property
+    def words(self) -> Words:
+        """Name the property."""
+        return "change the description of property ", self.where
+
 
 @dataclass(frozen=True, slots=True)
-class ExtendEnum(_MigrationStep):
-    """Add members to an enum. This cannot be reversed once data uses a new member."""
+class ExtendEnum(_PropertyStep):
+    """Add members to an enum."""
 
     kind: ClassVar[str] = "extend_enum"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
+    is_listed: ClassVar[bool] = True
+    changes_types: ClassVar[bool] = True
     added_values: tuple[str, ...]
 
+    @property
+    def words(self) -> Words:
+        """Name the new members."""
+        return "enum ", self.where, " also allows ", *_listed(self.added_values)
+
 
 @dataclass(frozen=True, slots=True)
-class DropType(_MigrationStep):
-    """Remove a type and its rows."""
+class DropType(_TypeStep):
+    """Remove a type and its rows. An interface has no rows."""
 
     kind: ClassVar[str] = "drop_type"
-    type_kind: TypeKind
-    name: str
+    is_listed: ClassVar[bool] = True
+    drops: ClassVar[bool] = True
     mode: DropMode = DropMode.SOFT
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Lossy or irreversible for a type that can have rows."""
+        return Reversibility.REVERSIBLE if self.type_kind is TypeKind.INTERFACE else _LOST[self.mode]
+
+    @property
+    def words(self) -> Words:
+        """Name the type, and say what happens to its rows."""
+        kept = () if self.type_kind is TypeKind.INTERFACE else _KEPT[self.mode]
+        return Shown("drop", strong=True), " ", _KINDS[self.type_kind], " ", Shown(self.name), *kept
 
 
 @dataclass(frozen=True, slots=True)
-class DropProperty(_MigrationStep):
+class DropProperty(_PropertyStep):
     """Remove a property and its values."""
 
     kind: ClassVar[str] = "drop_property"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
+    is_listed: ClassVar[bool] = True
+    drops: ClassVar[bool] = True
     mode: DropMode = DropMode.SOFT
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Lossy, or irreversible if older versions are purged too."""
+        return _LOST[self.mode]
+
+    @property
+    def words(self) -> Words:
+        """Name the property, and say what happens to its values."""
+        return Shown("drop", strong=True), " property ", self.where, *_KEPT[self.mode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +511,35 @@ class UnsupportedChange(_MigrationStep):
     """A change that no step can make. A single one makes the whole migration unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
+    is_listed: ClassVar[bool] = True
+    changes_types: ClassVar[bool] = True
     entity: str
     reason: str
     code: MigrationCode | None = None
 
     @property
+    def reversibility(self) -> Reversibility:
+        """Irreversible, because it never happens."""
+        return Reversibility.IRREVERSIBLE
+
+    @property
     def text(self) -> str:
         """The error message: `[CODE] reason`, or only the reason."""
         return self.reason if self.code is None else f"[{self.code}] {self.reason}"
+
+    @property
+    def words(self) -> Words:
+        """Give the reason, which contains names of the schema as Markdown-like text."""
+        refused: Words = () if "not supported" in self.reason else (Shown("not supported:", strong=True), " ")
+        code: Words = () if self.code is None else (" (", Shown(self.code), ")")
+        return *refused, Shown(self.entity), ": ", self.reason, *code
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The type or property that would change."""
+        kind, _, name = self.entity.partition(":")
+        owner, _, member = name.partition(".")
+        return ((TypeKind(kind), owner, member or None),)
 
 
 MigrationStep = (
@@ -201,7 +547,12 @@ MigrationStep = (
     | RenameType
     | AddProperty
     | RenameProperty
-    | AddIndex
+    | ChangeType
+    | AddConstraint
+    | DropConstraint
+    | ChangeCardinality
+    | ChangeEnds
+    | ChangeInterfaces
     | UpdateTypeMetadata
     | UpdatePropertyMetadata
     | ExtendEnum
@@ -248,32 +599,147 @@ class Migration:
         return {"supported": self.supported, "steps": [each.to_json() for each in self.steps]}
 
 
+def step_from_json(form: Mapping[str, Any]) -> MigrationStep | None:
+    """Parse the JSON form of a step. Returns None for an unknown kind or structure, which may come from a later release."""
+    kind = STEPS.get(form.get("kind", ""))
+    if kind is None:
+        return None
+    try:
+        values = {each.name: form[key] for each in fields(kind) if (key := each.name.rstrip("_")) in form}
+        if len(values) != len(form) - 1:
+            return None
+        step: MigrationStep = kind(**{name: _READERS[kind.kind, name](value) for name, value in values.items()})
+        _ = step.words, step.members, step.sort
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return step
+
+
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
     """Return the reversibility of a step in JSON form, or None for an unknown kind or structure."""
-    match step:
-        case {"kind": AddType.kind, "type_kind": TypeKind.INTERFACE}:
-            return Reversibility.IRREVERSIBLE  # removing an interface is not supported
-        case {"kind": AddType.kind, "type_kind": TypeKind.NODE | TypeKind.EDGE}:
-            return Reversibility.REVERSIBLE
-        case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.SOFT}:
-            return Reversibility.LOSSY
-        case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.HARD}:
-            return Reversibility.IRREVERSIBLE
-        case {"kind": AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind}:
-            # Removing constraints and enum members is not supported, although nothing would be lost.
-            return Reversibility.IRREVERSIBLE
-        case {"kind": RenameType.kind | AddProperty.kind | RenameProperty.kind}:
-            return Reversibility.REVERSIBLE
-        case {"kind": UpdateTypeMetadata.kind | UpdatePropertyMetadata.kind}:
-            return Reversibility.REVERSIBLE
-    return None
+    found = step_from_json(step)
+    return None if found is None else found.reversibility
+
+
+_KINDS = {TypeKind.INTERFACE: "interface", TypeKind.NODE: "node type", TypeKind.EDGE: "edge type"}
+_LOST = {DropMode.SOFT: Reversibility.LOSSY, DropMode.HARD: Reversibility.IRREVERSIBLE}
+_KEPT: Mapping[DropMode, Words] = {
+    DropMode.SOFT: (", its data stays in earlier versions of the graph",),
+    DropMode.HARD: (", ", Shown("its data is lost", strong=True)),
+}
+_LEFT_OUT: Mapping[str, Any] = {"renamed": ()}
+
+
+def _rule(rule: IrConstraint, verb: str, kind: TypeKind, owner: str) -> Words:
+    of: Words = (f" {verb} ", _KINDS[kind], " ", Shown(owner))
+    columns = _listed(rule.columns)
+    match rule.kind:
+        case ConstraintKind.INDEX:
+            return "an index", *of, " over ", *columns
+        case ConstraintKind.RANGE:
+            bounds = "..".join("" if end is None else str(end) for end in (rule.low, rule.high))
+            return "the range ", Shown(bounds), " of ", Shown(f"{owner}.{rule.columns[0]}")
+        case ConstraintKind.CHECK:
+            return "the pattern ", Shown(rule.pattern or ""), " of ", Shown(f"{owner}.{rule.columns[0]}")
+        case ConstraintKind.KEY:
+            return "the key ", *columns, *of
+    return "the unique group ", *columns, *of
+
+
+def _listed(names: Iterable[str]) -> Words:
+    found: list[str | Shown] = []
+    for each in names:
+        found += [", "] * bool(found) + [Shown(each)]
+    return tuple(found)
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------------
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, PropType):
         return value.to_json()
+    if isinstance(value, IrConstraint):
+        return _constraint_to_json(value)
     if isinstance(value, MetadataAnnotation):
         return {"name": value.name, "value": value.value}
     if isinstance(value, tuple):
         return [_json(each) for each in value]
     return value.value if isinstance(value, StrEnum) else value
+
+
+def _constraint_to_json(rule: IrConstraint) -> dict[str, Any]:
+    """Return `{"Index": [..]}`, also for `Key` and `Unique`, or an object for `Range` and `Check`."""
+    name = rule.kind.value.capitalize()
+    if rule.kind is ConstraintKind.RANGE:
+        return {name: {"property": rule.columns[0], "low": rule.low, "high": rule.high}}
+    if rule.kind is ConstraintKind.CHECK:
+        return {name: {"property": rule.columns[0], "pattern": rule.pattern}}
+    return {name: list(rule.columns)}
+
+
+def _constraint_from_json(form: Mapping[str, Any]) -> IrConstraint:
+    ((name, value),) = form.items()
+    kind = ConstraintKind(name.lower())
+    if isinstance(value, Mapping):
+        ends = {each: _number(value[each]) for each in ("low", "high") if each in value}
+        pattern = _text(value["pattern"]) if "pattern" in value else None
+        return IrConstraint(kind, (_text(value["property"]),), **ends, pattern=pattern)
+    return IrConstraint(kind, _texts(value))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+def _texts(value: Sequence[Any]) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError("not a list")
+    return tuple(map(_text, value))
+
+
+def _number(value: Any) -> Any:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError("not a number")
+    return value
+
+
+def _ends(value: Sequence[Any]) -> tuple[Any, Any]:
+    low, high = value
+    return _number(low), _number(high)
+
+
+def _pair(value: Sequence[Any]) -> tuple[str, str]:
+    first, second = _texts(value)
+    return first, second
+
+
+_READER_OF: Mapping[str, Callable[[Any], Any]] = {
+    "type_kind": TypeKind,
+    "property_type": PropType.from_json,
+    "constraint": _constraint_from_json,
+    "annotations": lambda notes: tuple(MetadataAnnotation(_text(n["name"]), _text(n["value"])) for n in notes),
+    "added_values": _texts,
+    "added": _texts,
+    "removed": _texts,
+    "mode": DropMode,
+    "code": MigrationCode,
+    "renamed": lambda pairs: tuple(map(_pair, pairs)),
+}
+_ENDS_OF: Mapping[str, Callable[[Any], Any]] = {
+    ChangeType.kind: PropType.from_json,
+    ChangeCardinality.kind: _ends,
+    ChangeEnds.kind: _pair,
+}
+STEPS: Mapping[str, type[MigrationStep]] = {each.kind: each for each in MigrationStep.__args__}
+"""The steps by the `kind` in their JSON form."""
+
+_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    (kind.kind, each.name): _ENDS_OF.get(kind.kind, _text)
+    if each.name in ("from_", "to")
+    else _READER_OF.get(each.name, _text)
+    for kind in STEPS.values()
+    for each in fields(kind)
+}
