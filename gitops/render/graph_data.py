@@ -193,7 +193,7 @@ def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str
             at = f"{graph} at version {result.manifest_version} {verdict}, {count(len(result.steps), 'step')}"
             lines = [f"graph preview: {at}"]
             for effect in result.steps:
-                rows = "" if effect.rows is None else f" ({count(effect.rows, 'row')})"
+                rows = "" if effect.count is None else f" ({count(effect.count.rows, 'row')})"
                 lines.append(f"  {to_line(effect.step.to_json())}{rows}")
             return [*lines, *(f"  then {key}: {count(result.tables[key], 'row')}" for key in sorted(result.tables))]
         case _:

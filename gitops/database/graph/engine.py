@@ -130,6 +130,17 @@ class LanceEngine:
             accepted = snapshot.schema()
         return port.MigrationPreview.between(accepted, accept_schema(schema_source))
 
+    def count_steps(self, uri: str, schema_source: bytes) -> tuple[port.StepCount | None, ...]:
+        """Count the rows of each step by `gitops.database.graph.step_counts`."""
+        snapshot, desired = open_snapshot(uri), accept_schema(schema_source)
+        with _unreadable(uri):
+            accepted = snapshot.schema()
+        migration = plan_migration(accepted, desired)
+        with require_driver():
+            from gitops.database.graph.step_counts import count_steps
+
+            return count_steps(snapshot.folder, snapshot.manifest, migration.steps, desired.catalog)
+
     def check_restore(self, uri: str, order: port.RestoreOrder, schema_source: bytes) -> int:
         """Count the rows in the tables that `restore` would replace."""
         from gitops.database.graph.restore import restored_tables
@@ -236,6 +247,7 @@ class LanceEngine:
             snapshot, migration = _admit_migration(
                 uri, desired, incarnation=incarnation, fence=fence, allow_data_loss=allow_data_loss
             )
+            require_rows(snapshot, desired, migration.steps)
             staged = self.stage_migration(snapshot, desired, migration.steps, actor, fence=fence)
         self._faults.reach("engine.migrate.staged")
         return staged
@@ -333,6 +345,23 @@ def _admit_migration(
         first = migration.unsupported[0]
         raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
     return snapshot, migration
+
+
+def require_rows(snapshot: Snapshot, desired: Schema, steps: Sequence[MigrationStep]) -> None:
+    """Raise GitopsError `graph_rows_break_schema` if rows of the snapshot keep a step from being applied.
+
+    A migration that starts from this snapshot is published only if no other writer has published since.
+    """
+    from gitops.database.language.schema.steps import Sort
+
+    if all(step.sort is not Sort.CHECKED for step in steps):
+        return
+    with require_driver():
+        from gitops.database.graph.step_counts import count_steps, refusal
+
+        counts = count_steps(snapshot.folder, snapshot.manifest, steps, desired.catalog)
+        if reason := refusal(steps, counts):
+            raise GitopsError(Code.GRAPH_ROWS_BREAK_SCHEMA, reason, path=snapshot.root.location)
 
 
 def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:

@@ -49,9 +49,12 @@ class GraphImage:
         for (row_id,), _ in self._repeated(key, ("id",)):
             yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
 
-    def unique(self, key: str) -> Iterator[RowProblem]:
-        """Return rows that share a unique group's values with another row. Rows with a null member are exempt."""
-        declared = self.declared(key)
+    def unique(self, key: str, declared: NodeType | EdgeType | None = None) -> Iterator[RowProblem]:
+        """Return rows that share a unique group's values with another row. Rows with a null member are exempt.
+
+        `declared` replaces the table's type, to check only some of its groups.
+        """
+        declared = self.declared(key) if declared is None else declared
         for group in declared.unique:
             for values, row_ids in self._repeated(key, group):
                 detail = unique_violation(declared, group, values)
@@ -87,9 +90,12 @@ class GraphImage:
                 detail = cardinality_violation(edge, source, count)
                 yield RowProblem(key, source, "CardinalityViolation", "src", detail)
 
-    def values(self, key: str) -> Iterator[RowProblem]:
-        """Return rows that violate a single-row rule, and rows whose id differs from the one made from their key."""
-        declared = self.declared(key)
+    def values(self, key: str, declared: NodeType | EdgeType | None = None) -> Iterator[RowProblem]:
+        """Return rows that violate a single-row rule, and rows whose id differs from the one made from their key.
+
+        `declared` replaces the table's type, to check only some of its rules.
+        """
+        declared = self.declared(key) if declared is None else declared
         blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
         for batch in self._batches(
             key, [*key_columns(declared), *(name for name in declared.properties if name not in blobs)]

@@ -1,7 +1,10 @@
 """Carries out migration steps on one graph's tables without making the result visible.
 
-All steps except hard drops change only metadata: columns are added as nulls, renamed and dropped without rewriting
-data, a dropped type keeps its files, and a renamed type keeps its folder. Older graph versions are unaffected.
+Free steps except hard drops change only metadata: columns are added as nulls, renamed and dropped without rewriting
+data, a dropped type keeps its files, and a renamed type keeps its folder. A converted column is written to new files
+beside the others, batch by batch. Older graph versions are unaffected.
+
+A new key gives the rows of a type new ids. The ends of its edges are then written again too.
 
 A hard drop removes data permanently. The rest of the table is copied to a new folder, and the old folder, with all
 older versions of the table, is removed after the new version is published.
@@ -15,12 +18,15 @@ graph remain, but their affected tables can no longer be opened.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from gitops.core.clock import IdSource
-from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.database.graph import layout
 from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry, find_manifest, line_numbers
@@ -28,6 +34,7 @@ from gitops.database.graph.results import PurgeResult
 from gitops.database.graph.root import GraphFolder, tables_at_once
 from gitops.database.graph.snapshot import find_root, open_snapshot, table_keys
 from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease, require_no_branches
+from gitops.database.graph.table_changes import BATCH_ROWS, MigratedImage, TableChange, TableChanges, table_changes
 from gitops.database.graph.tables import (
     TableWriter,
     arrow_field,
@@ -39,31 +46,14 @@ from gitops.database.graph.tables import (
     raw_columns,
     stage_rows,
 )
+from gitops.database.graph.write.columns import key_ids
 from gitops.database.graph.write.committed import ADDRESS, CommittedTable
-from gitops.database.language.schema import Catalog, PropType, Scalar, TypeKind
-from gitops.database.language.schema.steps import (
-    AddProperty,
-    AddType,
-    DropMode,
-    DropProperty,
-    DropType,
-    MigrationStep,
-    RenameProperty,
-    RenameType,
-    UnsupportedChange,
-)
+from gitops.database.language.schema import Catalog, Scalar, TypeKind
+from gitops.database.language.schema.steps import MigrationStep
 from gitops.database.storage.parallel import in_parallel
 
-
-@dataclass(slots=True)
-class _TablePlan:
-    """Effects of the steps on one existing table; `source` is its key before the migration."""
-
-    source: str
-    drops: list[str] = field(default_factory=list)
-    renames: list[tuple[str, str]] = field(default_factory=list)
-    adds: list[tuple[str, PropType]] = field(default_factory=list)
-    hard: bool = False
+_MADE = "Made"
+"""Names of converted columns until they replace the former ones. No property begins with a capital letter."""
 
 
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
@@ -80,38 +70,19 @@ def migrate_tables(
     Returns the tables and tombstones of the next manifest, and the folders to remove after it is published. Raises
     ConflictError `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
     """
-    plans = {key: _TablePlan(key) for key in manifest.tables}
-    added: list[str] = []
-    dropped = list(manifest.dropped)
-    for step in steps:
-        if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
-            continue
-        match step:
-            case DropType():
-                key = _table_key(step.type_kind, step.name)
-                entry = manifest.tables[plans.pop(key).source]
-                dropped.append(DroppedTable(key, entry.path, entry.version, step.mode is DropMode.HARD))
-            case AddType():
-                added.append(_table_key(step.type_kind, step.name))
-            case RenameType():
-                plans[_table_key(step.type_kind, step.to)] = plans.pop(_table_key(step.type_kind, step.from_))
-            case AddProperty():
-                plan = plans[_table_key(step.type_kind, step.type_name)]
-                plan.adds.append((step.property_name, step.property_type))
-            case RenameProperty():
-                plans[_table_key(step.type_kind, step.type_name)].renames.append((step.from_, step.to))
-            case DropProperty():
-                plan = plans[_table_key(step.type_kind, step.type_name)]
-                plan.drops.append(step.property_name)
-                plan.hard = plan.hard or step.mode is DropMode.HARD
+    changes = table_changes(manifest, steps)
+    plans, dropped = changes.tables, changes.dropped
+    ids_of = {key: _new_ids(folder, manifest, changes, catalog, key) for key, plan in plans.items() if plan.rekeys}
     altered = in_parallel(
-        lambda plan: _alter_table(folder, manifest.tables[plan.source], plan), plans.values(), tables_at_once(folder)
+        lambda key: _alter_table(folder, manifest.tables[plans[key].source], plans[key], _ids(catalog, key, ids_of)),
+        plans,
+        tables_at_once(folder),
     )
     tables = dict(zip(plans, altered, strict=True))
     for key in [key for key, plan in plans.items() if plan.hard]:
         dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
         tables[key] = copy_table(folder, tables[key], catalog, key, ids)
-    tables |= _create_all(folder, catalog, added, ids)
+    tables |= _create_all(folder, catalog, changes.added, ids)
     # The tables must have exactly the columns of the catalog; otherwise the published graph would not open.
     types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
     wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
@@ -123,19 +94,82 @@ def migrate_tables(
     return tables, tuple(dropped), purged
 
 
-def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
-    """Change a table, with one version per kind of change. Drops come first, so that a name is free before it is reused."""
-    if not (plan.drops or plan.renames or plan.adds):
-        return entry
+_NewIds = tuple[pa.Array, pa.Array]
+"""The former and the new ids of a type's rows, in the same order."""
+
+
+def _new_ids(folder: GraphFolder, manifest: Manifest, changes: TableChanges, catalog: Catalog, key: str) -> _NewIds:
+    """Return the ids that follow from a type's desired key."""
+    declared = catalog.nodes[key.partition(":")[2]]
+    names = declared.key or ()
+    image = MigratedImage(folder, manifest.tables, changes, catalog)
+    kinds = {"id": pa.string()} | {name: arrow_field(name, declared.properties[name]).type for name in names}
+    batches = list(image.batches(key, list(kinds)))
+    cells = {
+        name: pa.concat_arrays([rows.column(name) for rows in batches] or [pa.array([], kind)])
+        for name, kind in kinds.items()
+    }
+    return cells["id"], key_ids(declared, names, cells)
+
+
+def _ids(catalog: Catalog, key: str, ids_of: Mapping[str, _NewIds]) -> Mapping[str, _NewIds]:
+    """Return the new ids by column of a table: its own, or those of an edge's ends."""
+    kind, _, name = key.partition(":")
+    if kind == TypeKind.NODE.value:
+        return {"id": ids_of[key]} if key in ids_of else {}
+    edge = catalog.edges[name]
+    ends = {"src": f"node:{edge.source}", "dst": f"node:{edge.target}"}
+    return {column: ids_of[end] for column, end in ends.items() if end in ids_of}
+
+
+def _alter_table(
+    folder: GraphFolder, entry: TableEntry, plan: TableChange, new_ids: Mapping[str, _NewIds]
+) -> TableEntry:
+    """Change a table, with one version per kind of change.
+
+    Converted columns are made before drops, which free a name before it is reused.
+    """
     writer = TableWriter(folder, entry)
+    kinds = {each.property_name: each.to for each in plan.rewrites}
+    kinds |= {each.property_name: each.property_type for each in plan.fills}
+    made = {name: f"{_MADE}{at}" for at, name in enumerate([*kinds, *new_ids])}
+    if made:
+        accepted = {name: plan.accepted_name(name) for name in (each.property_name for each in plan.rewrites)}
+        fields = [arrow_field(made[name], kind) for name, kind in kinds.items()]
+        keyed = {name: writer.dataset.schema.field(name) for name in new_ids}
+        fields += [
+            pa.field(made[name], field.type, nullable=False, metadata=field.metadata) for name, field in keyed.items()
+        ]
+        schema = pa.schema(fields)
+
+        def make(rows: pa.RecordBatch) -> pa.RecordBatch:
+            columns = plan.columns(rows, list(kinds))
+            columns += [new.take(pc.index_in(rows.column(name), old)) for name, (old, new) in new_ids.items()]
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        # A scan without columns has no rows.
+        read = [*accepted.values(), *new_ids] or ["id"]
+        convert = lance.batch_udf(output_schema=schema)(make)
+        writer.change(lambda dataset: dataset.add_columns(convert, read_columns=read, batch_size=BATCH_ROWS))
+        plan.drops.extend([*accepted.values(), *new_ids])
     if plan.drops:
         writer.change(lambda dataset: dataset.drop_columns(plan.drops))
-    if plan.renames:
-        renames: list[Any] = [{"path": old, "name": new} for old, new in plan.renames]
-        writer.change(lambda dataset: dataset.alter_columns(*renames))
-    if plan.adds:
-        writer.change(lambda dataset: dataset.add_columns([arrow_field(name, kind) for name, kind in plan.adds]))
-    return writer.finish(recount=False)
+    altered: list[Any] = [{"path": old, "name": new} for old, new in plan.renames.items() if old not in plan.drops]
+    altered += [{"path": column, "name": name} for name, column in made.items()]
+    if altered:
+        writer.change(lambda dataset: dataset.alter_columns(*altered))
+    loosened: list[Any] = [
+        {"path": each.property_name, "nullable": each.to.nullable}
+        for each in plan.changes
+        if not each.rewrites and each.from_.nullable is not each.to.nullable
+    ]
+    if loosened:
+        writer.change(lambda dataset: dataset.alter_columns(*loosened))
+    empty = [each for each in plan.adds if each not in plan.fills]
+    if empty:
+        fields = [arrow_field(each.property_name, each.property_type) for each in empty]
+        writer.change(lambda dataset: dataset.add_columns(fields))
+    return writer.finish(recount=False) if made or plan.drops or altered or loosened or empty else entry
 
 
 def _create_all(folder: GraphFolder, catalog: Catalog, keys: Sequence[str], ids: IdSource) -> dict[str, TableEntry]:
@@ -171,10 +205,6 @@ def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: st
     writer = TableWriter(folder, fresh)
     writer.exchange(staged, ())
     return writer.finish(recount=True)
-
-
-def _table_key(kind: TypeKind, name: str) -> str:
-    return f"{kind.value}:{name}"
 
 
 def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:

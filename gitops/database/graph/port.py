@@ -95,10 +95,37 @@ class RestoreOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCount:
+    """The rows that a migration step affects: rows that it converts, removes or checks.
+
+    `breaking` of them keep the step from being applied, and the values of `lost` of them become null. `keys` are the ids
+    of the first breaking rows, which only readers of the graph may see.
+    """
+
+    rows: int
+    breaking: int = 0
+    lost: int = 0
+    keys: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The count in words, such as `37 of 263 rows break it`."""
+        rows = f"{self.rows} row" if self.rows == 1 else f"{self.rows} rows"
+        if self.breaking or not self.lost:
+            return f"{self.breaking} of {rows} {'breaks' if self.breaking == 1 else 'break'} it"
+        return f"{self.lost} of {rows} {'loses its' if self.lost == 1 else 'lose their'} value"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form for stored plans, without ids of rows."""
+        return {"rows": self.rows, "breaking": self.breaking, "lost": self.lost}
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationPreview:
     """Effects of a schema update on the live graph. `steps` are plain JSON.
 
-    `supported` is false if a step is not possible.
+    `supported` is false if a step is not possible. `counts` has the count of each step, or is None if rows were not
+    counted here. Digests of changes cover only `to_json`, so that rows can change between a plan and its approval.
 
     `empties` means that no earlier node type is left. If a migration both adds and drops, `expanded` is the text of an
     intermediate schema with the additions and the parts to drop.
@@ -108,6 +135,12 @@ class MigrationPreview:
     steps: tuple[Mapping[str, Any], ...]
     empties: bool = False
     expanded: bytes | None = None
+    counts: tuple[StepCount | None, ...] | None = None
+
+    @property
+    def lands(self) -> bool:
+        """Whether nothing is known to keep the migration from being applied."""
+        return self.supported and not any(count is not None and count.breaking for count in self.counts or ())
 
     @classmethod
     def between(cls, accepted: Schema, desired: Schema) -> MigrationPreview:
@@ -190,6 +223,14 @@ class GraphReader(Protocol):
         """Return the effects of `prepare_migration` without writing anything. Raises the same errors as `read`."""
         ...
 
+    def count_steps(self, uri: str, schema_source: bytes) -> tuple[StepCount | None, ...]:
+        """Count, in the newest version of `main`, the rows that each step of `preview` affects.
+
+        Reads the columns that a step checks or converts. Raises the same errors as `read`; GitopsError
+        `engine_unavailable`, `storage_failed`.
+        """
+        ...
+
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
         """Count the rows that `restore` would replace in a graph with this schema: all rows of the ordered types.
 
@@ -214,7 +255,10 @@ class GraphReader(Protocol):
         ...
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
-        """Check that `prepare_migration` would succeed now, and raise its error otherwise. Writes nothing."""
+        """Check that `prepare_migration` would succeed now, and raise its error otherwise. Writes nothing.
+
+        Rows are not counted; see `count_steps`.
+        """
         ...
 
 
@@ -244,8 +288,8 @@ class GraphEngine(GraphReader, Protocol):
 
         After `publish`, `read(uri).schema_source` equals `schema_source` byte for byte, even without steps, and the
         manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported
-        step), `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced`
-        if the graph is not the given incarnation.
+        step), `graph_rows_break_schema` if rows of this version break a step, `graph_missing`, `graph_unreadable`;
+        ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced` if the graph is not the given incarnation.
         """
         ...
 

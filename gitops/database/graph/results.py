@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.lines import Line
 from gitops.database.graph.manifest import CommitRef, Manifest
+from gitops.database.graph.port import StepCount
 
 if TYPE_CHECKING:
     from gitops.core.diagnostics import Diagnostics
@@ -390,17 +391,19 @@ class BranchMergeResult(GraphReport):
 
 @dataclass(frozen=True, slots=True)
 class StepEffect:
-    """One step and its number of affected rows: the whole table, or the rows with a value in a dropped property.
-
-    `rows` is None if the step does not affect a table.
-    """
+    """One step and the rows that it affects. `count` is None if the step is not about the rows of one table."""
 
     step: MigrationStep
-    rows: int | None
+    count: StepCount | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the step as plain JSON, with its rows."""
-        return {**self.step.to_json(), "rows": self.rows}
+        count = self.count
+        if count is None:
+            return {**self.step.to_json(), "rows": None}
+        checked = {"breaking": count.breaking, "keys": list(count.keys)} if count.breaking else {}
+        lost = {"lost": count.lost} if count.lost else {}
+        return {**self.step.to_json(), "rows": count.rows, **checked, **lost}
 
 
 @dataclass(frozen=True, slots=True)

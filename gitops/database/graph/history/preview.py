@@ -17,19 +17,10 @@ from gitops.database.graph.history.branches import make_branch, remove_branch
 from gitops.database.graph.lines import INTERNAL
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.results import PreviewReport, StepEffect
-from gitops.database.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
+from gitops.database.graph.snapshot import ReadTarget, accept_schema, find_root, open_snapshot
 from gitops.database.graph.staged import WriteContext
-from gitops.database.graph.tables import call_driver, count_values, open_table
-from gitops.database.language.schema import TypeKind
-from gitops.database.language.schema.steps import (
-    AddProperty,
-    AddType,
-    DropProperty,
-    DropType,
-    MigrationStep,
-    RenameProperty,
-    RenameType,
-)
+from gitops.database.graph.step_counts import count_steps, refusal
+from gitops.database.graph.tables import call_driver, open_table
 
 
 def preview_migration(
@@ -43,14 +34,9 @@ def preview_migration(
     desired = accept_schema(schema_source)
     base = open_snapshot(uri)
     migration = plan_migration(base.schema(), desired, allow_data_loss=allow_data_loss)
-    # Steps use the type names of the desired schema, so renames are followed.
-    source, steps = {key: key for key in base.manifest.tables}, []
-    for step in migration.steps:
-        if isinstance(step, RenameType):
-            source[f"{step.type_kind.value}:{step.to}"] = source[f"{step.type_kind.value}:{step.from_}"]
-        steps.append(StepEffect(step, _rows(base, source, step)))
-    effects = tuple(steps)
-    if not migration.supported:
+    counts = count_steps(base.folder, base.manifest, migration.steps, desired.catalog)
+    effects = tuple(map(StepEffect, migration.steps, counts))
+    if not migration.supported or refusal(migration.steps, counts):
         return PreviewReport(False, base.manifest.n, effects, {})
     name = f"{INTERNAL}preview_{context.ids.ulid().lower()}"
     make_branch(base, name, context)
@@ -76,22 +62,3 @@ def preview_migration(
             with contextlib.suppress(OSError, RemoteError, GitopsError):
                 base.folder.remove(path)
     return PreviewReport(True, base.manifest.n, effects, tables)
-
-
-def _rows(base: Snapshot, source: Mapping[str, str], step: MigrationStep) -> int | None:
-    match step:
-        case AddType(type_kind=kind):
-            return None if kind is TypeKind.INTERFACE else 0
-        case (
-            DropType(type_kind=kind, name=name)
-            | RenameType(type_kind=kind, to=name)
-            | AddProperty(type_kind=kind, type_name=name)
-            | RenameProperty(type_kind=kind, type_name=name)
-            | DropProperty(type_kind=kind, type_name=name)
-        ):
-            entry = base.manifest.tables.get(source.get(f"{kind.value}:{name}", ""))
-        case _:
-            return None
-    if entry is None or not isinstance(step, DropProperty):
-        return None if entry is None else entry.rows
-    return count_values(base.folder, entry, step.property_name)

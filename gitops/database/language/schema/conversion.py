@@ -93,6 +93,12 @@ def _scalars(old: PropType, new: PropType, renamed: Mapping[str, str]) -> Exactn
     return Exactness.CHECKED if (before, after) == (Scalar.DATETIME, Scalar.DATE) else None
 
 
+def keeps_text(old: PropType, new: PropType) -> bool:
+    """Return whether a converted key value gives the same id as before."""
+    written_alike = INTEGERS | {Scalar.STRING, Scalar.BOOL}
+    return old.scalar is new.scalar or (old.scalar in written_alike and new.scalar in written_alike)
+
+
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)

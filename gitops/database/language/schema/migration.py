@@ -42,6 +42,7 @@ from gitops.database.language.schema.conversion import (
     RENAME_HINT,
     Exactness,
     convertible,
+    keeps_text,
 )
 from gitops.database.language.schema.ir import (
     SHORTHANDS,
@@ -290,10 +291,19 @@ class _MigrationPlanner:
         self.planned.extend(steps.DropConstraint(kind, new.name, rule) for rule in gone)
         was_short = {_renamed(each, renames).text for each in _short_forms(old, self._before)}
         short = {each.text for each in _short_forms(new, self._after)}
+        types = {renames[field.name]: field.type for field in old.properties if field.name in renames}
+        reads_alike = {
+            field.name: keeps_text(types[field.name], field.type)
+            and not {before for before, _ in _renamed_members(field)}.intersection(types[field.name].enum_values or ())
+            for field in new.properties
+            if field.name in types
+        }
         for each in new.constraints:
             # The reference compiler adds an index that moves from the body to its property. Other moves are no change.
-            moves = each.kind is ConstraintKind.INDEX and each.text in short and each.text not in was_short
-            if each.text not in before or moves:
+            again = each.kind is ConstraintKind.INDEX and each.text in short and each.text not in was_short
+            # Ids are made from keys, so a key is added again if its values are written differently.
+            again |= each.kind is ConstraintKind.KEY and not all(reads_alike.get(name, True) for name in each.columns)
+            if each.text not in before or again:
                 self.planned.append(steps.AddConstraint(kind, new.name, each))
 
     def _refuse(self, entity: str, reason: str, code: steps.MigrationCode | None = None) -> None:

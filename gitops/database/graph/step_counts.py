@@ -1,0 +1,175 @@
+"""Counts the rows that each migration step affects, and those that keep it from being applied.
+
+A plan shows these counts, and a migration is refused by the same counts, taken on the version that it starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.core.errors import BugError
+from gitops.database.graph.convert import convert_column
+from gitops.database.graph.manifest import Manifest
+from gitops.database.graph.port import StepCount
+from gitops.database.graph.results import RowProblem
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.table_changes import MigratedImage, TableChanges, table_changes, table_key
+from gitops.database.graph.tables import count_values
+from gitops.database.language.schema import Catalog, EdgeType, NodeType, TypeKind
+from gitops.database.language.schema.ir import IrConstraint
+from gitops.database.language.schema.steps import (
+    AddConstraint,
+    AddProperty,
+    AddType,
+    ChangeCardinality,
+    ChangeEnds,
+    ChangeType,
+    DropProperty,
+    DropType,
+    MigrationStep,
+    RenameProperty,
+    RenameType,
+    Sort,
+    UnsupportedChange,
+)
+from gitops.database.language.schema.types import ConstraintKind, PatternCheck, RangeBound
+
+SHOWN_KEYS = 5
+"""Maximum number of row ids that are listed for a step."""
+
+
+def count_steps(
+    folder: GraphFolder, manifest: Manifest, steps: Sequence[MigrationStep], catalog: Catalog
+) -> tuple[StepCount | None, ...]:
+    """Return the counts of each step to the desired `catalog`. None for a step that is not about the rows of one table.
+
+    Raises the errors of `open_table`; RemoteError `storage_failed`.
+    """
+    changes = table_changes(manifest, steps)
+    image = MigratedImage(folder, manifest.tables, changes, catalog)
+    dropped = {table_key(each.type_kind, each.name) for each in steps if isinstance(each, DropType)}
+    sources = {key: plan.source for key, plan in changes.tables.items()} | {key: key for key in dropped}
+    counter = _StepCounter(image, changes, steps)
+    found: list[StepCount | None] = []
+    for step in steps:
+        if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
+            found.append(None)
+            continue
+        key = table_key(*step.members[0][:2])
+        entry = manifest.tables.get(sources.get(key, ""))
+        rows = 0 if entry is None else entry.rows
+        match step:
+            case AddType() | DropType() | RenameType() | RenameProperty():
+                found.append(StepCount(rows))
+            case DropProperty():
+                values = 0 if entry is None else count_values(folder, entry, step.property_name)
+                found.append(StepCount(values))
+            case AddProperty() if step.backfill is None and not step.property_type.nullable:
+                found.append(StepCount(rows, rows, keys=counter.first_ids(key)))
+            case AddProperty():
+                found.append(StepCount(rows))
+            case ChangeType():
+                found.append(counter.changed(key, step, rows))
+            case AddConstraint() if step.constraint.kind is not ConstraintKind.INDEX:
+                found.append(_count(rows, counter.breaking(key, step.constraint)))
+            case ChangeCardinality():
+                found.append(_count(rows, image.cardinality(key)))
+            case ChangeEnds():
+                found.append(_count(rows, image.orphans(key)))
+            case _:
+                found.append(None)
+    return tuple(found)
+
+
+def refusal(steps: Sequence[MigrationStep], counts: Sequence[StepCount | None]) -> str:
+    """Return why a migration cannot be applied: the first step that rows break. Empty if there is none."""
+    for step, count in zip(steps, counts, strict=True):
+        if count is not None and count.breaking:
+            words = "".join(each if isinstance(each, str) else each.text for each in step.words)
+            more = count.breaking - len(count.keys)
+            named = ", ".join(repr(key) for key in count.keys) + (f" and {more} more" if more else "")
+            return f"{words}: {count.text}: {named}"
+    return ""
+
+
+def _count(rows: int, problems: Iterable[RowProblem]) -> StepCount:
+    ids = dict.fromkeys(each.id for each in problems)
+    return StepCount(rows, len(ids), keys=tuple(islice(ids, SHOWN_KEYS)))
+
+
+class _StepCounter:
+    """Counts rows of the tables of one migration."""
+
+    def __init__(self, image: MigratedImage, changes: TableChanges, steps: Sequence[MigrationStep]) -> None:
+        self._image = image
+        self._changes = changes
+        self._added = {
+            (table_key(step.type_kind, step.type_name), step.constraint.text)
+            for step in steps
+            if isinstance(step, AddConstraint)
+        }
+
+    def first_ids(self, key: str) -> tuple[str, ...]:
+        """Return the ids of the first rows of a table."""
+        ids = (each for rows in self._image.accepted(key, ["id"]) for each in rows.column("id").to_pylist())
+        return tuple(islice(ids, SHOWN_KEYS))
+
+    def changed(self, key: str, step: ChangeType, rows: int) -> StepCount:
+        """Count the values that a type change converts, loses, or cannot convert.
+
+        Rows that would break a remaining rule about the property count as well.
+        """
+        if step.sort is Sort.FREE:
+            return StepCount(rows)
+        values = lost = breaking = 0
+        keys: list[str] = []
+        for batch in self._image.accepted(key, [step.property_name, "id"]):
+            column = batch.column(0)
+            values += len(column) - (column.null_count if step.backfill is None else 0)
+            _, failed = convert_column(column, step)
+            bad = failed
+            if step.convert is not None:
+                lost += failed.true_count
+                bad = pc.and_(failed, pa.scalar(value=False))
+            if step.requires:
+                bad = pc.or_(bad, column.is_null())
+            breaking += bad.true_count
+            keys += batch.column(1).filter(bad)[: SHOWN_KEYS - len(keys)].to_pylist()
+        rules = [
+            rule
+            for rule in _rules(self._image.declared(key))
+            if step.property_name in rule.columns and (key, rule.text) not in self._added
+        ]
+        # A value that does not convert is missing in the new column, so no rule finds it again.
+        broken = dict.fromkeys(each.id for rule in rules for each in self.breaking(key, rule))
+        keys += islice(broken, SHOWN_KEYS - len(keys))
+        return StepCount(values if step.rewrites else rows, breaking + len(broken), lost, tuple(keys))
+
+    def breaking(self, key: str, rule: IrConstraint) -> Iterator[RowProblem]:
+        """Yield the rows that break one rule after the migration."""
+        declared, column = self._image.declared(key), rule.columns[0]
+        properties = {name: kind for name, kind in declared.properties.items() if name in rule.columns}
+        if rule.kind in (ConstraintKind.UNIQUE, ConstraintKind.KEY):
+            return self._image.unique(key, declared._replace(unique=(rule.columns,)))
+        if not isinstance(declared, NodeType):
+            raise BugError(f"{rule.text} is not a rule of an edge")
+        # A missing value is counted by the step that requires it.
+        optional = {name: kind._replace(nullable=True) for name, kind in properties.items()}
+        ranges = (RangeBound(column, rule.low, rule.high),) if rule.kind is ConstraintKind.RANGE else ()
+        checks = () if rule.pattern is None else (PatternCheck(column, rule.pattern),)
+        alone = declared._replace(properties=optional, key=None, ranges=ranges, checks=checks)
+        return self._image.values(key, alone)
+
+
+def _rules(declared: NodeType | EdgeType) -> Iterator[IrConstraint]:
+    yield from (IrConstraint(ConstraintKind.UNIQUE, group) for group in declared.unique)
+    if isinstance(declared, NodeType):
+        if declared.key is not None:
+            yield IrConstraint(ConstraintKind.KEY, declared.key)
+        yield from (IrConstraint(ConstraintKind.RANGE, (b.property_name,), b.low, b.high) for b in declared.ranges)
+        for check in declared.checks:
+            yield IrConstraint(ConstraintKind.CHECK, (check.property_name,), pattern=check.pattern)
