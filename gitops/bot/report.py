@@ -572,7 +572,16 @@ def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
 
 def _seen(changes: Iterable[Change]) -> tuple[SeenChange, ...]:
     found = (
-        SeenChange(c.address, c.before, c.after, c.seen, c.seen.recorded_at) for c in changes if c.seen is not None
+        SeenChange(
+            c.address,
+            c.before,
+            c.after,
+            c.seen,
+            c.seen.recorded_at,
+            None if c.migration is None else c.migration.counts,
+        )
+        for c in changes
+        if c.seen is not None
     )
     return tuple(islice(found, _MOST_SEEN))
 

@@ -21,7 +21,8 @@ from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.plan import BreakKind, ContractBreak, Plan, TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
-from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
+from gitops.database.language.schema.steps import Reversibility, reversibility_of
+from gitops.render.migrations import StepView, step_views
 from gitops.render.words import count, plural
 
 LISTED = 50
@@ -87,7 +88,7 @@ class ChangeRow:
     effect: str
     note: str
     words: str
-    steps: tuple[Mapping[str, Any], ...]
+    steps: tuple[StepView, ...]
     more_steps: int
     details: tuple[str, ...]
     gated: bool
@@ -163,16 +164,16 @@ def change_rows(
     rows = []
     for change in changes:
         badge, effect = _badge(change, breaking, widening), effect_of(change, words)
-        steps = () if change.migration is None else change.migration.steps
-        migration = [step for step in steps if step.get("kind") == UnsupportedChange.kind] or sorted(
-            steps, key=lambda step: reversibility_of(step) is not Reversibility.LOSSY
+        steps = () if change.migration is None else step_views(change.migration)
+        migration = [each for each in steps if each.keeps_from_landing] or sorted(
+            steps, key=lambda each: each.reversibility is not Reversibility.LOSSY
         )
         breaks = list(broken.get(change.address, ())[:_NAMES])
         if queries := in_graph.get(change.address):
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
-        soft = any(step.get("mode") == "soft" for step in steps)
+        soft = any(each.step.get("mode") == "soft" for each in steps)
         asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
         usual = whole if words is DONE else change.reason is None or asked
         note = ("the dropped data stays in earlier versions of the graph" if soft else "", "" if usual else effect)
@@ -184,11 +185,7 @@ def change_rows(
                 effect=effect,
                 note="; ".join(filter(None, note)),
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
-                steps=tuple(
-                    # The note explains once, for all steps, where the data is kept.
-                    {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
-                    for step in migration[:STEPS_IN_ROW]
-                ),
+                steps=tuple(migration[:STEPS_IN_ROW]),
                 more_steps=max(0, len(migration) - STEPS_IN_ROW),
                 details=(*breaks, *change.details, *_data(change)),
                 gated=change.tier is not None,
@@ -272,7 +269,7 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
         return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
     if change.tier is Tier.IRREVERSIBLE or (kind is Kind.GRAPH and change.action is Action.DELETE):
         return Badge.IRREVERSIBLE
-    if change.migration is not None and not change.migration.supported:
+    if change.migration is not None and not change.migration.lands:
         return Badge.CANNOT_LAND
     if change.address in widening:
         return Badge.WIDENS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gitops.database.language.schema.steps import Migration, UnsupportedChange
+from gitops.database.language.schema.steps import Migration, UnsupportedChange, plain_words
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.json_text import plain
-from gitops.render.migrations import MigrationView, StepView, plain_words
+from gitops.render.migrations import MigrationView, StepView
 from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
 

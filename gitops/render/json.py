@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff, AccessRow
     from gitops.cluster.model.compute import Usage, WhatIf
     from gitops.cluster.model.kinds import Classified
+    from gitops.database.graph.port import MigrationPreview
 
 Form = dict[str, Any]
 
@@ -416,9 +417,16 @@ def _change(
         **({} if classified is None else {"class": classified.effect.value, "class_reason": classified.reason}),
         binding_change=True if change.binding_change else None,
         republished=True if again else None,
-        migration=plain(change.migration.to_json()) if migration and change.migration else None,
+        migration=_migration(change.migration) if migration and change.migration else None,
         details=list(change.details) or None,
     )
+
+
+def _migration(preview: MigrationPreview) -> Form:
+    """Return the steps of a migration and, if they were counted, the rows of each step."""
+    counts = preview.counts
+    counted = {} if counts is None else {"counts": [count and count.to_json() for count in counts]}
+    return {**preview.to_json(), **counted}
 
 
 def rule_forms(changes: Iterable[RuleChange]) -> Form:

@@ -10,16 +10,20 @@ from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Disposition, Tier
 from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact, type_change
 from gitops.core.dataclass import dataclass
-from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
+from gitops.database.graph.port import MigrationPreview, StepCount
+from gitops.database.language.schema.steps import (
+    Reversibility,
+    Shown,
+    Sort,
+    UnsupportedChange,
+    reversibility_of,
+    step_from_json,
+)
 from gitops.render.json_text import to_line
 from gitops.render.markdown import code, text
 
 SHOWN = 20
 """Maximum number of names in a list; further ones are only counted."""
-
-_NAMED_STEPS = frozenset(
-    {"drop_type", "drop_property", "rename_type", "rename_property", "extend_enum", "unsupported_change"}
-)
 
 _BACK = {
     Reversibility.REVERSIBLE: "reversible",
@@ -45,14 +49,22 @@ class QueryUser:
 class StepView:
     """A step and its users: the first ones by name and the number of others (`more`), or a `note` instead.
 
-    `empties` means that the migration removes every type of a graph that contains rows.
+    `counted` says how many rows the step affects. `breaks` means that rows keep it from being applied. `empties` means
+    that the migration removes every type of a graph that contains rows.
     """
 
     step: Any
     users: tuple[QueryUser, ...] = ()
     more: int = 0
     note: str = ""
+    counted: str = ""
+    breaks: bool = False
     empties: bool = False
+
+    @property
+    def keeps_from_landing(self) -> bool:
+        """Whether the migration cannot be applied because of the step: it is not supported, or rows break it."""
+        return self.breaks or self.step.get("kind") == UnsupportedChange.kind
 
     @property
     def using(self) -> int:
@@ -186,10 +198,10 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
         preview, found = change.migration, known.get(change.address)
         if preview is None:
             continue
-        steps = tuple(map(StepView, preview.steps))
+        steps = step_views(preview)
         results: tuple[ResultView, ...] = ()
         if found is not None:
-            steps = tuple(_step(step, queries) for step, queries in zip(preview.steps, found.queries, strict=True))
+            steps = tuple(_with_users(view, queries) for view, queries in zip(steps, found.queries, strict=True))
             results = tuple(
                 ResultView(
                     each.query,
@@ -244,124 +256,62 @@ def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:
     return {found.schema: found for found in plan.schema_impact}
 
 
-def _step(step: Any, queries: Sequence[AffectedQuery]) -> StepView:
-    if step.get("kind") not in _NAMED_STEPS:
+def step_views(preview: MigrationPreview) -> tuple[StepView, ...]:
+    """Return the steps of a migration with their counts, without their users."""
+    counts = preview.counts or (None,) * len(preview.steps)
+    known = preview.counts is not None
+    return tuple(
+        StepView(step, counted=_counted(step, count, known=known), breaks=count is not None and count.breaking > 0)
+        for step, count in zip(preview.steps, counts, strict=True)
+    )
+
+
+def _counted(step: Mapping[str, Any], count: StepCount | None, *, known: bool) -> str:
+    found = step_from_json(step)
+    if found is None or found.sort is Sort.FREE:
+        return ""
+    if count is None:
+        return "" if known else "its rows are not counted here"
+    if count.breaking or (found.sort is Sort.CHECKED and not count.lost):
+        return count.text
+    rows = f"{count.rows:,} {'row is' if count.rows == 1 else 'rows are'} converted"
+    return (
+        f"{rows}, {count.lost:,} of them {'loses its' if count.lost == 1 else 'lose their'} value"
+        if count.lost
+        else rows
+    )
+
+
+def _with_users(view: StepView, queries: Sequence[AffectedQuery]) -> StepView:
+    step = view.step
+    found = step_from_json(step)
+    if found is None or not found.is_listed:
         number = len(queries)
-        return StepView(step, note=f"used by {number} {'query' if number == 1 else 'queries'}" if number else "")
+        return replace(view, note=f"used by {number} {'query' if number == 1 else 'queries'}" if number else "")
     if not queries:
-        return StepView(step, note="used by no stored query")
+        return replace(view, note="used by no stored query")
     users = []
     for each in queries[:SHOWN]:
         use = " and ".join(word for word, is_so in (("reads", each.reads), ("writes", each.writes)) if is_so)
         users.append(QueryUser(each.query, f"{use}, {each.change.value}"))
-    return StepView(step, tuple(users), max(0, len(queries) - SHOWN))
+    return replace(view, users=tuple(users), more=max(0, len(queries) - SHOWN))
 
 
 # -- migration steps in words: Markdown for comments, plain text for a terminal ----------------------------------------
 
-_TYPE_KINDS = {"interface": "interface", "node": "node type", "edge": "edge type"}
-_DROP_MODES = {
-    "soft": "its data stays in earlier versions of the graph",
-    "hard": "**its data is lost**",
-}
 
+def in_words(step: Mapping[str, Any], *, brief: bool = False) -> str:
+    """Describe one step as Markdown on one line. Steps of an unknown kind or structure are shown as they are.
 
-def plain_words(step: Mapping[str, Any]) -> str:
-    """Describe one step for a terminal, in the same words as in comments."""
-    if step.get("kind") == UnsupportedChange.kind and isinstance(step.get("reason"), str):
-        # A reason is free text. Comments escape it.
-        label = f" ({step['code']})" if isinstance(step.get("code"), str) else ""
-        return f"{_refused(step['reason'])}{step.get('entity')}: {step['reason']}{label}"
-    return in_words(step).replace("**", "")
-
-
-def in_words(step: Mapping[str, Any]) -> str:
-    """Describe one step as Markdown on one line. Steps of an unknown kind or structure are shown as they are."""
-    try:
-        words = _in_words(step)
-    except (KeyError, TypeError, ValueError):
+    With `brief`, a soft drop does not repeat where its data stays.
+    """
+    found = step_from_json(step)
+    if found is None:
         # The preview may come from a newer engine, so show an unknown step as well.
-        words = None
-    return code(to_line(step)) if words is None else words
+        return code(to_line(step))
+    words = found.brief if brief else found.words
+    return "".join(text(each) if isinstance(each, str) else _quoted(each) for each in words)
 
 
-def _in_words(step: Mapping[str, Any]) -> str | None:
-    match step.get("kind"):
-        case "add_type":
-            return f"add {_type_kind(step)} {_name(step, 'name')}"
-        case "rename_type":
-            return f"rename {_type_kind(step)} {_name(step, 'from')} to {_name(step, 'to')}"
-        case "drop_type":
-            return f"**drop** {_type_kind(step)} {_name(step, 'name')}{_dropped(step)}"
-        case "add_property":
-            spelled = code(_spelled_type(step["property_type"]))
-            return f"add property {_property(step, 'property_name')} of type {spelled}"
-        case "rename_property":
-            return f"rename property {_property(step, 'from')} to {_property(step, 'to')}"
-        case "drop_property":
-            return f"**drop** property {_property(step, 'property_name')}{_dropped(step)}"
-        case "extend_enum":
-            allowed = ", ".join(code(each) for each in _strings(step["added_values"]))
-            return f"enum {_property(step, 'property_name')} also allows {allowed}"
-        case "add_constraint":
-            # An index is the only constraint that can be added to an existing type.
-            columns = ", ".join(code(each) for each in _strings(step["constraint"]["Index"]))
-            return f"add an index to {_type_kind(step)} {_name(step, 'type_name')} over {columns}"
-        case "update_type_metadata":
-            return f"change the description of {_type_kind(step)} {_name(step, 'name')}"
-        case "update_property_metadata":
-            return f"change the description of property {_property(step, 'property_name')}"
-        case "unsupported_change":
-            label = f" ({code(step['code'])})" if isinstance(step.get("code"), str) else ""
-            reason = _string(step, "reason")
-            said = f"**{refused.strip()}** " if (refused := _refused(reason)) else ""
-            return f"{said}{_name(step, 'entity')}: {text(reason)}{label}"
-    return None
-
-
-def _refused(reason: str) -> str:
-    """Return the words before an unsupported step, unless its reason already contains them."""
-    return "" if "not supported" in reason else "not supported: "
-
-
-def _dropped(step: Mapping[str, Any]) -> str:
-    """Describe the step's effect on the data, if it has one."""
-    return f", {_DROP_MODES[_string(step, 'mode')]}" if "mode" in step else ""
-
-
-def _type_kind(step: Mapping[str, Any]) -> str:
-    return _TYPE_KINDS[_string(step, "type_kind")]
-
-
-def _name(step: Mapping[str, Any], field: str) -> str:
-    return code(_string(step, field))
-
-
-def _property(step: Mapping[str, Any], field: str) -> str:
-    return code(f"{_string(step, 'type_name')}.{_string(step, field)}")
-
-
-def _string(step: Mapping[str, Any], field: str) -> str:
-    value = step[field]
-    if not isinstance(value, str):
-        raise TypeError(f"{field} is not text")
-    return value
-
-
-def _strings(values: Any) -> Sequence[str]:
-    if not isinstance(values, list | tuple) or not all(isinstance(each, str) for each in values):
-        raise TypeError("not a list of text")
-    return values
-
-
-def _spelled_type(form: Any) -> str:
-    """Return a property type as spelled in schemas: `I32?`, `[String]`, `Vector(4)`, `enum(a, b)`."""
-    scalar, values = form["scalar"], form.get("enum_values")
-    if values is not None:
-        base = f"enum({', '.join(_strings(values))})"
-    elif isinstance(scalar, Mapping):
-        base = f"Vector({int(scalar['Vector'])})"
-    else:
-        base = _string(form, "scalar")
-    listed = f"[{base}]" if form["list"] else base
-    return f"{listed}?" if form["nullable"] else listed
+def _quoted(part: Shown) -> str:
+    return f"**{text(part.text)}**" if part.strong else code(part.text)

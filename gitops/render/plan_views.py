@@ -86,7 +86,9 @@ class PlanView:
                     emptied.append(change)
                 elif change.seen is None or change.seen.rows:
                     dropped.update(
-                        _DROPS[step["kind"]] for step in change.migration.steps if step.get("kind") in _DROPS
+                        _DROPS[step["kind"]]
+                        for step in change.migration.steps
+                        if step.get("kind") in _DROPS and step.get("type_kind") != "interface"
                     )
         parts = [_graphs(graphs, "destroyed"), _graphs(emptied, "emptied")]
         parts += [f"{count(recreated, 'lost graph')} created again, empty"] if recreated else []

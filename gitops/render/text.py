@@ -259,7 +259,8 @@ def change_lines(plan: Plan) -> list[str]:
     views = {}
     if any(change.migration is not None for change in plan.changes):
         # This imports the schema language, which is large, and most plans don't change a schema.
-        from gitops.render.migrations import migration_views, plain_words, result_line
+        from gitops.database.language.schema.steps import plain_words
+        from gitops.render.migrations import migration_views, result_line
 
         views = migration_views(plan)
     for change in plan.edits:
@@ -271,7 +272,8 @@ def change_lines(plan: Plan) -> list[str]:
         if (view := views.get(change.address)) is None:
             continue
         for each in view.steps:
-            lines.append(f"      {plain_words(each.step)}{f' ({each.back})' if each.back else ''}")
+            costs = "; ".join(filter(None, (each.counted, each.back)))
+            lines.append(f"      {plain_words(each.step)}{f' ({costs})' if costs else ''}")
             lines += [f"        {each.used}"] if each.used else []
         lines += [f"      {result_line(result)}" for result in view.results]
     if plan.derived or plan.republished:

@@ -14,11 +14,10 @@ enter the number of rows that they have seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache, reduce
+from functools import cached_property, reduce
 
 from gitops.cluster.approvals.documents import SEEN
 from gitops.cluster.model.address import Address
@@ -41,6 +40,7 @@ from gitops.core.documents.forms import (
     record,
 )
 from gitops.core.errors import GitopsError
+from gitops.database.graph.port import StepCount
 from gitops.repository.repository import Repository
 
 PLANS = "refs/gitops/plans"
@@ -51,7 +51,8 @@ RECORD = "plan.json"
 class SeenChange:
     """The graph state that a plan read for a data change. The digests identify the change to `resource`.
 
-    `recorded_at` is that of `seen`, so it is None if the bot read the graph for the plan.
+    `recorded_at` is that of `seen`, so it is None if the bot read the graph for the plan. `counts` are the rows of each
+    step of a migration, or None if it counts none.
     """
 
     resource: Address
@@ -59,6 +60,7 @@ class SeenChange:
     after: str | None
     seen: Seen
     recorded_at: str | None = None
+    counts: tuple[StepCount | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,18 @@ _SEEN_CHANGE: Members = {
     "seen": SEEN,
 }
 _DATED: Members = {**_SEEN_CHANGE, "recorded_at": nullable(LINE)}
+_COUNT: Form[StepCount] = record(StepCount, {"rows": integer(), "breaking": integer(), "lost": integer()})
+_COUNTED: Members = {**_DATED, "counts": nullable(list_of(nullable(_COUNT)))}
+
+
+def _version(kept: PlanRecord) -> int:
+    if any(each.counts is not None for each in kept.seen):
+        return 6
+    if any(each.recorded_at for each in kept.seen):
+        return 5
+    return 4 if kept.seen else 2 if kept.shown else 3
+
+
 PLAN_RECORD = Document(
     versions={
         1: record(PlanRecord, _MEMBERS),
@@ -118,12 +132,11 @@ PLAN_RECORD = Document(
         3: record(PlanRecord, _SHOWN),
         4: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _SEEN_CHANGE))}),
         5: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _DATED))}),
+        6: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _COUNTED))}),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,
-    version_of=lambda kept: (
-        (5 if any(each.recorded_at for each in kept.seen) else 4) if kept.seen else 2 if kept.shown else 3
-    ),
+    version_of=_version,
 )
 _MOST_READ = 50
 
@@ -145,30 +158,46 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
     return kept if kept is not None and (kept.cluster, kept.request) == (cluster, number) else None
 
 
-def seen_in_plans(
-    repository: Repository, cluster: str, number: int | None
-) -> Callable[[Change, Seen | None], Seen | None]:
-    """Return a function that finds the newest data about a changed graph, in a stored plan or a later ledger record.
+class PlannedData:
+    """What the bot read for its plans about graphs that cannot be read here, from the plans' refs.
 
-    With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, the
-    ledger's record does not count, because rows may have been loaded since. All of it is dated: what the bot read for a
-    plan has the time of the plan.
+    With a `number`, only the plan of that request counts. A plan of an earlier head counts as well.
     """
 
-    def find(change: Change, recorded: Seen | None) -> Seen | None:
-        found = [
-            replace(each.seen, recorded_at=each.recorded_at or made)
-            for made, kept in plans()
-            for each in kept.seen
-            if (each.resource, each.before, each.after) == (change.address, change.before, change.after)
-        ]
+    def __init__(self, repository: Repository, cluster: str, number: int | None) -> None:
+        self._repository = repository
+        self._cluster = cluster
+        self._number = number
+
+    def seen(self, change: Change, recorded: Seen | None) -> Seen | None:
+        """Return the newest data about a changed graph, in a stored plan or a later ledger record.
+
+        Without a plan, the ledger's record does not count, because rows may have been loaded since. All of it is dated:
+        what the bot read for a plan has the time of the plan.
+        """
+        found = [replace(each.seen, recorded_at=each.recorded_at or made) for made, each in self._about(change)]
         if found and recorded is not None:
             found.append(recorded)
         return reduce(_newer, found) if found else None
 
-    @cache
-    def plans() -> tuple[tuple[str, PlanRecord], ...]:
-        """Return each plan with its creation time, the newest request first."""
+    def counts(self, change: Change) -> tuple[StepCount | None, ...] | None:
+        """Return the rows that the newest plan counted for each step of a migration, or None if none did."""
+        known = [(made, each.counts) for made, each in self._about(change) if each.counts is not None]
+        return max(known, key=lambda each: each[0])[1] if known else None
+
+    def _about(self, change: Change) -> list[tuple[str, SeenChange]]:
+        identity = change.address, change.before, change.after
+        return [
+            (made, each)
+            for made, kept in self._plans
+            for each in kept.seen
+            if (each.resource, each.before, each.after) == identity
+        ]
+
+    @cached_property
+    def _plans(self) -> tuple[tuple[str, PlanRecord], ...]:
+        """Each plan with its creation time, the newest request first."""
+        repository, cluster, number = self._repository, self._cluster, self._number
         with suppress(GitopsError):
             names = () if number is not None else repository.remote.refs(f"{PLANS}/{cluster}")
             texts = (name.rpartition("/")[2] for name in names)
@@ -180,8 +209,6 @@ def seen_in_plans(
             kept = ((heads.get(ref), kept_plan(repository, cluster, each)) for each, ref in refs.items())
             return tuple((_made_at(repository, head), plan) for head, plan in kept if head and plan)
         return ()
-
-    return find
 
 
 def _newer(first: Seen, second: Seen) -> Seen:

@@ -34,6 +34,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
+from gitops.database.graph.port import StepCount
 from gitops.database.language.suggest import Suggestion
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import GitReader, GitRemote, GitStore
@@ -493,6 +494,7 @@ class ClusterAt:
     undoes: bool
     check: bool
     seen_elsewhere: Callable[[Change, Seen | None], Seen | None] = lambda _, recorded: recorded
+    counted_elsewhere: Callable[[Change], tuple[StepCount | None, ...] | None] = lambda _: None
 
     @property
     def source(self) -> SourceRevision:

@@ -101,7 +101,7 @@ class GateName(StrEnum):
     limit: str
 
     IRREVERSIBLE = "irreversible", "what no later plan can undo"
-    LOSSY = "lossy", "what removes types or properties of a graph with rows"
+    LOSSY = "lossy", "what removes types, properties or values of a graph with rows"
     WIDENING = "widening", "a policy that permits more in a class of `widening`"
     DELETES = (
         "deletes",

@@ -353,33 +353,32 @@ class SchemaKind(ResourceKind):
             return Gate("removing every type destroys the data of the graph")
         if GateName.LOSSY not in situation.gates:
             return None
-        return Gate("it removes types or properties of a graph that holds rows", (GateName.LOSSY,))
+        return Gate("it removes types, properties or values of a graph that holds rows", (GateName.LOSSY,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
         """Return the schema's graph."""
         return () if address.graph is None else (graph_address(address.graph),)
 
 
-_ADDS = frozenset({"add_property", "add_type", "update_property_metadata", "update_type_metadata"})
-_DROPS = frozenset({"drop_property", "drop_type"})
-
-
 def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) -> Classified:
     """Return the class of a migration. A two-phase one is staged and finished, unless restored rows need the new types."""
     if migration is None or not migration.supported:
         return Classified(Effect.PIVOT, "its steps are not known")
-    steps = set()
-    for step in migration.steps:
-        # Adding an interface is its own kind of step, because no later migration can remove it.
-        interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
-        steps.add("add_interface" if interface else str(step.get("kind")))
-    if steps <= _ADDS:
+    # Importing the schema language is slow, and few plans change a schema.
+    from gitops.database.language.schema.steps import step_from_json
+
+    found = [step_from_json(step) for step in migration.steps]
+    adds = [step is not None and step.keeps_readers for step in found]
+    drops = [step is not None and step.drops for step in found]
+    if all(adds):
         return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
-    if steps <= _DROPS:
+    if all(drops):
         return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
-    if steps <= _ADDS | _DROPS and migration.expanded is not None and not restored:
+    either = all(one or other for one, other in zip(adds, drops, strict=True))
+    if either and migration.expanded is not None and not restored:
         return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
-    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(steps - _ADDS))}")
+    kinds = {str(step.get("kind")) for step, added in zip(migration.steps, adds, strict=True) if not added}
+    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(kinds))}")
 
 
 class QueryKind(ResourceKind):

@@ -35,6 +35,7 @@ from gitops.database.language.query.typed import (
     TypedUpdate,
 )
 from gitops.database.language.schema import PropType, TypeKind
+from gitops.database.language.schema.steps import RenameProperty, RenameType, step_from_json
 from gitops.database.language.text import LanguageError
 
 _QUERY_CHANGES = {
@@ -42,10 +43,7 @@ _QUERY_CHANGES = {
     Action.UPDATE: QueryChange.CHANGED,
     Action.DELETE: QueryChange.REMOVED,
 }
-_RETYPING = frozenset({"extend_enum", "unsupported_change"})
 _ENDPOINTS = frozenset({"from", "to"})
-_ADDING = frozenset({"add_type", "add_property"})
-_DROPPING = frozenset({"drop_type", "drop_property"})
 
 Step = Mapping[str, Any]
 
@@ -119,7 +117,7 @@ def _impact_of(
         each.query
         for step, found in zip(steps, queries, strict=True)
         for each in found
-        if step.get("kind") in _RETYPING and each.query not in query_changes
+        if (known := step_from_json(step)) is not None and known.changes_types and each.query not in query_changes
     }
     former.update(files.former({text: desired.resources[text].content or b"" for text in retyped}))
     edited = {t: recorded.queries[t] for t in affected if t in recorded.queries and t not in former}
@@ -222,22 +220,20 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
     on an interface, because queries cannot use interfaces by name. Names in steps are those of the desired schema,
     except for `from`, the name of a dropped subject, and the type of a dropped property (`rename_type` comes first).
     """
-    types = {_type(s, "to"): s["from"] for s in steps if s.get("kind") == "rename_type" and _named(s, "from", "to")}
-    properties = {
-        _property(s, s["to"]): s["from"]
-        for s in steps
-        if s.get("kind") == "rename_property" and _named(s, "from", "to", "type_name")
-    }
+    parsed = [step_from_json(step) for step in steps]
+    types = {Subject(s.type_kind, s.to): s.from_ for s in parsed if isinstance(s, RenameType)}
+    properties = {Subject(s.type_kind, s.type_name, s.to): s.from_ for s in parsed if isinstance(s, RenameProperty)}
     found = []
-    for step in steps:
-        named = [each for each in _desired(step) if each.kind in ("node", "edge")]
+    for step in parsed:
+        members = () if step is None else step.members
+        named = [Subject(*member) for member in members if member[0] is not TypeKind.INTERFACE]
         accepted = [
             Subject(s.kind, types.get(Subject(s.kind, s.type_name), s.type_name), properties.get(s, s.property_name))
             for s in named
         ]
         # Dropped items have no desired name, and added items no accepted name.
-        before = () if step.get("kind") in _ADDING else accepted
-        after = () if step.get("kind") in _DROPPING else named
+        before = () if step is None or step.adds else accepted
+        after = () if step is None or step.drops else named
         found.append(StepSubjects(frozenset(before), frozenset(after)))
     return tuple(found)
 
@@ -255,41 +251,6 @@ def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
             known = found.get(each, use)
             found[each] = Use(known.reads or use.reads, known.writes or use.writes)
     return found
-
-
-def _desired(step: Step) -> list[Subject]:
-    kind = step.get("kind")
-    if kind in ("add_type", "drop_type", "update_type_metadata") and _named(step, "type_kind", "name"):
-        return [_type(step, "name")]
-    if kind == "rename_type" and _named(step, "type_kind", "from", "to"):
-        return [_type(step, "to")]
-    if kind == "rename_property" and _named(step, "type_kind", "type_name", "from", "to"):
-        return [_property(step, step["to"])]
-    if kind in ("add_property", "drop_property", "extend_enum", "update_property_metadata"):
-        return (
-            [_property(step, step["property_name"])] if _named(step, "type_kind", "type_name", "property_name") else []
-        )
-    if kind == "add_constraint" and _named(step, "type_kind", "type_name"):
-        constraint = step.get("constraint")
-        columns = constraint.get("Index") if isinstance(constraint, Mapping) else None
-        return [_property(step, c) for c in columns if isinstance(c, str)] if isinstance(columns, list | tuple) else []
-    if kind == "unsupported_change" and _named(step, "entity"):
-        type_kind, _, name = step["entity"].partition(":")
-        owner, _, member = name.partition(".")
-        return [Subject(type_kind, owner, member or None)]
-    return []
-
-
-def _type(step: Step, field: str) -> Subject:
-    return Subject(str(step.get("type_kind")), step[field])
-
-
-def _property(step: Step, name: str) -> Subject:
-    return Subject(str(step.get("type_kind")), step["type_name"], name)
-
-
-def _named(step: Step, *fields: str) -> bool:
-    return all(isinstance(step.get(field), str) for field in fields)
 
 
 def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, Use]]:

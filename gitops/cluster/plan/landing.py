@@ -90,8 +90,25 @@ def check_migration(engine: GraphReader, uri: str, change: Change, schema_source
     if any(step not in planned for step in preview.steps):
         detail = "the live schema is not the recorded one, so the migration would need unplanned steps"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
+    if change.migration is not None:
+        _require_rows(change.migration)
     engine.check_migration(uri, schema_source, incarnation=None if change.seen is None else change.seen.incarnation)
     return preview
+
+
+def _require_rows(preview: MigrationPreview) -> None:
+    """Raise GitopsError `graph_rows_break_schema` if the plan counted rows that break a step."""
+    broken = [
+        (step, count)
+        for step, count in zip(preview.steps, preview.counts or (), strict=False)
+        if count is not None and count.breaking
+    ]
+    if not broken:
+        return
+    from gitops.database.language.schema.steps import plain_words
+
+    listed = "; ".join(f"{plain_words(step)}: {count.text}" for step, count in broken)
+    raise GitopsError(Code.GRAPH_ROWS_BREAK_SCHEMA, listed)
 
 
 def _require_supported(preview: MigrationPreview) -> None:
@@ -189,6 +206,7 @@ def _check_update(current: Session, change: Change, *, live: bool) -> None:
     if not live:
         if change.migration is not None:
             _require_supported(change.migration)
+            _require_rows(change.migration)
         return
     source = current.desired.resources[change.address].content or b""
     check_migration(stores.engine, stores.graph_uri(change.address.name), change, source)

@@ -402,7 +402,7 @@ def _preview_migrations(
     """Return the preview of each schema update by address, with the schema from which it starts, if that was read.
 
     It is planned from the recorded schema if git has its text, otherwise from the live graph. With `report`, a missing
-    preview is a warning of the session.
+    preview is a warning of the session. Rows are counted in the live graph. A clone uses the counts in the bot's plan.
     """
     found: dict[Address, tuple[MigrationPreview, Schema | None]] = {}
     for change in changes:
@@ -414,13 +414,27 @@ def _preview_migrations(
             source = current.workspace.accepted_schema(schema.name, change.before or "")
             if source is None or desired is None:
                 content = current.desired.resources[schema].content or b""
-                found[schema] = current.opened.engine.preview(current.opened.graph_uri(schema.name), content), None
+                preview = current.opened.engine.preview(current.opened.graph_uri(schema.name), content)
+                found[schema] = _with_counts(current, change, preview), None
                 continue
             from gitops.database.language.schema import compile_schema
 
             accepted = compile_schema(source)
-            found[schema] = MigrationPreview.between(accepted, desired), accepted
+            found[schema] = _with_counts(current, change, MigrationPreview.between(accepted, desired)), accepted
         except GitopsError as error:
             if report:
                 current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
     return found
+
+
+def _with_counts(current: Session, change: Change, preview: MigrationPreview) -> MigrationPreview:
+    """Return the preview with the rows of each step that checks or converts rows, if they can be known here."""
+    if not preview.supported or not preview.reads_rows:
+        return preview
+    governance, schema = current.workspace.governance, change.address
+    if not current.opened.data_at_hand:
+        return replace(preview, counts=None if governance is None else governance.counted_elsewhere(change))
+    content = current.desired.resources[schema].content or b""
+    counts = current.opened.engine.count_steps(current.opened.graph_uri(schema.name), content)
+    # The graph may have a different schema from the recorded one; then the apply is refused for that reason.
+    return replace(preview, counts=counts) if len(counts) == len(preview.steps) else preview

@@ -25,7 +25,7 @@ from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.database.graph.port import GraphEngine
+from gitops.database.graph.port import GraphEngine, StepCount
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ApplyRule
@@ -141,6 +141,10 @@ class Governance(Protocol):
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
         """Return the last known data of an unreadable graph, from the ledger or, in a clone, from the bot's plans."""
+        ...
+
+    def counted_elsewhere(self, change: Change) -> tuple[StepCount | None, ...] | None:
+        """Return the rows of each step of a migration as one of the bot's plans has them, or None if none is known."""
         ...
 
 

@@ -109,11 +109,9 @@ class StepCount:
 
     @property
     def text(self) -> str:
-        """The count in words, such as `37 of 263 rows break it`."""
-        rows = f"{self.rows} row" if self.rows == 1 else f"{self.rows} rows"
-        if self.breaking or not self.lost:
-            return f"{self.breaking} of {rows} {'breaks' if self.breaking == 1 else 'break'} it"
-        return f"{self.lost} of {rows} {'loses its' if self.lost == 1 else 'lose their'} value"
+        """The breaking rows in words, such as `37 of 263 rows break it`."""
+        rows = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
+        return f"{self.breaking:,} of {rows} {'breaks' if self.breaking == 1 else 'break'} it"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for stored plans, without ids of rows."""
@@ -138,6 +136,14 @@ class MigrationPreview:
     counts: tuple[StepCount | None, ...] | None = None
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether a step checks or converts rows."""
+        from gitops.database.language.schema.steps import Sort, step_from_json
+
+        found = (step_from_json(step) for step in self.steps)
+        return any(step is not None and step.sort is not Sort.FREE for step in found)
+
+    @property
     def lands(self) -> bool:
         """Whether nothing is known to keep the migration from being applied."""
         return self.supported and not any(count is not None and count.breaking for count in self.counts or ())
@@ -154,7 +160,7 @@ class MigrationPreview:
         return cls(migration.supported, steps, empties(accepted, migration), expanded)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form for plans."""
+        """Return the JSON form for plans, without counts."""
         return {"supported": self.supported, "steps": [dict(s) for s in self.steps]}
 
 

@@ -19,8 +19,16 @@ from gitops.database.graph.results import RowProblem
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.table_changes import MigratedImage, TableChanges, table_changes, table_key
 from gitops.database.graph.tables import count_values
-from gitops.database.language.schema import Catalog, EdgeType, NodeType, TypeKind
-from gitops.database.language.schema.ir import IrConstraint
+from gitops.database.language.schema import (
+    Catalog,
+    ConstraintKind,
+    EdgeType,
+    IrConstraint,
+    NodeType,
+    PatternCheck,
+    RangeBound,
+    TypeKind,
+)
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -35,8 +43,8 @@ from gitops.database.language.schema.steps import (
     RenameType,
     Sort,
     UnsupportedChange,
+    plain_words,
 )
-from gitops.database.language.schema.types import ConstraintKind, PatternCheck, RangeBound
 
 SHOWN_KEYS = 5
 """Maximum number of row ids that are listed for a step."""
@@ -89,7 +97,7 @@ def refusal(steps: Sequence[MigrationStep], counts: Sequence[StepCount | None]) 
     """Return why a migration cannot be applied: the first step that rows break. Empty if there is none."""
     for step, count in zip(steps, counts, strict=True):
         if count is not None and count.breaking:
-            words = "".join(each if isinstance(each, str) else each.text for each in step.words)
+            words = plain_words(step.to_json())
             more = count.breaking - len(count.keys)
             named = ", ".join(repr(key) for key in count.keys) + (f" and {more} more" if more else "")
             return f"{words}: {count.text}: {named}"

@@ -19,7 +19,7 @@ from gitops.database.graph.image import GraphImage
 from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, open_table
-from gitops.database.language.schema import Catalog, TypeKind
+from gitops.database.language.schema import Catalog, ConstraintKind, TypeKind
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -33,7 +33,6 @@ from gitops.database.language.schema.steps import (
     RenameType,
     UnsupportedChange,
 )
-from gitops.database.language.schema.types import ConstraintKind
 
 BATCH_ROWS = 1 << 16
 """How many rows are converted at a time."""

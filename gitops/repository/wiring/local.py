@@ -49,7 +49,7 @@ from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import GitRepository
 from gitops.repository.authors import known_origins
 from gitops.repository.cluster import declared_rule, successor
-from gitops.repository.kept_plans import seen_in_plans
+from gitops.repository.kept_plans import PlannedData
 from gitops.repository.repository import Candidate, ClusterAt, Repository
 from gitops.repository.wiring.forge import LOCAL, choose_forge, open_forge
 from gitops.repository.wiring.git import default_ref, open_commit_tree, open_git
@@ -302,7 +302,8 @@ class LocalRepository(Repository):
 
     def with_plans(self, here: ClusterAt, request: int | None = None) -> ClusterAt:
         """Return the cluster for use in a clone, where the bot's plans provide data about graphs that cannot be read."""
-        return replace(here, seen_elsewhere=seen_in_plans(self, here.rule.name, request))
+        planned = PlannedData(self, here.rule.name, request)
+        return replace(here, seen_elsewhere=planned.seen, counted_elsewhere=planned.counts)
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """Return the person, key and branch for approvals given on this machine.

@@ -1,7 +1,7 @@
 """The schema language (`.pg`): compiles text to a checked schema. `migration` plans `steps` from one to another."""
 
 from gitops.database.language.schema.compile import Schema, compile_schema, schema_from_ir
-from gitops.database.language.schema.ir import SchemaIR
+from gitops.database.language.schema.ir import IrConstraint, SchemaIR
 from gitops.database.language.schema.problems import MAX_PROBLEMS
 from gitops.database.language.schema.types import (
     FLOATS,
@@ -26,6 +26,7 @@ __all__ = [
     "Catalog",
     "ConstraintKind",
     "EdgeType",
+    "IrConstraint",
     "NodeType",
     "PatternCheck",
     "PropType",

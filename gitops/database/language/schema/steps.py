@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
+from gitops.core.canonical import canonical
 from gitops.core.dataclass import dataclass
 from gitops.database.language.schema.conversion import Exactness, convertible
 from gitops.database.language.schema.ir import IrConstraint
@@ -87,6 +88,11 @@ class _MigrationStep:
     drops: ClassVar[bool] = False
 
     @property
+    def keeps_readers(self) -> bool:
+        """Whether everything that the accepted schema has is still there, so that the step can be taken back."""
+        return self.adds
+
+    @property
     def sort(self) -> Sort:
         """When the step can be applied."""
         return Sort.FREE
@@ -99,6 +105,11 @@ class _MigrationStep:
     @property
     def words(self) -> Words:
         """The description of the step, in one line."""
+        return self.brief
+
+    @property
+    def brief(self) -> Words:
+        """The description without what every soft drop keeps."""
         raise NotImplementedError
 
     @property
@@ -161,7 +172,7 @@ class AddType(_TypeStep):
     adds: ClassVar[bool] = True
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name the type."""
         return "add ", _KINDS[self.type_kind], " ", Shown(self.name)
 
@@ -177,7 +188,7 @@ class RenameType(_MigrationStep):
     to: str
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Give both names."""
         return "rename ", _KINDS[self.type_kind], " ", Shown(self.from_), " to ", Shown(self.to)
 
@@ -200,6 +211,11 @@ class AddProperty(_PropertyStep):
     backfill: str | None = None
 
     @property
+    def keeps_readers(self) -> bool:
+        """Not if writers must set the property."""
+        return self.property_type.nullable
+
+    @property
     def sort(self) -> Sort:
         """Free if the new values are null."""
         if self.backfill is not None:
@@ -207,7 +223,7 @@ class AddProperty(_PropertyStep):
         return Sort.FREE if self.property_type.nullable or self.type_kind is TypeKind.INTERFACE else Sort.CHECKED
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name the property, its type and its values."""
         filled: Words = () if self.backfill is None else (", with ", Shown(self.backfill), " in every row")
         return "add property ", self.where, " of type ", Shown(str(self.property_type)), *filled
@@ -223,7 +239,7 @@ class RenameProperty(_OwnerStep):
     to: str
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Give both names."""
         old, new = (Shown(f"{self.type_name}.{name}") for name in (self.from_, self.to))
         return "rename property ", old, " to ", new
@@ -286,7 +302,7 @@ class ChangeType(_PropertyStep):
         return Reversibility.LOSSY if loses else Reversibility.REVERSIBLE
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name both types, and what happens to values."""
         found: list[str | Shown] = ["change the type of ", self.where, " from ", Shown(str(self.from_)), " to "]
         found.append(Shown(str(self.to)))
@@ -321,7 +337,7 @@ class AddConstraint(_OwnerStep):
         return Reversibility.IRREVERSIBLE if is_key else Reversibility.REVERSIBLE
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name the constraint."""
         return "add ", *_rule(self.constraint, "to", self.type_kind, self.type_name)
 
@@ -345,14 +361,14 @@ class DropConstraint(_OwnerStep):
         return Reversibility.IRREVERSIBLE if is_key else Reversibility.REVERSIBLE
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name the constraint."""
         return "remove ", *_rule(self.constraint, "from", self.type_kind, self.type_name)
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The type, because a column of the constraint may be dropped as well."""
-        return ((self.type_kind, self.type_name, None),)
+        """The constraint's columns."""
+        return tuple((self.type_kind, self.type_name, name) for name in self.constraint.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +387,7 @@ class ChangeCardinality(_OwnerStep):
         return Sort.FREE if within else Sort.CHECKED
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Give both cardinalities."""
         old, new = (f"{low}..{'' if high is None else high}" for low, high in (self.from_, self.to))
         return (
@@ -400,7 +416,7 @@ class ChangeEnds(_OwnerStep):
         return Sort.CHECKED
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Give both pairs of types."""
         old, new = (Shown(" -> ".join(ends)) for ends in (self.from_, self.to))
         return "change the ends of ", _KINDS[self.type_kind], " ", Shown(self.type_name), " from ", old, " to ", new
@@ -415,7 +431,7 @@ class ChangeInterfaces(_OwnerStep):
     removed: tuple[str, ...]
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name the interfaces."""
         found: list[str | Shown] = [_KINDS[self.type_kind], " ", Shown(self.type_name)]
         for verb, names in ((" implements ", self.added), (" no longer implements ", self.removed)):
@@ -432,7 +448,12 @@ class UpdateTypeMetadata(_TypeStep):
     annotations: tuple[MetadataAnnotation, ...]
 
     @property
-    def words(self) -> Words:
+    def keeps_readers(self) -> bool:
+        """Always: a description has no effect on readers."""
+        return True
+
+    @property
+    def brief(self) -> Words:
         """Name the type."""
         return "change the description of ", _KINDS[self.type_kind], " ", Shown(self.name)
 
@@ -445,7 +466,12 @@ class UpdatePropertyMetadata(_PropertyStep):
     annotations: tuple[MetadataAnnotation, ...]
 
     @property
-    def words(self) -> Words:
+    def keeps_readers(self) -> bool:
+        """Always: a description has no effect on readers."""
+        return True
+
+    @property
+    def brief(self) -> Words:
         """Name the property."""
         return "change the description of property ", self.where
 
@@ -460,7 +486,7 @@ class ExtendEnum(_PropertyStep):
     added_values: tuple[str, ...]
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Name the new members."""
         return "enum ", self.where, " also allows ", *_listed(self.added_values)
 
@@ -480,10 +506,14 @@ class DropType(_TypeStep):
         return Reversibility.REVERSIBLE if self.type_kind is TypeKind.INTERFACE else _LOST[self.mode]
 
     @property
+    def brief(self) -> Words:
+        """Name the type."""
+        return Shown("drop", strong=True), " ", _KINDS[self.type_kind], " ", Shown(self.name), *_lost(self.mode)
+
+    @property
     def words(self) -> Words:
         """Name the type, and say what happens to its rows."""
-        kept = () if self.type_kind is TypeKind.INTERFACE else _KEPT[self.mode]
-        return Shown("drop", strong=True), " ", _KINDS[self.type_kind], " ", Shown(self.name), *kept
+        return *self.brief, *(() if self.type_kind is TypeKind.INTERFACE else _kept(self.mode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,9 +531,14 @@ class DropProperty(_PropertyStep):
         return _LOST[self.mode]
 
     @property
+    def brief(self) -> Words:
+        """Name the property."""
+        return Shown("drop", strong=True), " property ", self.where, *_lost(self.mode)
+
+    @property
     def words(self) -> Words:
         """Name the property, and say what happens to its values."""
-        return Shown("drop", strong=True), " property ", self.where, *_KEPT[self.mode]
+        return *self.brief, *_kept(self.mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,7 +563,7 @@ class UnsupportedChange(_MigrationStep):
         return self.reason if self.code is None else f"[{self.code}] {self.reason}"
 
     @property
-    def words(self) -> Words:
+    def brief(self) -> Words:
         """Give the reason, which contains names of the schema as Markdown-like text."""
         refused: Words = () if "not supported" in self.reason else (Shown("not supported:", strong=True), " ")
         code: Words = () if self.code is None else (" (", Shown(self.code), ")")
@@ -615,6 +650,14 @@ def step_from_json(form: Mapping[str, Any]) -> MigrationStep | None:
     return step
 
 
+def plain_words(step: Mapping[str, Any]) -> str:
+    """Describe a step in JSON form in one line of plain text. Steps of an unknown kind or structure are shown as they are."""
+    found = step_from_json(step)
+    if found is None:
+        return canonical(step).decode()
+    return "".join(each if isinstance(each, str) else each.text for each in found.words)
+
+
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
     """Return the reversibility of a step in JSON form, or None for an unknown kind or structure."""
     found = step_from_json(step)
@@ -623,11 +666,15 @@ def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
 
 _KINDS = {TypeKind.INTERFACE: "interface", TypeKind.NODE: "node type", TypeKind.EDGE: "edge type"}
 _LOST = {DropMode.SOFT: Reversibility.LOSSY, DropMode.HARD: Reversibility.IRREVERSIBLE}
-_KEPT: Mapping[DropMode, Words] = {
-    DropMode.SOFT: (", its data stays in earlier versions of the graph",),
-    DropMode.HARD: (", ", Shown("its data is lost", strong=True)),
-}
 _LEFT_OUT: Mapping[str, Any] = {"renamed": ()}
+
+
+def _lost(mode: DropMode) -> Words:
+    return (", ", Shown("its data is lost", strong=True)) if mode is DropMode.HARD else ()
+
+
+def _kept(mode: DropMode) -> Words:
+    return (", its data stays in earlier versions of the graph",) if mode is DropMode.SOFT else ()
 
 
 def _rule(rule: IrConstraint, verb: str, kind: TypeKind, owner: str) -> Words:
