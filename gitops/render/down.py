@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gitops.database.language.schema.steps import Migration, UnsupportedChange, plain_words
+from gitops.database.language.schema.steps import Migration, Sort, UnsupportedChange, plain_words
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.json_text import plain
@@ -60,7 +60,8 @@ def _down_lines(outcome: DownOutcome) -> Iterator[str]:
     for title, migration in (("forward", planned.forward), ("back", planned.back)):
         yield f"  {title}: {count(len(migration.steps), 'step')}"
         for step in migration.steps:
-            cost = StepView(step.to_json()).back if migration is planned.forward else ""
+            checked = "only if no row breaks it" if step.sort is Sort.CHECKED else ""
+            cost = StepView(step.to_json()).back if migration is planned.forward else checked
             if isinstance(step, UnsupportedChange):
                 words = f"not supported: {step.entity}: {step.text}"
             else:

@@ -12,9 +12,11 @@ from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaIm
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview, StepCount
 from gitops.database.language.schema.steps import (
+    ChangeType,
     Reversibility,
     Shown,
     Sort,
+    Style,
     UnsupportedChange,
     reversibility_of,
     step_from_json,
@@ -83,6 +85,8 @@ class StepView:
         """The cost of undoing the step, starting with its class. Empty if the step is unknown or never runs."""
         if self.empties and self.reversibility is Reversibility.IRREVERSIBLE:
             return "irreversible: removing every type destroys the data of the graph"
+        if self.reversibility is Reversibility.LOSSY and self.step["kind"] == ChangeType.kind:
+            return "lossy: a later plan cannot bring back the values that become null"
         return "" if self.reversibility is None else _BACK[self.reversibility]
 
     @property
@@ -310,8 +314,12 @@ def in_words(step: Mapping[str, Any], *, brief: bool = False) -> str:
         # The preview may come from a newer engine, so show an unknown step as well.
         return code(to_line(step))
     words = found.brief if brief else found.words
-    return "".join(text(each) if isinstance(each, str) else _quoted(each) for each in words)
+    return "".join(map(_markdown, words))
 
 
-def _quoted(part: Shown) -> str:
-    return f"**{text(part.text)}**" if part.strong else code(part.text)
+def _markdown(part: str | Shown) -> str:
+    if isinstance(part, str):
+        return part
+    if part.style is Style.STRONG:
+        return f"**{part.text}**"
+    return code(part.text) if part.style is Style.NAME else text(part.text)

@@ -251,17 +251,17 @@ def _schemas(repository: Repository, rule: ClusterRule, root: str) -> _Files:
 
 
 def _has_hints(*texts: bytes) -> bool:
-    """Return whether one of the texts has a rename hint, or a mark of an earlier one.
+    """Return whether one of the texts has a hint for a migration, or a mark of an earlier one.
 
     A text that does not parse has none.
     """
-    from gitops.database.language.schema.reversal import hints_of
+    from gitops.database.language.schema.reversal import has_hints
     from gitops.database.language.text import LanguageError
 
     found = False
     for text in texts:
         with suppress(LanguageError):
-            found = found or bool(hints_of(text))
+            found = found or has_hints(text)
     return found
 
 

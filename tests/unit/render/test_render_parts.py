@@ -8,7 +8,6 @@ import sys
 import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import get_args
 
 import pytest
 from comment_cases import SUBJECT
@@ -30,15 +29,20 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.graph.port import MigrationPreview
 from gitops.database.language.rules import RULES, RuleStage
-from gitops.database.language.schema import PropType, Scalar, TypeKind
+from gitops.database.language.schema import ConstraintKind, IrConstraint, PropType, Scalar, TypeKind
 from gitops.database.language.schema.steps import (
-    AddIndex,
+    STEPS,
+    AddConstraint,
     AddProperty,
     AddType,
+    ChangeCardinality,
+    ChangeEnds,
+    ChangeInterfaces,
+    ChangeType,
+    DropConstraint,
     DropProperty,
     DropType,
     ExtendEnum,
-    MigrationStep,
     RenameProperty,
     RenameType,
     UnsupportedChange,
@@ -300,7 +304,13 @@ def test_fixed_parts_that_do_not_fit_are_a_defect():
             "change the description of interface `A`",
         ),
         (
-            {"kind": "update_property_metadata", "type_name": "A", "property_name": "p", "annotations": []},
+            {
+                "kind": "update_property_metadata",
+                "type_kind": "node",
+                "type_name": "A",
+                "property_name": "p",
+                "annotations": [],
+            },
             "change the description of property `A.p`",
         ),
         ({"kind": "unsupported_change", "entity": "node:A", "reason": "no"}, "**not supported:** `node:A`: no"),
@@ -324,7 +334,7 @@ def test_step_in_words(step, words):
     ],
 )
 def test_property_types_are_spelled_as_in_schemas(form, spelled):
-    step = {"kind": "add_property", "type_name": "A", "property_name": "p", "property_type": form}
+    step = {"kind": "add_property", "type_kind": "node", "type_name": "A", "property_name": "p", "property_type": form}
     assert in_words(step) == f"add property `A.p` of type `{spelled}`"
 
 
@@ -380,15 +390,20 @@ def test_every_step_of_a_migration_has_words():
         RenameType(node, "A", "B"),
         AddProperty(node, "A", "p", text),
         RenameProperty(node, "A", "p", "q"),
-        AddIndex(node, "A", ("p",)),
+        AddConstraint(node, "A", IrConstraint(ConstraintKind.INDEX, ("p",))),
         UpdateTypeMetadata(node, "A", ()),
         UpdatePropertyMetadata(node, "A", "p", ()),
         ExtendEnum(node, "A", "p", ("m",)),
+        ChangeType(node, "A", "p", text, text._replace(scalar=Scalar.I32), convert="null"),
+        DropConstraint(node, "A", IrConstraint(ConstraintKind.CHECK, ("p",), pattern="`x`")),
+        ChangeCardinality(TypeKind.EDGE, "E", (0, None), (1, 2)),
+        ChangeEnds(TypeKind.EDGE, "E", ("A", "A"), ("A", "B")),
+        ChangeInterfaces(node, "A", ("I",), ("J",)),
         DropType(node, "A"),
         DropProperty(node, "A", "p"),
         UnsupportedChange("node:A", "reason"),
     ]
-    assert {type(step) for step in steps} == set(get_args(MigrationStep))
+    assert {type(step) for step in steps} == set(STEPS.values())
     assert [step for step in steps if in_words(step.to_json()) == code(to_line(step.to_json()))] == []
 
 
@@ -718,11 +733,15 @@ def test_every_line_begins_with_a_word_of_ours(detail: str, fix: str) -> None:
     assert all(line.isprintable() for line in lines)
 
 
-ADD = StepView({"kind": "add_property", "type_kind": "node"})
-DROP = StepView({"kind": "drop_property", "mode": "soft"})
-LAST = StepView({"kind": "drop_type", "mode": "soft"}, empties=True)
-PURGE = StepView({"kind": "drop_type", "mode": "hard"})
-INDEX = StepView({"kind": "add_constraint"})
+PERSON = {"type_kind": "node", "name": "Person"}
+NICK = {"type_kind": "node", "type_name": "Person", "property_name": "nick"}
+TEXT, NUMBER = (PropType(scalar, nullable=True).to_json() for scalar in (Scalar.STRING, Scalar.I32))
+ADD = StepView({"kind": "add_property", **NICK, "property_type": TEXT})
+DROP = StepView({"kind": "drop_property", **NICK, "mode": "soft"})
+LAST = StepView({"kind": "drop_type", **PERSON, "mode": "soft"}, empties=True)
+PURGE = StepView({"kind": "drop_type", **PERSON, "mode": "hard"})
+KEY = StepView({"kind": "add_constraint", "type_kind": "node", "type_name": "Person", "constraint": {"Key": ["nick"]}})
+NARROW = StepView({"kind": "change_property_type", **NICK, "from": TEXT, "to": NUMBER, "convert": "null"})
 UNKNOWN = StepView({"kind": "fold_type"})
 NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "no"})
 
@@ -734,7 +753,8 @@ NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "n
         (DROP, "lossy: a later plan can add it back only without its data"),
         (LAST, "irreversible: removing every type destroys the data of the graph"),
         (PURGE, "irreversible: no later plan undoes it"),
-        (INDEX, "irreversible: no later plan undoes it"),
+        (KEY, "irreversible: no later plan undoes it"),
+        (NARROW, "lossy: a later plan cannot bring back the values that become null"),
         (UNKNOWN, ""),
         (NEVER, ""),
     ],
@@ -751,7 +771,7 @@ def test_a_step_says_what_it_costs_to_undo_it(view, words):
         ((ADD, ADD), "a later plan can undo it"),
         ((ADD, DROP), "a later plan can undo it, but without the dropped data"),
         ((ADD, LAST), "a later plan cannot undo all of it"),
-        ((DROP, INDEX, ADD), "a later plan cannot undo all of it"),
+        ((DROP, KEY, ADD), "a later plan cannot undo all of it"),
         ((ADD, UNKNOWN), ""),
         ((), ""),
     ],

@@ -231,7 +231,7 @@ class _MigrationPlanner:
     def _plan_type(self, kind: TypeKind, owner: str, old: PropType, new: IrProperty) -> None:
         """Plan a different type, with the hints that its values need."""
         entity, kept = f"{kind}:{owner}.{new.name}", old.enum_values or ()
-        renamed = tuple(pair for pair in _renamed_members(new) if pair[0] in kept)
+        renamed = tuple(pair for pair in renamed_members(new) if pair[0] in kept)
         taken = [name for _, name in renamed if name in kept or sum(name == other for _, other in renamed) > 1]
         if taken:
             reason = f"`@{MEMBER_HINT}` of `{owner}.{new.name}`: values would be joined, because `{taken[0]}` is taken"
@@ -294,7 +294,7 @@ class _MigrationPlanner:
         types = {renames[field.name]: field.type for field in old.properties if field.name in renames}
         reads_alike = {
             field.name: keeps_text(types[field.name], field.type)
-            and not {before for before, _ in _renamed_members(field)}.intersection(types[field.name].enum_values or ())
+            and not {before for before, _ in renamed_members(field)}.intersection(types[field.name].enum_values or ())
             for field in new.properties
             if field.name in types
         }
@@ -321,7 +321,7 @@ def _value(field: IrProperty, hint: str) -> str | None:
     return next((note.value for note in field.annotations if note.name == hint), None)
 
 
-def _renamed_members(field: IrProperty) -> Iterable[tuple[str, str]]:
+def renamed_members(field: IrProperty) -> Iterable[tuple[str, str]]:
     """Yield the former and the new name of each renamed enum member."""
     for note in field.annotations:
         if note.name == MEMBER_HINT and note.value is not None:

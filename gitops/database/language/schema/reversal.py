@@ -1,8 +1,8 @@
 """Computes the schema text that reverts a change. Renamed items get their old names back and keep their data.
 
 The author writes rename hints for the forward migration. The accepted text has no hints for the reverse migration, so
-planning it would drop and add items that a rename could keep. Therefore, a revert writes the inverse hints, both before
-and after the change is applied:
+planning it would drop and add items that a rename could keep, and refuse enum members that were renamed. Therefore, a
+revert writes the inverse hints, both before and after the change is applied:
 
 1. An item (a type or a property) continues in the next schema as the item with the same name, or else as the item whose
    hint refers to it. It continues over several consecutive schemas as long as each one has it.
@@ -12,36 +12,40 @@ and after the change is applied:
 3. Hints are written into the author's text, which keeps its layout and comments. If there is no place for a hint,
    because an interface declares the property, the text is printed from its canonical form.
 
+4. Enum members that were renamed get the inverse `@rename_member`. A `@convert(null)` is removed, so that a revert never
+loses values unless its author says so.
+
 Such a hint always works in the plan, because neither name of a rename is on both sides. Steps that cannot be reversed
-are unsupported changes in the reverse plan. Rows are not restored, so a dropped type or property that is added again is
-empty.
+are unsupported changes in the reverse plan, and narrower types are checked. Rows are not restored, so a dropped type or
+property that is added again is empty.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from gitops.database.language.lexer import Lexer, TokenKind
 from gitops.database.language.schema.ast import EdgeDeclaration, InterfaceDeclaration
-from gitops.database.language.schema.conversion import RENAME_HINT
+from gitops.database.language.schema.conversion import CONVERT_HINT, MEMBER_HINT, RENAME_HINT
 from gitops.database.language.schema.ir import (
     IrAnnotation,
     IrEdge,
     IrInterface,
     IrNode,
+    IrProperty,
     SchemaIR,
     print_schema,
     sorted_annotations,
 )
-from gitops.database.language.schema.migration import paired, plan_migration
+from gitops.database.language.schema.migration import paired, plan_migration, renamed_members
 from gitops.database.language.schema.parser import parse_schema
 from gitops.database.language.schema.problems import ProblemCollector
 from gitops.database.language.schema.types import TypeKind
 from gitops.database.language.text import LanguageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gitops.database.language.schema import ast, steps
     from gitops.database.language.schema.compile import Schema
@@ -63,7 +67,9 @@ def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.
     The result is supported if the complete migration can be reversed. Otherwise, it still lists the reversible steps.
     """
     before, after = _canonical(accepted), _canonical(desired)
-    return plan_migration(after, _hinted(before, _hints_back(before, (before, after))))
+    return plan_migration(
+        after, _hinted(before, _hints_back(before, (before, after)), _members_back(before, (before, after)))
+    )
 
 
 def down_source(accepted: Schema, desired: Schema) -> bytes:
@@ -83,21 +89,32 @@ def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping
         each._replace(owner=earlier.get(each._replace(name=""), each.owner)): n for each, n in (pending or {}).items()
     }
     hints = {each: name for each, name in {**stay, **back}.items() if each in known}
-    written = _write_hints(target.source, hints)
+    members = _members_back(target.ir, [each.ir for each in applied])
+    written = _write_hints(target.source, hints, members)
     if written is None:
-        return print_schema(_hinted(target.ir, hints).to_json()).encode("utf-8")
+        return print_schema(_hinted(target.ir, hints, members).to_json()).encode("utf-8")
     return written
 
 
 def without_hints(source: bytes) -> bytes:
     """Return the text without its hints. Raises LanguageError if it does not parse."""
-    found = _write_hints(source, {})
+    found = _write_hints(source, {}, {})
     return source if found is None else found
 
 
+def has_hints(source: bytes) -> bool:
+    """Return whether a text has a hint that a revert removes. Raises LanguageError if it does not parse."""
+    return any(notes for _, _, notes in _places(source))
+
+
 def hints_of(source: bytes) -> dict[Item, str]:
-    """Return the hints in a text. Raises LanguageError if it does not parse."""
-    return {item: note.value.text for item, _, note in _places(source) if note is not None and note.value is not None}
+    """Return the rename hints of types and properties in a text. Raises LanguageError if it does not parse."""
+    return {
+        item: note.value.text
+        for item, _, notes in _places(source)
+        for note in notes
+        if note.name == RENAME_HINT and note.value is not None
+    }
 
 
 def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
@@ -159,20 +176,57 @@ def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str
     return hints
 
 
+def _members_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, tuple[tuple[str, str], ...]]:
+    """Return the renames that give enum members of the target their names back, by property of the target (rule 4)."""
+    now: dict[Item, tuple[Item, dict[str, str]]] = {
+        item: (item, {each: each for each in field.type.enum_values or ()}) for item, field in _fields(applied[0])
+    }
+    for before, after in pairwise(applied):
+        following, fields = _goes_on(before, after), dict(_fields(after))
+        for first, (last, names) in list(now.items()):
+            if (later := following.get(last)) is None:
+                del now[first]
+                continue
+            renamed = dict(renamed_members(fields[later]))
+            now[first] = later, {old: renamed.get(name, name) for old, name in names.items()}
+    wanted = dict(_fields(target))
+    found = {}
+    for first, (_, names) in now.items():
+        members = wanted[first].type.enum_values or () if first in wanted else ()
+        back = tuple((name, old) for old, name in sorted(names.items()) if old in members and name not in members)
+        if back:
+            found[first] = back
+    return found
+
+
+def _fields(form: SchemaIR) -> Iterator[tuple[Item, IrProperty]]:
+    for kind, types in _declared(form):
+        for each in types:
+            yield from ((Item(kind, each.name, field.name), field) for field in each.properties)
+
+
 # -- writing hints -----------------------------------------------------------------------------------------------------
 
 
-def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
+_Members: TypeAlias = "Mapping[Item, tuple[tuple[str, str], ...]]"
+
+
+def _hinted(form: SchemaIR, hints: Mapping[Item, str], members: _Members) -> SchemaIR:
     """Return the form with only these hints."""
 
     def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
+        items = {each.name: Item(kind, declared.name, each.name) for each in declared.properties}
         properties = tuple(
-            each._replace(annotations=_with_hint(each.annotations, hints.get(Item(kind, declared.name, each.name))))
+            each._replace(
+                annotations=_with_hints(
+                    each.annotations, hints.get(items[each.name]), members.get(items[each.name], ())
+                )
+            )
             for each in declared.properties
         )
         if isinstance(declared, IrInterface):
             return declared._replace(properties=properties)
-        annotations = _with_hint(declared.annotations, hints.get(Item(kind, declared.name)))
+        annotations = _with_hints(declared.annotations, hints.get(Item(kind, declared.name)), ())
         return declared._replace(properties=properties, annotations=annotations)
 
     return SchemaIR(
@@ -182,27 +236,36 @@ def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
     )
 
 
-def _with_hint(notes: tuple[IrAnnotation, ...], name: str | None) -> tuple[IrAnnotation, ...]:
-    """Return the annotations with `name` as the only rename hint."""
-    hint = [] if name is None else [IrAnnotation(RENAME_HINT, name)]
-    return sorted_annotations([*(each for each in notes if each.name != RENAME_HINT), *hint])
+_REPLACED = frozenset({RENAME_HINT, MEMBER_HINT, CONVERT_HINT})
+"""Hints that are removed, unless the revert needs them. A `@backfill` still says what a missing value becomes."""
 
 
-def _write_hints(source: bytes, hints: Mapping[Item, str]) -> bytes | None:
+def _with_hints(
+    notes: tuple[IrAnnotation, ...], name: str | None, members: Iterable[tuple[str, str]]
+) -> tuple[IrAnnotation, ...]:
+    """Return the annotations with only these rename hints."""
+    hints = [] if name is None else [IrAnnotation(RENAME_HINT, name)]
+    hints += [IrAnnotation(MEMBER_HINT, old, (("to", new),)) for old, new in members]
+    return sorted_annotations([*(each for each in notes if each.name not in _REPLACED), *hints])
+
+
+def _write_hints(source: bytes, hints: Mapping[Item, str], members: _Members) -> bytes | None:
     """Return the text with only these hints; None if there is no place for one of them."""
     edits: list[tuple[int, int, bytes]] = []
     placed: set[Item] = set()
-    for item, at, note in _places(source):
+    for item, at, notes in _places(source):
         hint = f'@{RENAME_HINT}("{hints[item]}")'.encode() if item in hints else b""
-        if note is not None:
-            begin = note.span.start
+        for note in notes:
+            begin, text = note.span.start, hint if note.name == RENAME_HINT else b""
             # Removing a hint also removes the space before it.
-            begin -= 0 if hint else len(source[:begin]) - len(source[:begin].rstrip(b" \t"))
-            edits.append((begin, note.span.end, hint))
-        elif hint:
-            edits.append((at, at, b" " + hint))
+            begin -= 0 if text else len(source[:begin]) - len(source[:begin].rstrip(b" \t"))
+            edits.append((begin, note.span.end, text))
+        added = [] if not hint or any(note.name == RENAME_HINT for note in notes) else [hint]
+        added += [f'@{MEMBER_HINT}("{old}", to="{new}")'.encode() for old, new in members.get(item, ())]
+        if added:
+            edits.append((at, at, b" " + b" ".join(added)))
         placed.add(item)
-    if any(item not in placed and not _is_given(item, hints) for item in hints):
+    if any(item not in placed and not _is_given(item, hints) for item in hints) or not placed.issuperset(members):
         return None
     for begin, end, text in sorted(edits, reverse=True):
         source = source[:begin] + text + source[end:]
@@ -215,8 +278,8 @@ def _is_given(item: Item, hints: Mapping[Item, str]) -> bool:
     return bool(item.name) and hints[item] in given
 
 
-def _places(source: bytes) -> Iterator[tuple[Item, int, ast.SchemaAnnotation | None]]:
-    """Yield each item declared in a text, with the position for its hint and its current hint.
+def _places(source: bytes) -> Iterator[tuple[Item, int, Sequence[ast.SchemaAnnotation]]]:
+    """Yield each item declared in a text, with the position for its hints and its current hints.
 
     Raises LanguageError if the text does not parse.
     """
@@ -233,13 +296,13 @@ def _places(source: bytes) -> Iterator[tuple[Item, int, ast.SchemaAnnotation | N
         for each in declarations:
             if not isinstance(each, InterfaceDeclaration):
                 at = _behind_ends(source, each) if isinstance(each, EdgeDeclaration) else each.name.span.end
-                yield Item(kind, each.name.text), at, _hint_in(each.annotations)
+                yield Item(kind, each.name.text), at, _hints_in(each.annotations)
             for field in each.properties:
-                yield Item(kind, each.name.text, field.name.text), field.type_span.end, _hint_in(field.annotations)
+                yield Item(kind, each.name.text, field.name.text), field.type_span.end, _hints_in(field.annotations)
 
 
-def _hint_in(notes: Sequence[ast.SchemaAnnotation]) -> ast.SchemaAnnotation | None:
-    return next((note for note in notes if note.name == RENAME_HINT), None)
+def _hints_in(notes: Sequence[ast.SchemaAnnotation]) -> Sequence[ast.SchemaAnnotation]:
+    return [note for note in notes if note.name in _REPLACED]
 
 
 def _behind_ends(source: bytes, edge: EdgeDeclaration) -> int:

@@ -55,15 +55,23 @@ class MigrationCode(StrEnum):
     CHANGE_TYPE = "OG-MF-106"
 
 
+class Style(StrEnum):
+    """How a part of a description is shown: as a name from the schema, emphasised, or as a sentence from elsewhere."""
+
+    NAME = "name"
+    STRONG = "strong"
+    SENTENCE = "sentence"
+
+
 class Shown(NamedTuple):
-    """A part of a description that is quoted from the schema, or that is emphasised."""
+    """A part of a description that is not just fixed words."""
 
     text: str
-    strong: bool = False
+    style: Style = Style.NAME
 
 
 Words = tuple["str | Shown", ...]
-"""A step's description: plain words, and quoted or emphasised parts."""
+"""A step's description: fixed words, and the other parts."""
 
 Member = tuple[TypeKind, str, "str | None"]
 """A type, or one of its properties: the kind and name of the type, and the name of the property."""
@@ -309,7 +317,7 @@ class ChangeType(_PropertyStep):
         for old, new in self.renamed:
             found += [", ", Shown(old), " becomes ", Shown(new)]
         if self.reversibility is Reversibility.LOSSY:
-            found += [", ", Shown("values that cannot be converted become null", strong=True)]
+            found += [", ", Shown("values that cannot be converted become null", Style.STRONG)]
         if self.backfill is not None and self.rewrites:
             found += [", missing values become ", Shown(self.backfill)]
         return tuple(found)
@@ -508,7 +516,7 @@ class DropType(_TypeStep):
     @property
     def brief(self) -> Words:
         """Name the type."""
-        return Shown("drop", strong=True), " ", _KINDS[self.type_kind], " ", Shown(self.name), *_lost(self.mode)
+        return Shown("drop", Style.STRONG), " ", _KINDS[self.type_kind], " ", Shown(self.name), *_lost(self.mode)
 
     @property
     def words(self) -> Words:
@@ -533,7 +541,7 @@ class DropProperty(_PropertyStep):
     @property
     def brief(self) -> Words:
         """Name the property."""
-        return Shown("drop", strong=True), " property ", self.where, *_lost(self.mode)
+        return Shown("drop", Style.STRONG), " property ", self.where, *_lost(self.mode)
 
     @property
     def words(self) -> Words:
@@ -564,10 +572,10 @@ class UnsupportedChange(_MigrationStep):
 
     @property
     def brief(self) -> Words:
-        """Give the reason, which contains names of the schema as Markdown-like text."""
-        refused: Words = () if "not supported" in self.reason else (Shown("not supported:", strong=True), " ")
+        """Give the reason."""
+        refused: Words = () if "not supported" in self.reason else (Shown("not supported:", Style.STRONG), " ")
         code: Words = () if self.code is None else (" (", Shown(self.code), ")")
-        return *refused, Shown(self.entity), ": ", self.reason, *code
+        return *refused, Shown(self.entity), ": ", Shown(self.reason, Style.SENTENCE), *code
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -636,7 +644,7 @@ class Migration:
 
 def step_from_json(form: Mapping[str, Any]) -> MigrationStep | None:
     """Parse the JSON form of a step. Returns None for an unknown kind or structure, which may come from a later release."""
-    kind = STEPS.get(form.get("kind", ""))
+    kind = STEPS.get(str(form.get("kind")))
     if kind is None:
         return None
     try:
@@ -655,7 +663,10 @@ def plain_words(step: Mapping[str, Any]) -> str:
     found = step_from_json(step)
     if found is None:
         return canonical(step).decode()
-    return "".join(each if isinstance(each, str) else each.text for each in found.words)
+    return "".join(
+        each if isinstance(each, str) else f"`{each.text}`" if each.style is Style.NAME else each.text
+        for each in found.words
+    )
 
 
 def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
@@ -670,7 +681,7 @@ _LEFT_OUT: Mapping[str, Any] = {"renamed": ()}
 
 
 def _lost(mode: DropMode) -> Words:
-    return (", ", Shown("its data is lost", strong=True)) if mode is DropMode.HARD else ()
+    return (", ", Shown("its data is lost", Style.STRONG)) if mode is DropMode.HARD else ()
 
 
 def _kept(mode: DropMode) -> Words:

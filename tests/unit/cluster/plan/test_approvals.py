@@ -432,12 +432,12 @@ def test_other_changes_are_about_no_data(each: Change) -> None:
 TABLE = yaml.safe_load((DATA / "gates.yaml").read_text("utf-8"))
 PEOPLE = ("ada", "ben", "cem", "dora")
 FULL, BOUND = {"graph.g": "", "schema.g": "1", "policy.p": "3"}, {"policy.p": ["graph.g"]}
-DROP = {"kind": "drop_property", "type": "Note", "name": "text", "mode": "soft"}
-INDEX = {"kind": "add_index"}
+DROP = {"kind": "drop_property", "type_kind": "node", "type_name": "Note", "property_name": "text", "mode": "soft"}
+KEY = {"kind": "add_constraint", "type_kind": "node", "type_name": "Note", "constraint": {"Key": ["text"]}}
 MIGRATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "drop": (DROP,),
-    "index": (INDEX,),
-    "drop and index": (DROP, INDEX),
+    "key": (KEY,),
+    "drop and key": (DROP, KEY),
 }
 GAIN = AccessRow(
     gain=True,

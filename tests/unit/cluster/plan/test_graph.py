@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from gitops.cluster.plan.layers import layers, restricted, transposed, validate
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError
 from gitops.database.graph.port import MigrationPreview
+from gitops.database.language.schema import PropType, Scalar, TypeKind, steps
 from gitops.render.graph import to_json
 
 A, B = "a" * 64, "b" * 64
@@ -499,22 +501,27 @@ def test_graphs_of_one_cluster_share_no_lock():
     assert claims[0].isdisjoint(claims[1])
 
 
-ADD = {"kind": "add_property", "type_kind": "node"}
-ADD_TYPE = {"kind": "add_type", "type_kind": "edge"}
-ADD_INTERFACE = {"kind": "add_type", "type_kind": "interface"}
-DROP = {"kind": "drop_property", "mode": "soft"}
-RENAME = {"kind": "rename_type"}
-WORDS = {"kind": "update_type_metadata"}
+TEXT = PropType(Scalar.STRING)
+ADD = steps.AddProperty(TypeKind.NODE, "T", "p", TEXT._replace(nullable=True)).to_json()
+REQUIRE = steps.AddProperty(TypeKind.NODE, "T", "p", TEXT, "x").to_json()
+ADD_TYPE = steps.AddType(TypeKind.EDGE, "E").to_json()
+ADD_INTERFACE = steps.AddType(TypeKind.INTERFACE, "I").to_json()
+DROP = steps.DropProperty(TypeKind.NODE, "T", "p").to_json()
+DROP_TYPE = steps.DropType(TypeKind.NODE, "T").to_json()
+RENAME = steps.RenameType(TypeKind.NODE, "T", "U").to_json()
+WORDS = steps.UpdateTypeMetadata(TypeKind.NODE, "T", ()).to_json()
+OTHER_WORDS = steps.UpdatePropertyMetadata(TypeKind.NODE, "T", "p", ()).to_json()
+EXTEND = steps.ExtendEnum(TypeKind.NODE, "T", "p", ("a",)).to_json()
 
 
 BETWEEN = b"the schema with what is added, and with what goes"
 
 
 def change_of_classes(
-    text: str, action: str, *steps: dict[str, str], supported: bool = True, expanded: bytes | None = None
+    text: str, action: str, *found: dict[str, Any], supported: bool = True, expanded: bytes | None = None
 ) -> Change:
     kind = Action(action)
-    preview = MigrationPreview(supported, steps, expanded=expanded) if steps else None
+    preview = MigrationPreview(supported, found, expanded=expanded) if found else None
     before, after = None if kind is Action.CREATE else A, None if kind is Action.DELETE else B
     return Change(Address(text), kind, before, after, migration=preview)
 
@@ -528,20 +535,21 @@ def change_of_classes(
         (change_of_classes("schema.kb", "delete"), Effect.COMMIT),
         (change_of_classes("schema.kb", "update", ADD, ADD_TYPE, WORDS), Effect.STAGE),
         (
-            change_of_classes("schema.kb", "update", ADD, ADD_TYPE, WORDS, {"kind": "update_property_metadata"}),
+            change_of_classes("schema.kb", "update", ADD, ADD_TYPE, WORDS, OTHER_WORDS),
             Effect.STAGE,
         ),
         (change_of_classes("schema.kb", "update", DROP), Effect.FINISH),
-        (change_of_classes("schema.kb", "update", DROP, {"kind": "drop_type"}), Effect.FINISH),
+        (change_of_classes("schema.kb", "update", DROP, DROP_TYPE), Effect.FINISH),
         (change_of_classes("schema.kb", "update", ADD, DROP), Effect.PIVOT),
         (change_of_classes("schema.kb", "update", ADD, DROP, expanded=BETWEEN), Effect.STAGE),
-        (change_of_classes("schema.kb", "update", WORDS, DROP, {"kind": "drop_type"}, expanded=BETWEEN), Effect.STAGE),
+        (change_of_classes("schema.kb", "update", WORDS, DROP, DROP_TYPE, expanded=BETWEEN), Effect.STAGE),
         (change_of_classes("schema.kb", "update", RENAME, DROP, expanded=BETWEEN), Effect.PIVOT),
-        (change_of_classes("schema.kb", "update", {"kind": "extend_enum"}, DROP, expanded=BETWEEN), Effect.PIVOT),
-        (change_of_classes("schema.kb", "update", ADD_INTERFACE, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", EXTEND, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", ADD_INTERFACE, DROP, expanded=BETWEEN), Effect.STAGE),
+        (change_of_classes("schema.kb", "update", REQUIRE), Effect.PIVOT),
         (change_of_classes("schema.kb", "update", RENAME), Effect.PIVOT),
-        (change_of_classes("schema.kb", "update", ADD_INTERFACE), Effect.PIVOT),
-        (change_of_classes("schema.kb", "update", {"kind": "extend_enum"}), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", ADD_INTERFACE), Effect.STAGE),
+        (change_of_classes("schema.kb", "update", EXTEND), Effect.PIVOT),
         (change_of_classes("schema.kb", "update", {"kind": "of a later release"}), Effect.PIVOT),
         (change_of_classes("schema.kb", "update", ADD, supported=False), Effect.PIVOT),
         (change_of_classes("schema.kb", "update"), Effect.PIVOT),
