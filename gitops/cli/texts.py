@@ -20,6 +20,7 @@ from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
 
 if TYPE_CHECKING:
+    from gitops.cluster.session.down import AppliedSchemas
     from gitops.cluster.session.fmt import FileLayout, FormatOutcome
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -153,8 +154,10 @@ def fmt(options: argparse.Namespace) -> int:
 
     folder = cluster_folder(options)
     _, paths = _paths(folder, options.paths)
-    outcome = format_cluster(lambda: FolderTree(folder, confined=False), paths or None)
-    found = Diagnostics(outcome.diagnostics)
+    applied, found = _applied_schemas(options, folder) if options.spent else None, Diagnostics()
+    schemas = None if applied is None else applied.schemas
+    outcome = format_cluster(lambda: FolderTree(folder, confined=False), paths or None, schemas)
+    found.extend((*(() if applied is None else applied.diagnostics), *outcome.diagnostics))
     if options.check:
         found.extend(layout_problems(outcome))
     written: set[str] = set()
@@ -200,6 +203,15 @@ def fmt(options: argparse.Namespace) -> int:
             lines.append(f"  the plan then shows {count(len(outcome.updates), 'update')}: {', '.join(outcome.updates)}")
         say_lines([*lines, *diagnostic_lines(found, folder=shown_folder(options, folder), verbose=options.verbose)])
     return FAILED if found.has_errors else OK
+
+
+def _applied_schemas(options: argparse.Namespace, folder: str) -> AppliedSchemas:
+    """Return the applied schemas of a folder."""
+    from gitops.cli.cluster import planning_workspace
+    from gitops.cluster.session.down import applied_schemas
+
+    chosen = {"config": folder, "cluster": None, "repo": None, "remote": None, "request": None}
+    return applied_schemas(planning_workspace(argparse.Namespace(**{**vars(options), **chosen})))
 
 
 def layout_problems(outcome: FormatOutcome) -> Diagnostics:

@@ -279,6 +279,7 @@ CLUSTER_COMMANDS = (
         flag("--check", "write nothing; exit 1 if a file would be reformatted"),
         flag("--diff", "write nothing; print the differences"),
         flag("--dry-run", "write nothing; list what would be written"),
+        flag("--spent", "also remove hints of applied migrations: @rename_from, @backfill, @convert, @rename_member"),
         FOLDER,
         reads=("check", "diff", "dry_run"),
         alone=("paths",),

@@ -6,10 +6,12 @@ migration, and find the schema text with that plan; 4 report the reasons if eith
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gitops.cluster.config.compiler import LanguageCompiler
 from gitops.cluster.config.reader import SourceFile
-from gitops.cluster.config.source import SourceError, SourceTree
-from gitops.cluster.model.address import is_name, schema_address
+from gitops.cluster.config.source import SourceError, SourceTree, normalize
+from gitops.cluster.model.address import Kind, is_name, schema_address
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.cluster.session.session import Session, StateNeed, reading
 from gitops.cluster.session.workspace import Workspace
@@ -75,24 +77,55 @@ def _down_in_session(current: Session, graph: str) -> DownOutcome:
         if graph not in current.desired.graphs:
             near = did_you_mean(graph, current.desired.graphs)
             raise UsageError(Code.USAGE_ERROR, f"the folder declares no graph {graph}{f'; {near}' if near else ''}")
-        recorded, desired = current.state.resources.get(subject), current.desired.graphs[graph].schema
-        if recorded is None:
+        desired = current.desired.graphs[graph].schema
+        if subject not in current.state.resources:
             problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")
-        elif desired is not None:
-            try:
-                # The schema recorded as applied: from git if available, otherwise from the live graph.
-                source = current.workspace.accepted_schema(graph, recorded.digest)
-                if source is None:
-                    source = current.opened.engine.read(current.opened.graph_uri(graph)).schema_source
-                accepted = compile_schema(source)
-            except LanguageError as error:
-                problems.add(Code.GRAPH_UNREADABLE, subject, f"the applied schema does not compile: {error}")
-            except GitopsError as error:
-                problems.add_error(error)
-            else:
-                planned = _plan(accepted, desired, subject, problems)
+        elif desired is not None and (accepted := _applied_schema(current, graph)) is not None:
+            planned = _plan(accepted, desired, subject, problems)
     folder = current.workspace.config_dir
     return DownOutcome(config_dir=folder, subject=subject, migrations=planned, diagnostics=tuple(problems))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedSchemas(VerbOutcome):
+    """The applied schemas of declared graphs, by the path of their schema file."""
+
+    schemas: Mapping[str, Schema]
+
+
+def applied_schemas(workspace: Workspace) -> AppliedSchemas:
+    """Read the applied schema of each declared graph. The problems name the graphs whose schema cannot be read."""
+
+    def read(current: Session) -> AppliedSchemas:
+        found: dict[str, Schema] = {}
+        for address in current.state.resources if current.ready else ():
+            declared = current.desired.resources.get(address) if address.kind is Kind.SCHEMA else None
+            if declared is None or declared.path is None:
+                continue
+            if (accepted := _applied_schema(current, address.name)) is not None:
+                found[normalize(declared.path, confined=False)] = accepted
+        folder = current.workspace.config_dir
+        return AppliedSchemas(config_dir=folder, schemas=found, diagnostics=tuple(current.problems))
+
+    return reading(workspace, "fmt", StateNeed.REQUIRED, read)
+
+
+def _applied_schema(current: Session, graph: str) -> Schema | None:
+    """Return the schema recorded as applied: from git if available, otherwise from the live graph.
+
+    None if it cannot be read, which becomes a problem of the session.
+    """
+    subject = schema_address(graph)
+    try:
+        source = current.workspace.accepted_schema(graph, current.state.resources[subject].digest)
+        if source is None:
+            source = current.opened.engine.read(current.opened.graph_uri(graph)).schema_source
+        return compile_schema(source)
+    except LanguageError as error:
+        current.problems.add(Code.GRAPH_UNREADABLE, subject, f"the applied schema does not compile: {error}")
+    except GitopsError as error:
+        current.problems.add_error(error)
+    return None
 
 
 def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:

@@ -20,6 +20,8 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.database.language.format import format_queries, format_schema, format_yaml
+from gitops.database.language.schema import Schema
+from gitops.database.language.schema.reversal import without_spent_hints
 from gitops.database.language.text import LanguageError, SourceText
 from gitops.database.language.yaml import YamlError
 
@@ -106,15 +108,22 @@ class FormatOutcome:
         return tuple(file for file in self.files if file.changed)
 
 
-def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
+def format_cluster(
+    open_tree: Callable[[], SourceTree],
+    paths: Sequence[str] | None = None,
+    applied: Mapping[str, Schema] | None = None,
+) -> FormatOutcome:
     """Return the canonical layout of `paths` (files, or folders with all their files), or of every file in `cluster.yaml`.
 
-    Paths are relative to the cluster folder, which `open_tree` opens. Raises UsageError for a file of another type. A file
-    that does not parse or cannot be read is in the diagnostics and not among the files.
+    Paths are relative to the cluster folder, which `open_tree` opens. Hints for migrations are removed from the schema
+    files in `applied` if they have no effect on the migration from the applied schema. Raises UsageError for a file of
+    another type. A file that does not parse or cannot be read is in the diagnostics and not among the files.
     """
     tree, found = open_tree(), Diagnostics()
     listed = _declared_files(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
-    files = [layout for path in sorted(set(listed)) if (layout := _lay_out(tree, path, found)) is not None]
+    files = [
+        layout for path in sorted(set(listed)) if (layout := _lay_out(tree, path, found, applied or {})) is not None
+    ]
     updates: tuple[Address, ...] = ()
     if any(file.digest_moves for file in files):
         changed = {file.path: file.after for file in files if file.changed}
@@ -154,7 +163,7 @@ def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
                 found.add_error(error)
 
 
-def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
+def _lay_out(tree: SourceTree, path: str, found: Diagnostics, applied: Mapping[str, Schema]) -> FileLayout | None:
     if not _is_known(path):
         raise UsageError(
             Code.USAGE_ERROR,
@@ -175,7 +184,8 @@ def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | No
             return None
     make, code = _LANGUAGES[path[-3:]]
     try:
-        return FileLayout(path, data, make(data))
+        accepted = applied.get(normalize(path, confined=False))
+        return FileLayout(path, data, make(data if accepted is None else without_spent_hints(data, accepted)))
     except LanguageError as error:
         text, entry = SourceText(data), REGISTRY[code]
         for problem in error.problems:

@@ -155,7 +155,7 @@ class _StepCounter:
         # A value that does not convert is missing in the new column, so no rule finds it again.
         broken = dict.fromkeys(each.id for rule in rules for each in self.breaking(key, rule))
         keys += islice(broken, SHOWN_KEYS - len(keys))
-        return StepCount(values if step.rewrites else rows, breaking + len(broken), lost, tuple(keys))
+        return StepCount(values if step.sort is Sort.CONVERTING else rows, breaking + len(broken), lost, tuple(keys))
 
     def breaking(self, key: str, rule: IrConstraint) -> Iterator[RowProblem]:
         """Yield the rows that break one rule after the migration."""

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from gitops.database.language.lexer import Lexer, TokenKind
 from gitops.database.language.schema.ast import EdgeDeclaration, InterfaceDeclaration
-from gitops.database.language.schema.conversion import CONVERT_HINT, MEMBER_HINT, RENAME_HINT
+from gitops.database.language.schema.compile import compile_schema
+from gitops.database.language.schema.conversion import CONVERT_HINT, HINTS, MEMBER_HINT, RENAME_HINT
 from gitops.database.language.schema.ir import (
     IrAnnotation,
     IrEdge,
@@ -45,7 +46,7 @@ from gitops.database.language.schema.types import TypeKind
 from gitops.database.language.text import LanguageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gitops.database.language.schema import ast, steps
     from gitops.database.language.schema.compile import Schema
@@ -100,6 +101,20 @@ def without_hints(source: bytes) -> bytes:
     """Return the text without its hints. Raises LanguageError if it does not parse."""
     found = _write_hints(source, {}, {})
     return source if found is None else found
+
+
+def without_spent_hints(source: bytes, accepted: Schema | SchemaIR) -> bytes:
+    """Return the text without the hints that have no effect on its migration from the `accepted` schema.
+
+    Raises LanguageError if the text does not compile.
+    """
+    planned = plan_migration(accepted, compile_schema(source))
+    spans = sorted((note.span for _, _, notes in _places(source, HINTS) for note in notes), reverse=True)
+    for span in spans:
+        shorter = source[: span.start].rstrip(b" \t") + source[span.end :]
+        if plan_migration(accepted, compile_schema(shorter)) == planned:
+            source = shorter
+    return source
 
 
 def has_hints(source: bytes) -> bool:
@@ -278,8 +293,10 @@ def _is_given(item: Item, hints: Mapping[Item, str]) -> bool:
     return bool(item.name) and hints[item] in given
 
 
-def _places(source: bytes) -> Iterator[tuple[Item, int, Sequence[ast.SchemaAnnotation]]]:
-    """Yield each item declared in a text, with the position for its hints and its current hints.
+def _places(
+    source: bytes, names: Collection[str] = _REPLACED
+) -> Iterator[tuple[Item, int, Sequence[ast.SchemaAnnotation]]]:
+    """Yield each item declared in a text, with the position for its hints and its current hints with these names.
 
     Raises LanguageError if the text does not parse.
     """
@@ -296,13 +313,13 @@ def _places(source: bytes) -> Iterator[tuple[Item, int, Sequence[ast.SchemaAnnot
         for each in declarations:
             if not isinstance(each, InterfaceDeclaration):
                 at = _behind_ends(source, each) if isinstance(each, EdgeDeclaration) else each.name.span.end
-                yield Item(kind, each.name.text), at, _hints_in(each.annotations)
+                yield Item(kind, each.name.text), at, _named(each.annotations, names)
             for field in each.properties:
-                yield Item(kind, each.name.text, field.name.text), field.type_span.end, _hints_in(field.annotations)
+                yield Item(kind, each.name.text, field.name.text), field.type_span.end, _named(field.annotations, names)
 
 
-def _hints_in(notes: Sequence[ast.SchemaAnnotation]) -> Sequence[ast.SchemaAnnotation]:
-    return [note for note in notes if note.name in _REPLACED]
+def _named(notes: Sequence[ast.SchemaAnnotation], names: Collection[str]) -> Sequence[ast.SchemaAnnotation]:
+    return [note for note in notes if note.name in names]
 
 
 def _behind_ends(source: bytes, edge: EdgeDeclaration) -> int:
