@@ -282,6 +282,7 @@ class Code(StrEnum):
     GRAPH_HAS_BRANCHES = "graph_has_branches"
     GRAPH_MIGRATION_UNSUPPORTED = "graph_migration_unsupported"
     GRAPH_ROWS_BREAK_SCHEMA = "graph_rows_break_schema"
+    MIGRATION_DATA_CHANGED = "migration_data_changed"
     APPROVAL_DATA_UNKNOWN = "approval_data_unknown"
     APPROVAL_ROWS_DIFFER = "approval_rows_differ"
     APPROVAL_DATA_GREW = "approval_data_grew"

@@ -34,6 +34,7 @@ GROUPS = (
     "graphs",
     "growth",
     "snb",
+    "migrations",
     "parallel",
     "scale",
     "distributed",

@@ -112,9 +112,10 @@ class ClusterProvider:
             with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
                 if intent.desired_schema_digest != resource.digest:
                     source = _expanded(preview, intent)
-                prepared = stores.engine.prepare_migration(
-                    uri, source, actor=workspace.actor, incarnation=intent.incarnation, fence=intent.fence
-                )
+                with _counted_before():
+                    prepared = stores.engine.prepare_migration(
+                        uri, source, actor=workspace.actor, incarnation=intent.incarnation, fence=intent.fence
+                    )
                 version = _publish(prepared, facts)
         except GitopsError:
             now = None
@@ -220,6 +221,18 @@ class ClusterProvider:
             self._workspace.faults.reach(point)
         except GitopsError as error:
             raise _InjectedCrashError(error.detail) from error
+
+
+@contextmanager
+def _counted_before() -> Iterator[None]:
+    """Say that rows changed since the plan if they break a step, because a plan with such rows is not applied."""
+    try:
+        yield
+    except GitopsError as error:
+        if error.code != Code.GRAPH_ROWS_BREAK_SCHEMA:
+            raise
+        detail = f"rows were written since the plan counted them: {error.detail}"
+        raise GitopsError(Code.MIGRATION_DATA_CHANGED, detail, path=error.path) from error
 
 
 def _expanded(preview: MigrationPreview, intent: Intent) -> bytes:
