@@ -92,13 +92,13 @@ def _columns(start: int, count: int) -> Any:
 
 
 def _ours(rows: int, folder: Path, step: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    from gitops.core.clock import SystemClock, SystemIds
     from gitops.database.graph.engine import LanceEngine
     from gitops.database.graph.snapshot import open_snapshot
     from gitops.database.graph.staged import StagedVersion, WriteContext
     from gitops.database.graph.tables import TableWriter, arrow_schema
+    from gitops.repository.wiring.system import RandomIds, SystemClock
 
-    clock, ids, uri = SystemClock(), SystemIds(), str(folder / "g.omni")
+    clock, ids, uri = SystemClock(), RandomIds(), str(folder / "g.omni")
     engine = LanceEngine(clock, ids)
     old, new, _ = {**CHECKS, **CONVERSIONS}[step]
     source = _BEFORE.replace(old, new).encode()

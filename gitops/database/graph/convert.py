@@ -147,7 +147,14 @@ def _read(column: pa.Array, kind: PropType) -> pa.Array:
 
 
 def _read_integers(column: pa.Array, kind: PropType) -> pa.Array:
-    numbers = _kept(column, pc.match_substring_regex(column, _SHORT_INTEGER)).cast(pa.int64())
+    try:
+        numbers = column.cast(pa.int64())
+        # The usual case, and half the time of a pattern: all texts are written as a number is written.
+        usual = pc.all(pc.equal(numbers.cast(pa.string()), column)).as_py() is not False
+    except pa.ArrowException:
+        usual = False
+    if not usual:
+        numbers = _kept(column, pc.match_substring_regex(column, _SHORT_INTEGER)).cast(pa.int64())
     return _numbers(numbers, Scalar.I64, kind.scalar)
 
 

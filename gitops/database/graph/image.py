@@ -5,7 +5,6 @@ Each violation identifies its row. Tables are read column by column.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.results import RowProblem
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.tables import DRIVER_ERRORS, declared_type, key_columns, open_table, raw_columns
+from gitops.database.graph.write.keys import hash_rows
 from gitops.database.graph.write.rules import (
     cardinality_violation,
     find_mismatches,
@@ -109,30 +109,46 @@ class GraphImage:
         return self._catalog.edges[key.partition(":")[2]]
 
     def _repeated(self, key: str, group: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], list[str]]]:
-        """Return the duplicate values of a group of columns, with the ids of their rows."""
-        kinds = self.declared(key).properties
-        if any(name in kinds and (kinds[name].is_list or kinds[name].scalar is Scalar.VECTOR) for name in group):
-            counts = Counter(values for values in self._tuples(key, group) if None not in values)
-            repeated = {values for values, count in counts.items() if count > 1}
-        else:
-            batches = list(self._batches(key, list(dict.fromkeys(group))))
-            if not batches:
-                return
-            table = pa.Table.from_batches(batches).drop_null()
-            counted = table.group_by(table.schema.names).aggregate([([], "count_all")])
-            cells = raw_columns(counted.filter(pc.greater(counted.column("count_all"), 1)))
-            repeated = set(zip(*(cells[name] for name in group), strict=True))
-        if not repeated:
-            return
-        owners: dict[tuple[Any, ...], list[str]] = {values: [] for values in repeated}
-        for row_id, *members in self._tuples(key, ("id", *group)):
-            if tuple(members) in owners:
-                owners[tuple(members)].append(row_id)
-        yield from sorted(owners.items(), key=lambda each: each[1])
+        """Return the duplicate values of a group of columns, with the ids of their rows.
 
-    def _tuples(self, key: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        Hashes show which rows may have duplicates, so that only these are compared.
+        """
+        kinds, names = self.declared(key).properties, list(dict.fromkeys(group))
+        if any(name in kinds and (kinds[name].is_list or kinds[name].scalar is Scalar.VECTOR) for name in group):
+            repeated = None
+        else:
+            repeated = self._repeated_hashes(key, names)
+            if not repeated.size:
+                return
+        owners: dict[tuple[Any, ...], list[str]] = {}
+        for row_id, *members in self._tuples(key, ("id", *group), repeated):
+            if None not in members:
+                owners.setdefault(tuple(members), []).append(row_id)
+        yield from sorted(((values, ids) for values, ids in owners.items() if len(ids) > 1), key=lambda each: each[1])
+
+    def _repeated_hashes(self, key: str, names: Sequence[str]) -> np.ndarray[Any, Any]:
+        """Return the hashes that several rows without nulls have, in ascending order."""
+        hashes, end = np.empty(self._tables[key].rows if key in self._tables else 0, np.uint64), 0
+        for batch in self._batches(key, names):
+            rows = pa.Table.from_batches([batch]).drop_null()
+            found = hash_rows([column.combine_chunks() for column in rows.columns])
+            hashes[end : end + found.size] = found
+            end += found.size
+        hashes = hashes[:end]
+        hashes.sort()
+        return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+    def _tuples(
+        self, key: str, names: Sequence[str], hashes: np.ndarray[Any, Any] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of some columns. With `hashes`, only rows without nulls whose columns after the first have one."""
         for batch in self._batches(key, list(dict.fromkeys(names))):
-            columns = raw_columns(batch)
+            rows = pa.Table.from_batches([batch])
+            if hashes is not None:
+                rows = rows.drop_null()
+                found = hash_rows([rows.column(name).combine_chunks() for name in dict.fromkeys(names[1:])])
+                rows = rows.filter(pa.array(np.isin(found, hashes)))
+            columns = raw_columns(rows)
             lists = [[tuple(c) if isinstance(c, list) else c for c in columns[name]] for name in names]
             yield from zip(*lists, strict=True)
 

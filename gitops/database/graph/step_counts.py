@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from gitops.core.errors import BugError
 from gitops.database.graph.convert import convert_column
+from gitops.database.graph.image import unchecked_rows
 from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.port import StepCount
 from gitops.database.graph.results import RowProblem
@@ -29,6 +30,7 @@ from gitops.database.language.schema import (
     RangeBound,
     TypeKind,
 )
+from gitops.database.language.schema.conversion import Exactness
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -134,19 +136,22 @@ class _StepCounter:
         if step.sort is Sort.FREE:
             return StepCount(rows)
         values = lost = breaking = 0
+        if step.rewrites or step.exactness is not Exactness.ALWAYS:
+            for batch in self._image.accepted(key, [step.property_name]):
+                column = batch.column(0)
+                values += len(column) - (column.null_count if step.backfill is None else 0)
+                failed, bad = _failures(column, step)
+                lost += failed.true_count if step.convert is not None else 0
+                breaking += bad.true_count
+        else:
+            # Values stay as they are, so only missing ones count.
+            breaking = rows - self._image.values_of(key, step.property_name)
         keys: list[str] = []
-        for batch in self._image.accepted(key, [step.property_name, "id"]):
-            column = batch.column(0)
-            values += len(column) - (column.null_count if step.backfill is None else 0)
-            _, failed = convert_column(column, step)
-            bad = failed
-            if step.convert is not None:
-                lost += failed.true_count
-                bad = pc.and_(failed, pa.scalar(value=False))
-            if step.requires:
-                bad = pc.or_(bad, column.is_null())
-            breaking += bad.true_count
+        for batch in self._image.accepted(key, [step.property_name, "id"]) if breaking else ():
+            _, bad = _failures(batch.column(0), step)
             keys += batch.column(1).filter(bad)[: SHOWN_KEYS - len(keys)].to_pylist()
+            if len(keys) == min(SHOWN_KEYS, breaking):
+                break
         rules = [
             rule
             for rule in _rules(self._image.declared(key))
@@ -170,7 +175,16 @@ class _StepCounter:
         ranges = (RangeBound(column, rule.low, rule.high),) if rule.kind is ConstraintKind.RANGE else ()
         checks = () if rule.pattern is None else (PatternCheck(column, rule.pattern),)
         alone = declared._replace(properties=optional, key=None, ranges=ranges, checks=checks)
-        return self._image.values(key, alone)
+        # Most often no row breaks it, and the ids of rows are not needed.
+        suspect = (unchecked_rows(alone, rows).true_count for rows in self._image.batches(key, list(optional)))
+        return self._image.values(key, alone) if any(suspect) else iter(())
+
+
+def _failures(column: pa.Array, step: ChangeType) -> tuple[pa.Array, pa.Array]:
+    """Return masks of the values that do not convert, and of the rows that keep the step from being applied."""
+    _, failed = convert_column(column, step)
+    bad = failed if step.convert is None else pc.and_(failed, pa.scalar(value=False))
+    return failed, pc.or_(bad, column.is_null()) if step.requires else bad
 
 
 def _rules(declared: NodeType | EdgeType) -> Iterator[IrConstraint]:

@@ -18,7 +18,7 @@ from gitops.database.graph.convert import constant, convert_column, filled
 from gitops.database.graph.image import GraphImage
 from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, open_table
+from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, count_values, open_table
 from gitops.database.language.schema import Catalog, ConstraintKind, TypeKind
 from gitops.database.language.schema.steps import (
     AddConstraint,
@@ -143,6 +143,10 @@ class MigratedImage(GraphImage):
     ) -> None:
         super().__init__(folder, {key: tables[plan.source] for key, plan in changes.tables.items()}, catalog)
         self._changes = changes
+
+    def values_of(self, key: str, name: str) -> int:
+        """Return how many rows have a value in a column, by desired name, before the migration."""
+        return count_values(self._folder, self._tables[key], self._changes.tables[key].accepted_name(name))
 
     def accepted(self, key: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield these columns of a table, by desired name, as they are before the migration."""

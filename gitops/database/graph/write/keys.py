@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gitops.database.graph.tables import raw_columns
+from gitops.database.graph.tables import raw_columns, raw_type
 from gitops.database.graph.values import compact_json
 
 PARTS = 64
@@ -93,6 +93,22 @@ def _mixed(before: Numbers, words: Numbers, salt: Salt) -> Numbers:
     state *= np.uint64(0x9E3779B97F4A7C15)
     state ^= state >> np.uint64(29)
     return state
+
+
+def hash_rows(columns: Sequence[pa.Array], salt: Salt = _SALT) -> Numbers:
+    """Return a hash of each row of columns of strings, numbers, booleans or times without nulls. Equal rows have equal hashes."""
+    found = np.full(len(columns[0]), salt.seed, np.uint64)
+    for column in columns:
+        if pa.types.is_string(column.type):
+            words = hash_texts(column.cast(pa.large_string()), salt)
+        elif pa.types.is_floating(column.type):
+            # 0.0 and -0.0 are equal.
+            words = (column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0).view(np.uint64)
+        else:
+            cells = column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column.cast(raw_type(column.type))
+            words = cells.to_numpy(zero_copy_only=False).astype(np.uint64)
+        found = _mixed(found, words, salt)
+    return found
 
 
 class KeyBatch(NamedTuple):
