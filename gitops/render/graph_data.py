@@ -57,8 +57,6 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
                 f"{size}, manifest version {result.manifest_version}",
             ]
         case results.RowList():
-            from gitops.render.json_text import to_line
-
             return [to_line(row) for row in result.rows] or ["no rows"]
         case results.GraphDescription():
             tables = (f"  {k}: {count(t['rows'], 'row')}: {', '.join(t['columns'])}" for k, t in result.tables.items())
@@ -187,17 +185,27 @@ def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str
                 ),
             ]
         case results.PreviewReport():
-            from gitops.render.json_text import to_line
+            from gitops.database.language.schema.steps import plain_words
 
             verdict = "can be migrated" if result.supported else "cannot be migrated"
             at = f"{graph} at version {result.manifest_version} {verdict}, {count(len(result.steps), 'step')}"
-            lines = [f"graph preview: {at}"]
-            for effect in result.steps:
-                rows = "" if effect.count is None else f" ({count(effect.count.rows, 'row')})"
-                lines.append(f"  {to_line(effect.step.to_json())}{rows}")
-            return [*lines, *(f"  then {key}: {count(result.tables[key], 'row')}" for key in sorted(result.tables))]
+            lines = [f"  {plain_words(effect.step.to_json())}{_effect(effect)}" for effect in result.steps]
+            tables = (f"  then {key}: {count(result.tables[key], 'row')}" for key in sorted(result.tables))
+            return [f"graph preview: {at}", *lines, *tables]
         case _:
             raise TypeError(f"no text for {type(result).__name__}")
+
+
+def _effect(effect: results.StepEffect) -> str:
+    """Return a step's rows in parentheses, and the ids of the first rows that keep it from being applied."""
+    found = effect.count
+    if found is None:
+        return ""
+    if found.breaking:
+        more = found.breaking - len(found.keys)
+        return f" ({found.text}: {', '.join(map(repr, found.keys))}{f' and {more} more' if more else ''})"
+    lost = f", {found.lost} lose their value" if found.lost else ""
+    return f" ({count(found.rows, 'row')}{lost})"
 
 
 def _listed(names: Mapping[str, Sequence[str]]) -> Iterable[str]:

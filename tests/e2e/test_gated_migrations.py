@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.apply.apply import apply
 from gitops.cluster.ledger.chain import ENTRY
 from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import check_records, commit_message
@@ -17,8 +18,9 @@ from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import NewCommit
 from tests.e2e.conftest import Built
 from tests.support.bot_stage import Stage, said
+from tests.support.faults import DoAt
 from tests.support.loop import CONFIG, LEDGER, MAIN, PEOPLE, UNMAPPED, Loop, email
-from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema
+from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema, workspace
 
 pytestmark = pytest.mark.e2e
 
@@ -121,6 +123,22 @@ def test_what_no_later_plan_can_undo_needs_an_approval_also_without_rows(loop: L
     code, detail = _finding(loop, _forged(loop, _announced(loop), tier=None))
     assert code == "ledger_gates_missing"
     assert "no later plan can undo" in detail
+
+
+def test_rows_that_break_a_step_after_they_were_counted_stop_the_migration(loop: Loop) -> None:
+    checked = b'node Note {\n    title: String\n    text: String?\n    @check(title, "^n")\n}\n'
+    before, late = schema(loop, "notes"), dict.fromkeys(("title",), "late")
+    _merged(loop, {"cluster/notes.pg": checked})
+    loop.sign_approval("bob", "schema.notes")
+    deed = DoAt("cluster_apply.before_schema_apply", lambda: load(loop, 1, "notes", "Note", "title", cells=late))
+    stopped = apply(replace(workspace(loop), faults=deed))
+    (said,) = (d.message for d in stopped.diagnostics if d.code == "schema_apply_failed")
+    step = "add the pattern `^n` of `Note.title`: 1 of 1 row breaks it"
+    assert said == f"rows were written since the plan counted them: {step}"
+    assert (schema(loop, "notes"), rows(loop, "notes")) == (before, 1)
+    applied_again(loop)
+    assert schema(loop, "notes") == before
+    assert audited(loop).ok
 
 
 def _shown(loop: Loop, number: int) -> str:

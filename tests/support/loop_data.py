@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import refresh
@@ -35,9 +36,11 @@ def load(
     key: str = "name",
     *,
     mode: LoadMode = LoadMode.MERGE,
+    cells: Mapping[str, object] | None = None,
 ) -> None:
-    """Load rows into a graph, as its users do."""
-    records = "".join(json.dumps({"type": kind, "data": {key: f"n{n}"}}) + "\n" for n in range(rows))
+    """Load rows into a graph, as its users do, all with these further cells."""
+    found = ({"type": kind, "data": {key: f"n{n}", **(cells or {})}} for n in range(rows))
+    records = "".join(json.dumps(each) + "\n" for each in found)
     context = WriteContext(SystemClock(), RandomIds())
     load_records(LoadRequest(str(loop.graph(graph)), io.BytesIO(records.encode()), mode), context)
 

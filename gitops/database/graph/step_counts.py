@@ -96,13 +96,13 @@ def count_steps(
 
 
 def refusal(steps: Sequence[MigrationStep], counts: Sequence[StepCount | None]) -> str:
-    """Return why a migration cannot be applied: the first step that rows break. Empty if there is none."""
+    """Return why a migration cannot be applied: the first step that rows break. Empty if there is none.
+
+    It has no ids of rows, because it is shown to people who may not read the graph.
+    """
     for step, count in zip(steps, counts, strict=True):
         if count is not None and count.breaking:
-            words = plain_words(step.to_json())
-            more = count.breaking - len(count.keys)
-            named = ", ".join(repr(key) for key in count.keys) + (f" and {more} more" if more else "")
-            return f"{words}: {count.text}: {named}"
+            return f"{plain_words(step.to_json())}: {count.text}"
     return ""
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.support.loop_data import load, refreshed
+from tests.support.loop_data import load, refreshed, schema
 from tests.support.persons import NEWCOMER, place
 from tests.support.walks import Cell, Walk, cells, covering, excuses, gates, readers
 
@@ -82,6 +82,34 @@ def test_rows_that_were_recorded_are_signed_only_if_they_are_named() -> None:
         there.good("bob", *asked, *shown.split(), "--rows", "5")
 
 
+def test_an_approver_with_a_clone_sees_how_many_values_a_migration_loses() -> None:
+    """Rows are counted by the bot, which has the graph, before the merge, and again when the merge is applied."""
+    with place("hooks") as there:
+        load(there.loop, 3, "notes", "Note", "title", cells={"text": "a text"})
+        there.propose(
+            "alice", "topic", {"cluster/notes.pg": "node Note {\n    title: String @key\n    text: I32?\n}\n"}
+        )
+        broken = r"change the type of `Note.text` from `String\?` to `I32\?` \(3 of 3 rows break it"
+        assert re.search(broken, there.comments(1)[0])
+        assert re.search(broken, there.run("bob", "gitops", "plan", "--request", "1").text)
+        assert "graph_rows_break_schema" in there.run("alice", "gitops", "request", "merge", "1").text
+
+        hint = "node Note {\n    title: String @key\n    text: I32? @convert(null)\n}\n"
+        there.propose("alice", "other", {"cluster/notes.pg": hint})
+        lost = r"3 rows are converted, 3 of them lose their value"
+        assert re.search(lost, there.comments(2)[0])
+        asked = ("gitops", "approve", "schema.notes", "--request", "2")
+        shown = there.run("bob", *asked).text
+        assert re.search(lost, shown)
+        for who in ("bob", "carol"):
+            there.good(
+                who, *asked, *re.findall(r" --rows 3 --request 2 (--plan \w{64})", shown)[0].split(), "--rows", "3"
+            )
+        there.good("alice", "gitops", "request", "merge", "2")
+        assert schema(there.loop, "notes") == hint.encode()
+        assert "audit good" in there.good("bob", "gitops", "audit")
+
+
 def test_the_merge_of_a_request_on_a_forge_is_reverted_from_a_clone() -> None:
     with place("github") as there:
         query = "query titles() {\n    match {\n        $note: Note\n    }\n    return { $note.title }\n}\n"
@@ -96,7 +124,7 @@ def test_the_merge_of_a_request_on_a_forge_is_reverted_from_a_clone() -> None:
 def test_rows_that_were_loaded_since_the_plan_are_not_signed_as_those_of_now() -> None:
     """The clone dates the rows that it shows, the bot refuses an approval of others, and its remedy leads to one that counts."""
     with place("hooks") as there:
-        there.propose("alice", "topic", gates()["index"]["files"])
+        there.propose("alice", "topic", gates()["key"]["files"])
         load(there.loop, 5, "notes", "Note", "title")
         asked = ("gitops", "approve", "schema.notes", "--request", "1")
         shown = there.run("bob", *asked).text
@@ -108,7 +136,7 @@ def test_rows_that_were_loaded_since_the_plan_are_not_signed_as_those_of_now() -
         assert "needs approval: schema.notes" in there.run("carol", "gitops", "request", "merge", "1").text
         (comment,) = there.comments(1)
         assert re.search(r"approval_data_replaced.*of 2 rows in version 3, which its approver saw", comment)
-        walk = Walk(there, "hooks", gates()["index"], "open")
+        walk = Walk(there, "hooks", gates()["key"], "open")
         walk.follow("bob", comment + there.good("bob", "gitops", "plan", "--request", "1", "--verbose"))
         assert not walk.failures, "\n\n".join(["", *walk.failures])
         there.good("bob", *asked, *plan.split(), "--rows", *re.findall(r"--rows (\d+)", comment))
