@@ -57,6 +57,8 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
                 f"{size}, manifest version {result.manifest_version}",
             ]
         case results.RowList():
+            from gitops.render.json_text import to_line
+
             return [to_line(row) for row in result.rows] or ["no rows"]
         case results.GraphDescription():
             tables = (f"  {k}: {count(t['rows'], 'row')}: {', '.join(t['columns'])}" for k, t in result.tables.items())
@@ -190,8 +192,8 @@ def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str
             verdict = "can be migrated" if result.supported else "cannot be migrated"
             at = f"{graph} at version {result.manifest_version} {verdict}, {count(len(result.steps), 'step')}"
             lines = [f"  {plain_words(effect.step.to_json())}{_effect(effect)}" for effect in result.steps]
-            tables = (f"  then {key}: {count(result.tables[key], 'row')}" for key in sorted(result.tables))
-            return [f"graph preview: {at}", *lines, *tables]
+            left = (f"  then {key}: {count(result.tables[key], 'row')}" for key in sorted(result.tables))
+            return [f"graph preview: {at}", *lines, *left]
         case _:
             raise TypeError(f"no text for {type(result).__name__}")
 
