@@ -535,8 +535,8 @@ class DropProperty(_PropertyStep):
 
     @property
     def reversibility(self) -> Reversibility:
-        """Lossy, or irreversible if older versions are purged too."""
-        return _LOST[self.mode]
+        """Lossy, or irreversible if older versions are purged too. An interface has no values."""
+        return Reversibility.REVERSIBLE if self.type_kind is TypeKind.INTERFACE else _LOST[self.mode]
 
     @property
     def brief(self) -> Words:
@@ -546,7 +546,7 @@ class DropProperty(_PropertyStep):
     @property
     def words(self) -> Words:
         """Name the property, and say what happens to its values."""
-        return *self.brief, *_kept(self.mode)
+        return self.brief if self.type_kind is TypeKind.INTERFACE else (*self.brief, *_kept(self.mode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,10 +644,8 @@ class Migration:
 
 def step_from_json(form: Mapping[str, Any]) -> MigrationStep | None:
     """Parse the JSON form of a step. Returns None for an unknown kind or structure, which may come from a later release."""
-    kind = STEPS.get(str(form.get("kind")))
-    if kind is None:
-        return None
     try:
+        kind = STEPS[form["kind"]]
         values = {each.name: form[key] for each in fields(kind) if (key := each.name.rstrip("_")) in form}
         if len(values) != len(form) - 1:
             return None
