@@ -154,6 +154,7 @@ WORDS = [
 @example("(" * 100_000)
 @example("node A @x(" * 10_000)
 @example('node A { a: String @check(a, "' + "(" * 5000 + '") }')
+@example('node A { a: [I32] @backfill("' + "[" * 100_000 + '") }')
 def test_any_words_compile_or_are_refused(text):
     compiles_or_is_refused(text.encode())
 

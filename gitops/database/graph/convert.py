@@ -78,7 +78,7 @@ def _convert(column: pa.Array, old: PropType, new: PropType, renamed: Mapping[st
     if after is Scalar.STRING:
         return _spelled(column, before)
     if before is Scalar.STRING:
-        return _read(column, new)
+        return _read(column, PropType(after))
     if before in NUMERIC:
         return _numbers(column, before, after)
     cells = column.cast(raw_type(column.type)).cast(pa.int64())
@@ -121,7 +121,7 @@ def _within(read: np.ndarray[Any, Any], low: int, high: int) -> np.ndarray[Any, 
 
 
 def _spelled(column: pa.Array, scalar: Scalar) -> pa.Array:
-    """Return each value as JSON shows it, without quotes."""
+    """Return each value as JSON text without quotes. A float has as few digits as give the same number again."""
     if scalar is Scalar.DATETIME:
         return pc.strftime(column.cast(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%SZ")
     texts = column.cast(pa.string())

@@ -103,6 +103,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _MOMENT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,3}))?Z", re.ASCII)
+_HALF = re.compile("[\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -115,7 +116,7 @@ def read_text(text: str, kind: PropType) -> Any:
     if kind.is_list:
         try:
             items = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         single = PropType(kind.scalar)
         cells = [
@@ -131,7 +132,8 @@ def read_text(text: str, kind: PropType) -> Any:
 
 def _read_scalar(text: str, scalar: Scalar) -> Any:
     if scalar is Scalar.STRING:
-        return text
+        # A JSON escape can write half of a surrogate pair, which no column stores.
+        return None if _HALF.search(text) else text
     if scalar is Scalar.BOOL:
         return {"true": True, "false": False}.get(text)
     if scalar in INTEGERS:

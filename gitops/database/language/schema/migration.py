@@ -12,7 +12,7 @@ matched. A hint in a new type that refers to a property of a removed type is als
 between types.
 
 A constraint on one property has two forms: short, after the property, or in the body. Constraints from an interface
-count as body constraints. Changing the form is no step, except that an index that becomes short is added, as in the
+count as body constraints. Changing the form needs no step, except that an index that becomes short is added, as in the
 reference compiler.
 
 For reverse migrations, `reversal` writes a target text with the inverse hints.
@@ -299,7 +299,7 @@ class _MigrationPlanner:
             if field.name in types
         }
         for each in new.constraints:
-            # The reference compiler adds an index that moves from the body to its property. Other moves are no change.
+            # The reference compiler adds an index that moves from the body to its property. Other moves change nothing.
             again = each.kind is ConstraintKind.INDEX and each.text in short and each.text not in was_short
             # Ids are made from keys, so a key is added again if its values are written differently.
             again |= each.kind is ConstraintKind.KEY and not all(reads_alike.get(name, True) for name in each.columns)

@@ -432,7 +432,7 @@ class ChangeEnds(_OwnerStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangeInterfaces(_OwnerStep):
-    """Change the interfaces of a node type. Their properties have steps of their own."""
+    """Change the interfaces of a node type. Their properties have separate steps."""
 
     kind: ClassVar[str] = "change_interfaces"
     added: tuple[str, ...]

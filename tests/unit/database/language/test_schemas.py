@@ -411,7 +411,12 @@ def test_the_json_form_of_a_step_has_its_class(case):
         {"kind": "add_type", "type_kind": "cloud"},
         {"kind": "change_cardinality", "type_kind": "edge", "type_name": "E", "from": [0], "to": [0, 1]},
         {"kind": "change_ends", "type_kind": "edge", "type_name": "E", "from": "TT", "to": [0, 1]},
-        {"kind": "add_constraint", "type_kind": "node", "type_name": "T", "constraint": {"Range": {"property": "p", "low": "0"}}},
+        {
+            "kind": "add_constraint",
+            "type_kind": "node",
+            "type_name": "T",
+            "constraint": {"Range": {"property": "p", "low": "0"}},
+        },
         {"kind": "add_constraint", "type_kind": "node", "type_name": "T", "constraint": {"Fold": ["p"]}},
     ],
     ids=str,
