@@ -8,6 +8,7 @@
 # make fuzz-records  compare the two readers of a load on 15,000 generated streams of records
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
 # make trust-night  hold the rules of authors to the law over 100,000 random histories; SEED=N goes on from a number, COUNT=N looks at as many
+# make migration-night  plan 100,000 generated pairs of schemas; SEED=N makes others, COUNT=N so many
 # make mutants  plant changes in every room of the program, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make figures  count lines, functions, callers and the files that a run enters, and print them
@@ -32,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-records fuzz-crash trust-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
+.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-records fuzz-crash trust-night migration-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
 .DEFAULT_GOAL := test
 
 # pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
@@ -103,6 +104,9 @@ fuzz-crash: $(READY)
 
 trust-night: $(READY)
 	$(PY) -m tests.fuzz.histories --seed $(or $(SEED),0) --count $(or $(COUNT),100000)
+
+migration-night: $(READY)
+	$(PY) -m tests.fuzz.migrations --seed $(or $(SEED),0) --count $(or $(COUNT),100000)
 
 mutants: $(READY)
 	$(PY) -m tests.mutants

@@ -7,28 +7,40 @@ and the annotations of a new property.
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
 
-from gitops.database.language.schema import PropType, SchemaIR, TypeKind
+from gitops.database.language.schema import ConstraintKind, PropType, SchemaIR, TypeKind, compile_schema
+from gitops.database.language.schema.conversion import HINTS
+from gitops.database.language.schema.ir import IrConstraint
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.reversal import plan_down
 from gitops.database.language.schema.steps import (
-    AddIndex,
+    AddConstraint,
     AddProperty,
     AddType,
+    ChangeCardinality,
+    ChangeEnds,
+    ChangeInterfaces,
+    ChangeType,
+    DropConstraint,
     DropProperty,
     DropType,
     ExtendEnum,
+    Migration,
     MigrationStep,
     RenameProperty,
     RenameType,
+    Reversibility,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
+    step_from_json,
 )
-from gitops.database.language.schema.types import ConstraintKind
 
-_SPENT = {"rename_from", "key", "unique", "index"}
+_SPENT = {*HINTS, "key", "unique", "index"}
 _DOCUMENTING = {"description", "instruction"}
 Shape = dict[tuple[str, str], dict[str, Any]]
 
@@ -42,17 +54,20 @@ def shape(form: SchemaIR) -> Shape:
                 "properties": {field.name: _property(field) for field in each.properties},
                 "docs": _docs(getattr(each, "annotations", ())),
                 "others": _others(getattr(each, "annotations", ())),
-                "constraints": {
-                    (c.kind, c.columns, c.low, c.high, c.pattern) for c in getattr(each, "constraints", ())
-                },
+                "constraints": {_rule(rule) for rule in getattr(each, "constraints", ())},
                 "implements": getattr(each, "implements", None),
-                "ends": (each.source, each.target, each.cardinality) if kind == "edge" else None,
+                "ends": (each.source, each.target) if kind == "edge" else None,
+                "cardinality": each.cardinality if kind == "edge" else None,
             }
     return found
 
 
 def _property(field: Any) -> dict[str, Any]:
     return {"type": field.type, "docs": _docs(field.annotations), "others": _others(field.annotations)}
+
+
+def _rule(rule: IrConstraint) -> tuple[Any, ...]:
+    return rule.kind, rule.columns, rule.low, rule.high, rule.pattern
 
 
 def _docs(notes: Any) -> dict[str, str]:
@@ -83,10 +98,20 @@ def _carry_out(types: Shape, step: MigrationStep, definitions: Shape) -> None:
         types[kind, step.to] = types.pop((kind, step.from_))
         for each in types.values():
             if each["ends"] and step.type_kind is TypeKind.NODE:
-                *ends, cardinality = each["ends"]
-                each["ends"] = (*(step.to if end == step.from_ else end for end in ends), cardinality)
+                each["ends"] = tuple(step.to if end == step.from_ else end for end in each["ends"])
     elif isinstance(step, UpdateTypeMetadata):
         types[kind, step.name]["docs"] = {note.name: note.value for note in step.annotations}
+    elif isinstance(step, ChangeEnds):
+        owner = types[kind, step.type_name]
+        assert owner["ends"] == step.from_
+        owner["ends"] = step.to
+    elif isinstance(step, ChangeCardinality):
+        owner = types[kind, step.type_name]
+        assert owner["cardinality"] == step.from_
+        owner["cardinality"] = step.to
+    elif isinstance(step, ChangeInterfaces):
+        owner = types[kind, step.type_name]
+        owner["implements"] = tuple(sorted({*owner["implements"], *step.added} - {*step.removed}))
     else:
         _carry_out_inside(types[kind, step.type_name], step, definitions.get((kind, step.type_name)))
 
@@ -108,11 +133,18 @@ def _carry_out_inside(owner: dict[str, Any], step: MigrationStep, definition: di
         old: PropType = fields[step.property_name]["type"]
         members = tuple(sorted({*old.enum_values, *step.added_values}))
         fields[step.property_name]["type"] = PropType(old.scalar, old.nullable, enum_values=members)
+    elif isinstance(step, ChangeType):
+        assert fields[step.property_name]["type"] == step.from_
+        assert {old for old, _ in step.renamed} <= {*(step.from_.enum_values or ())}
+        assert {new for _, new in step.renamed} <= {*(step.to.enum_values or ())}
+        fields[step.property_name]["type"] = step.to
     elif isinstance(step, UpdatePropertyMetadata):
         fields[step.property_name]["docs"] = {note.name: note.value for note in step.annotations}
+    elif isinstance(step, DropConstraint):
+        owner["constraints"].remove(_rule(step.constraint))
     else:
-        assert isinstance(step, AddIndex)
-        owner["constraints"].add((ConstraintKind.INDEX, step.columns, None, None, None))
+        assert isinstance(step, AddConstraint)
+        owner["constraints"].add(_rule(step.constraint))
 
 
 def _rename_uses(owner: dict[str, Any], old: str, new: str) -> None:
@@ -127,9 +159,38 @@ def _rename_uses(owner: dict[str, Any], old: str, new: str) -> None:
         }
 
 
-_TYPES = ["String", "I32?", "F64", "[String]?", "Date?", "Bool", "enum(a, c)", "enum(b, d)?", "Vector(2)?", "Blob?"]
+def judge(pair: tuple[bytes, bytes]) -> Migration:
+    """Assert the laws of a pair of schema texts: it migrates, with a way back, or says why; and steps can be stored."""
+    before, after = map(compile_schema, pair)
+    up = plan_migration(before, after)
+    for step in up.steps:
+        assert step_from_json(json.loads(json.dumps(step.to_json()))) == step
+        assert "".join(each if isinstance(each, str) else each.text for each in step.words)
+    assert up.supported == (not up.unsupported)
+    if up.supported:
+        assert evolve(shape(before.ir), up.steps, shape(after.ir)) == shape(after.ir)
+        assert up.reversibility is _reversibility(up)
+        assert plan_down(before, after).supported
+    return up
+
+
+def _reversibility(migration: Migration) -> Reversibility:
+    stored = [step for step in migration.steps if step.type_kind is not TypeKind.INTERFACE]
+    rules = [step.constraint for step in stored if isinstance(step, AddConstraint | DropConstraint)]
+    if any(rule.kind is ConstraintKind.KEY for rule in rules):
+        return Reversibility.IRREVERSIBLE
+    lost = [step for step in stored if isinstance(step, DropProperty | DropType) or getattr(step, "convert", None)]
+    return Reversibility.LOSSY if lost else Reversibility.REVERSIBLE
+
+
+_BASES = ["String", "I32", "I64", "U32", "F32", "F64", "Date", "DateTime", "Bool", "enum(a, c)", "enum(b, d)"]
+_TYPES = [*_BASES, *(f"{each}?" for each in _BASES), "[String]?", "[I32]", "Vector(2)?", "Blob?"]
+_RETYPED = [*_TYPES, "enum(a)", "enum(a, b, c, d)?", "enum(c, z)", "[F64]?", "Vector(2)", "Vector(3)?"]
+_KEYS = ["String", "I32", "I64", "Date", "enum(a, c)"]
 _NOTES = ["", '@description("one")', '@description("two")']
 _FREE = ["@colour(red)", ""]
+_CARDS = ["", " @card(0..2)", " @card(1..2)", " @card(0..1)", " @card(2..3)"]
+_VALUES = {"String": "x", "Bool": "true", "Date": "2020-02-29", "DateTime": "2020-02-29T00:00:00Z"}
 
 
 class _Draft:
@@ -138,6 +199,7 @@ class _Draft:
     def __init__(self, draw: Any) -> None:
         self.draw = draw
         self.serial = 0
+        self.interfaces: list[dict[str, Any]] = [self.interface() for _ in range(draw(st.integers(0, 2)))]
         self.nodes: list[dict[str, Any]] = [self.node() for _ in range(draw(st.integers(1, 3)))]
         self.edges: list[dict[str, Any]] = [self.edge() for _ in range(draw(st.integers(0, 2)))]
 
@@ -155,11 +217,15 @@ class _Draft:
 
     def owner(self, prefix: str) -> dict[str, Any]:
         fields = [self.field() for _ in range(self.draw(st.integers(0, 3)))]
-        return {"name": self.fresh(prefix), "fields": fields, "note": self.pick(_NOTES), "index": []}
+        return {"name": self.fresh(prefix), "fields": fields, "note": self.pick(_NOTES), "rules": [], "implements": []}
+
+    def interface(self) -> dict[str, Any]:
+        return self.owner("I") | {"note": ""}
 
     def node(self) -> dict[str, Any]:
         node = self.owner("N")
-        node["fields"].append({"name": self.fresh("k"), "type": "String", "note": "", "free": "@key"})
+        node["fields"].append({"name": self.fresh("k"), "type": self.pick(_KEYS), "note": "", "free": "@key"})
+        node["implements"] = [each for each in self.interfaces if self.draw(st.booleans())]
         source = next((each["name"] for each in node["fields"] if each["type"] == "String"), None)
         node["fields"].append(
             {"name": self.fresh("v"), "type": "Vector(3)?", "note": "", "free": "@embed", "source": source}
@@ -168,13 +234,14 @@ class _Draft:
 
     def edge(self) -> dict[str, Any]:
         edge = self.owner("E")
-        return edge | {"ends": [self.pick(self.nodes), self.pick(self.nodes)], "card": self.pick(["", " @card(0..2)"])}
+        return edge | {"ends": [self.pick(self.nodes), self.pick(self.nodes)], "card": self.pick(_CARDS)}
 
     def edit(self) -> None:
         """One change that a migration may support."""
         change = self.pick([
-            self._add_type, self._drop_edge, self._rename, self._describe, self._add_field, self._drop_field,
-            self._rename_field, self._extend, self._index,
+            self._add_type, self._drop_type, self._rename, self._describe, self._add_field, self._drop_field,
+            self._rename_field, self._retype, self._loosen, self._rename_members, self._add_rule, self._drop_rule,
+            self._change_edge, self._change_key, self._implement,
         ])  # fmt: skip
         change()
 
@@ -182,33 +249,42 @@ class _Draft:
         return [*self.nodes, *self.edges]
 
     def loose(self, owner: dict[str, Any]) -> list[dict[str, Any]]:
-        """The fields that nothing else in the schema needs."""
-        bound = {*owner["index"], *(each.get("source") for each in owner["fields"])}
+        """The fields that nothing else in the schema needs; rules about a field go with it."""
+        bound = {each.get("source") for each in owner["fields"]}
         return [each for each in owner["fields"] if each["free"] != "@key" and each["name"] not in bound]
 
     def _owner(self) -> dict[str, Any]:
-        return self.pick(self.owners())
+        return self.pick([*self.owners(), *self.interfaces])
 
     def _add_type(self) -> None:
-        if self.draw(st.booleans()):
-            self.nodes.append(self.node())
-        else:
-            self.edges.append(self.edge())
+        types, make = self.pick([
+            (self.nodes, self.node), (self.edges, self.edge), (self.interfaces, self.interface),
+        ])  # fmt: skip
+        types.append(make())
 
-    def _drop_edge(self) -> None:
-        if self.edges:
-            self.edges.remove(self.pick(self.edges))
+    def _drop_type(self) -> None:
+        used = [end["name"] for each in self.edges for end in each["ends"]]
+        used += [each["name"] for node in self.nodes for each in node["implements"]]
+        free = [(types, each) for types in (self.nodes, self.edges, self.interfaces) for each in types]
+        free = [(types, each) for types, each in free if each["name"] not in used]
+        if free and len(self.nodes) > 1:
+            types, gone = self.pick(free)
+            types.remove(gone)
 
     def _rename(self) -> None:
         owner = self._owner()
-        owner.setdefault("was", owner["name"])
+        if owner not in self.interfaces:
+            owner.setdefault("was", owner["name"])
         owner["name"] = self.fresh(owner["name"][0])
 
     def _describe(self) -> None:
-        self._owner()["note"] = self.pick(_NOTES)
+        self.pick(self.owners())["note"] = self.pick(_NOTES)
 
     def _add_field(self) -> None:
-        self._owner()["fields"].append(self.field(optional=True))
+        field = self.field()
+        if self.draw(st.booleans()):
+            field["hints"] = _backfill(field["type"])
+        self._owner()["fields"].append(field)
 
     def _drop_field(self) -> None:
         self.drop_field_of(self._owner())
@@ -223,43 +299,128 @@ class _Draft:
             field = self.pick(owner["fields"])
             old, field["name"] = field["name"], self.fresh(field["name"][0])
             field.setdefault("was", old)
-            owner["index"] = [field["name"] if each == old else each for each in owner["index"]]
+            owner["rules"] = [(form, [field["name"] if each == old else each for each in names])
+                              for form, names in owner["rules"]]  # fmt: skip
             for each in owner["fields"]:
                 if each.get("source") == old:
                     each["source"] = field["name"]
 
-    def _extend(self) -> None:
-        enums = [each for each in self._owner()["fields"] if each["type"].startswith("enum(")]
-        if enums:
-            self.pick(enums)["type"] = self.pick(["enum(a, b, c, d)", "enum(a, b, c, d)?", "enum(c, a, z)"])
+    def _field(self, *kinds: str) -> dict[str, Any] | None:
+        """A field that may have another type."""
+        found = [each for each in self.loose(self._owner()) if each["free"] != "@embed"]
+        found = [each for each in found if not kinds or each["type"].startswith(kinds)]
+        return self.pick(found) if found else None
 
-    def _index(self) -> None:
-        owner = self._owner()
-        names = [each["name"] for each in owner["fields"] if not each["type"].startswith("Blob")]
+    def _retype(self) -> None:
+        if (field := self._field()) is not None:
+            field["type"] = self.pick(_RETYPED)
+            field["hints"] = self.pick(["", " @convert(null)", _backfill(field["type"])])
+            if self.draw(st.booleans()):
+                field["hints"] = " @convert(null)" + _backfill(field["type"])
+
+    def _loosen(self) -> None:
+        if (field := self._field()) is not None:
+            field["type"] = field["type"].removesuffix("?") if field["type"].endswith("?") else field["type"] + "?"
+            field["hints"] = self.pick(["", _backfill(field["type"])])
+
+    def _rename_members(self) -> None:
+        if (field := self._field("enum(")) is not None:
+            old = self.pick(_members(field["type"]))
+            members = sorted({each.replace(old, f"{old}9") for each in _members(field["type"])})
+            field["type"] = f"enum({', '.join(members)})" + "?" * field["type"].endswith("?")
+            field["hints"] = f' @rename_member("{old}", to="{old}9")'
+
+    def _add_rule(self) -> None:
+        owner = self.pick(self.owners())
+        names = [each["name"] for each in owner["fields"]]
         if names:
-            owner["index"].append(self.pick(names))
+            form = self.pick(["@index({})", "@unique({})", "@range({}, 0..9)", "@range({}, 1..)", '@check({}, "^x")'])
+            several = form in ("@index({})", "@unique({})") and self.draw(st.booleans())
+            owner["rules"].append(
+                (form, sorted({self.pick(names), self.pick(names)}) if several else [self.pick(names)])
+            )
+
+    def _drop_rule(self) -> None:
+        owner = self.pick(self.owners())
+        if owner["rules"]:
+            owner["rules"].remove(self.pick(owner["rules"]))
+
+    def _change_edge(self) -> None:
+        if self.edges:
+            edge = self.pick(self.edges)
+            edge["card"] = self.pick(_CARDS)
+            if self.draw(st.booleans()):
+                edge["ends"] = [self.pick(self.nodes), self.pick(self.nodes)]
+
+    def _change_key(self) -> None:
+        node = self.pick(self.nodes)
+        bound = {each.get("source") for each in node["fields"]}
+        for each in node["fields"]:
+            if each["free"] == "@key" and each["name"] not in bound and self.draw(st.booleans()):
+                each["type"] = self.pick(_KEYS)
+                return
+            if each["free"] == "@key":
+                each["free"] = ""
+        fit = [each for each in node["fields"] if each["type"] in _KEYS]
+        if fit and self.draw(st.booleans()):
+            self.pick(fit)["free"] = "@key"
+
+    def _implement(self) -> None:
+        if self.interfaces:
+            node, interface = self.pick(self.nodes), self.pick(self.interfaces)
+            (node["implements"].remove if interface in node["implements"] else node["implements"].append)(interface)
 
     def text(self) -> bytes:
+        interfaces = [f"interface {each['name']} {self._body(each)}" for each in self.interfaces]
         nodes = [f"node {self._head(each)} {self._body(each)}" for each in self.nodes]
         edges = [
             f"edge {each['name']}: {each['ends'][0]['name']} -> {each['ends'][1]['name']}{each['card']}"
             f" {self._head(each).partition(' ')[2]} {self._body(each)}"
             for each in self.edges
         ]
-        return "\n".join(nodes + edges).encode()
+        return "\n".join(interfaces + nodes + edges).encode()
 
     def _head(self, owner: dict[str, Any]) -> str:
-        return f"{owner['name']} {owner['note']}{_hint(owner)}"
+        names = ", ".join(each["name"] for each in owner["implements"])
+        return f"{owner['name']} {owner['note']}{_hint(owner)}" + (f" implements {names}" if names else "")
 
     def _body(self, owner: dict[str, Any]) -> str:
-        fields = [self._field(each) for each in owner["fields"]]
-        return "{ " + " ".join(fields + [f"@index({each})" for each in sorted(set(owner["index"]))]) + " }"
+        kinds = {each["name"]: each["type"].removesuffix("?") for each in owner["fields"]}
+        rules = [
+            form.format(", ".join(names))
+            for form, names in owner["rules"]
+            if all(name in kinds and _fits(form, kinds[name], owner in self.edges) for name in names)
+        ]
+        return "{ " + " ".join([*map(_written, owner["fields"]), *sorted(set(rules))]) + " }"
 
-    def _field(self, field: dict[str, Any]) -> str:
-        free = field["free"]
-        if free == "@embed":
-            free = f"@embed({field['source']})" if field["source"] else ""
-        return f"{field['name']}: {field['type']} {field['note']} {free}{_hint(field)}"
+
+def _fits(form: str, kind: str, of_edge: bool) -> bool:
+    """Whether a property of a type can have a rule."""
+    if form.startswith("@range"):
+        return kind in ("I32", "I64", "U32", "F32", "F64") and not of_edge
+    if form.startswith("@check"):
+        return kind == "String" and not of_edge
+    return not kind.startswith(("Blob", "Vector", "["))
+
+
+def _members(kind: str) -> list[str]:
+    return kind.removesuffix("?").removeprefix("enum(").removesuffix(")").split(", ")
+
+
+def _backfill(kind: str) -> str:
+    """A hint with a value of the type, if it can have one."""
+    kind = kind.removesuffix("?")
+    if kind.startswith(("Blob", "Vector")):
+        return ""
+    value = _members(kind)[0] if kind.startswith("enum(") else "[]" if kind.startswith("[") else _VALUES.get(kind, "1")
+    return f' @backfill("{value}")'
+
+
+def _written(field: dict[str, Any]) -> str:
+    free = field["free"]
+    if free == "@embed":
+        free = f"@embed({field['source']})" if field["source"] else ""
+    return f"{field['name']}: {field['type']} {field['note']} {free}{_hint(field)}{field.get('hints', '')}"
 
 
 def _hint(item: dict[str, Any]) -> str:
@@ -268,15 +429,15 @@ def _hint(item: dict[str, Any]) -> str:
 
 @st.composite
 def revisions(draw: Any, *, mixed: bool = False) -> tuple[bytes, bytes]:
-    """Two schema texts, the second one made from the first by a few edits, with hints for the renames.
+    """Two schema texts, the second one made from the first by a few edits, with their hints.
 
     Where they are `mixed`, a property is dropped and one is added, whatever else the edits do.
     """
     draft = _Draft(draw)
-    for _ in range(draw(st.integers(0, 2))):
-        draft._index()
+    for _ in range(draw(st.integers(0, 3))):
+        draft._add_rule()
     if mixed:
-        draft._add_field()
+        draft.pick(draft.owners())["fields"].append(draft.field(optional=True))
     before = draft.text()
     if mixed:
         draft.drop_field_of(draft.pick([each for each in draft.owners() if draft.loose(each)]))

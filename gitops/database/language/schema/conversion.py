@@ -82,6 +82,8 @@ def _scalars(old: PropType, new: PropType, renamed: Mapping[str, str]) -> Exactn
         known = None if old.enum_values is None else {renamed.get(each, each) for each in old.enum_values}
         return Exactness.ALWAYS if known is not None and known <= set(new.enum_values) else Exactness.CHECKED
     before, after = old.scalar, new.scalar
+    if old.enum_values is not None and after is not Scalar.STRING:
+        return None
     if before is after or after is Scalar.STRING or (before, after) == (Scalar.DATE, Scalar.DATETIME):
         return Exactness.ALWAYS
     if before is Scalar.STRING and after in _READABLE:
