@@ -41,7 +41,7 @@ from tests.support.s3 import S3Place
 BASE = b"node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person { since: Date? }\n"
 GROWN = b"node Person { name: String @key  age: I32?  mail: String? }\nedge Knows: Person -> Person { since: Date? }\n"
 OTHER = b"node Person { name: String @key }\n"
-UNSUPPORTED = b"node Person { name: String @key  age: I64? }\nedge Knows: Person -> Person { since: Date? }\n"
+UNSUPPORTED = b"node Person { name: String @key  age: Date? }\nedge Knows: Person -> Person { since: Date? }\n"
 
 
 class Case:
@@ -190,6 +190,23 @@ def test_an_unsupported_migration_changes_nothing(case: Case) -> None:
     assert "OG-MF-106" in failure.value.detail
     assert "Person.age" in failure.value.detail
     assert case.engine.read(case.uri).schema_source == BASE
+
+
+def test_rows_that_break_a_step_are_counted_and_keep_it_from_being_applied(case: Case) -> None:
+    strict = BASE.replace(b"age: I32?", b"age: I32? mail: String")
+    case.make()
+    assert [count and count.breaking for count in case.engine.count_steps(case.uri, strict)] == [0]
+    _load(case, "Person", 2, age=7)
+    assert [count and (count.rows, count.breaking) for count in case.engine.count_steps(case.uri, strict)] == [(2, 2)]
+    assert case.engine.preview(case.uri, strict).supported
+    with pytest.raises(GitopsError) as failure:
+        case.migrate(strict)
+    assert _code(failure) == "graph_rows_break_schema"
+    assert case.engine.read(case.uri).schema_source == BASE
+    filled = strict.replace(b"mail: String", b'mail: String @backfill("none")')
+    assert [count and (count.rows, count.breaking) for count in case.engine.count_steps(case.uri, filled)] == [(2, 0)]
+    case.migrate(filled)
+    assert case.engine.read(case.uri).schema_source == filled
 
 
 def test_of_two_staged_migrations_one_wins(case: Case) -> None:
@@ -371,12 +388,17 @@ def test_a_partial_root_is_present_unreadable_and_removable(case: Case) -> None:
 
 
 def test_every_supported_kind_of_step(case: Case) -> None:
-    case.make(b"node A { k: String @key  v: enum(x, y)?  w: I32? }\nnode B { n: I64? }\nedge E: A -> B { s: F64? }\n")
+    case.make(
+        b"interface I {}\nnode A { k: String @key  v: enum(x, y)?  w: I32?  x: I32? @unique }\n"
+        b"node B { n: I64?  gone: I32? }\nedge E: A -> B { s: F64? }\n"
+    )
     target = (
-        b'node A2 @rename_from("A") @description("d") {\n'
-        b'  k: String @key  v: enum(x, y, z)?  w2: I32? @rename_from("w") @index  t: [String]?\n}\n'
+        b'interface I {}\nnode A2 @rename_from("A") @description("d") implements I {\n'
+        b'  k: String @key  v: enum(x, y, z)?  w2: I32? @rename_from("w") @index  t: [String]?\n'
+        b'  x: I64? @description("x")\n}\n'
         b"node B { n: I64?  d: Date?  at: DateTime?  u: U64?  b: Bool?  f: F32?  vec: Vector(3)?  blob: Blob? }\n"
-        b"node C {}\nedge E: A2 -> B { s: F64? }\nedge F: C -> C @card(0..2)\n"
+        b"node C {}\nedge E: A2 -> C @card(0..2) { s: F64? }\n"
+        b"edge F: C -> C @card(0..2)\n"
     )
     kinds = {step["kind"] for step in case.engine.preview(case.uri, target).steps}
     assert kinds == {
@@ -387,6 +409,13 @@ def test_every_supported_kind_of_step(case: Case) -> None:
         "extend_enum",
         "add_constraint",
         "update_type_metadata",
+        "update_property_metadata",
+        "change_property_type",
+        "change_interfaces",
+        "change_ends",
+        "change_cardinality",
+        "drop_constraint",
+        "drop_property",
     }
     assert case.migrate(target) == 2
     assert {s["kind"] for s in case.engine.preview(case.uri, OTHER).steps} >= {"drop_type", "add_type"}

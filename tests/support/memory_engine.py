@@ -18,9 +18,12 @@ from gitops.database.graph.port import (
     MigrationPreview,
     PreparedVersion,
     RestoreOrder,
+    StepCount,
 )
 from gitops.database.graph.snapshot import accept_schema, table_keys
+from gitops.database.language.schema import TypeKind
 from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.steps import AddProperty, Sort, UnsupportedChange
 
 
 @dataclass
@@ -32,6 +35,7 @@ class MemoryGraph:
     actors: list[str | None] = field(default_factory=list)
     incarnation: str = ""
     rows: int = 0
+    breaking: int = 0
     fence: int = 0
     deleted: bool = False
     earlier: list[tuple[int, bytes, int]] = field(default_factory=list)
@@ -75,6 +79,10 @@ class MemoryEngine:
         graph = self._graphs[uri]
         graph.earlier.append((graph.version, graph.source or b"", graph.rows))
         graph.rows, graph.version = rows, graph.version + 1
+
+    def let_rows_break(self, uri: str, rows: int) -> None:
+        """Let so many rows break every checked step from now on; all of them lack a new required property anyway."""
+        self._graphs[uri].breaking = rows
 
     def back_up(self, uri: str) -> Callable[[], None]:
         """A copy of the graph as it is; calling it restores the copy."""
@@ -146,6 +154,18 @@ class MemoryEngine:
         accepted = accept_schema(self._opened(uri).source or b"")
         return MigrationPreview.between(accepted, accept_schema(schema_source))
 
+    def count_steps(self, uri: str, schema_source: bytes) -> tuple[StepCount | None, ...]:
+        """Every step affects all rows of the graph."""
+        self.calls["count_steps"] += 1
+        graph, counts = self._opened(uri), list[StepCount | None]()
+        for step in plan_migration(accept_schema(graph.source or b""), accept_schema(schema_source)).steps:
+            if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
+                counts.append(None)
+                continue
+            breaking = graph.rows if isinstance(step, AddProperty) else min(graph.breaking, graph.rows)
+            counts.append(StepCount(graph.rows, breaking if step.sort is Sort.CHECKED else 0))
+        return tuple(counts)
+
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Refuse what the real planner does not support, and another graph."""
         graph = self._opened(uri)
@@ -186,6 +206,8 @@ class MemoryEngine:
         """Refuse what the real planner does not support, another graph, and an operation that is too late."""
         self.calls["prepare_migration"] += 1
         self.check_migration(uri, schema_source, incarnation=incarnation)
+        if any(count is not None and count.breaking for count in self.count_steps(uri, schema_source)):
+            raise GitopsError("graph_rows_break_schema", f"rows of {uri} break a step", path=uri)
         graph = self._opened(uri)
         self._check_fence(uri, graph, fence)
         base = graph.version
