@@ -129,6 +129,8 @@ def _alter_table(
 
     Converted columns are made before drops, which free a name before it is reused.
     """
+    if not (plan.drops or plan.renames or plan.adds or plan.changes or new_ids):
+        return entry
     writer = TableWriter(folder, entry)
     kinds = {each.property_name: each.to for each in plan.rewrites}
     kinds |= {each.property_name: each.property_type for each in plan.fills}
