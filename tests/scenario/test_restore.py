@@ -23,7 +23,7 @@ from tests.support.faults import Death, DoAt, EndAt, FailAt
 from tests.support.ids import SequentialIds
 
 TWO = f"{SCHEMA}node City {{\n  name: String @key\n}}\n"
-INDEXED = "node Person {\n  handle: String @key\n  born: I32? @index\n}\n"
+SHORT, LONG = (f"node Person {{\n  handle: String @key\n  born: I32?\n  face: Vector({size})?\n}}\n" for size in (2, 3))
 
 
 @pytest.fixture(params=["twin", "lance"])
@@ -79,10 +79,12 @@ def test_a_type_without_rows_simply_comes_back(wider):
 
 
 def test_what_cannot_be_undone_is_a_warning_and_no_part_of_the_order(wider):
-    wider.write("knowledge.pg", SCHEMA.replace("node", "node", 1))
+    wider.write("knowledge.pg", SHORT)
     wider.converge()
     before = earlier(wider)
-    wider.write("knowledge.pg", INDEXED)
+    wider.write("knowledge.pg", SCHEMA)
+    wider.converge()
+    wider.write("knowledge.pg", LONG)
     wider.write("people.gq", wider.folder.joinpath("people.gq").read_text().replace("$p.handle }", "$p.born }"))
     wider.approve("schema.knowledge")
     wider.converge()

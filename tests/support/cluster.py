@@ -55,7 +55,7 @@ from tests.support.memory_store import MemoryStore
 
 SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
 WIDER = "node Person {\n  handle: String @key\n  born: I32?\n  city: String?\n}\n"
-RETYPED = "node Person {\n  handle: String @key\n  born: String?\n}\n"
+RETYPED = "node Person {\n  handle: String @key\n  born: Blob?\n}\n"
 COMMENTED = "// people, living and dead\n" + SCHEMA
 QUERY = "query find_person($h: String) {\n  match { $p: Person { handle: $h } }\n  return { $p.handle }\n}\n"
 POLICY = "version: 1\nrules: []\n"

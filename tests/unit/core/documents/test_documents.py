@@ -346,6 +346,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         3: ("plan_record_3.json",),
         4: ("plan_record_4.json",),
         5: ("plan_record_5.json",),
+        6: ("plan_record_6.json",),
     },
     "gitops.forge.refs.records.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.records.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
