@@ -41,7 +41,6 @@ class Code(StrEnum):
     SCHEMA_CATALOG_ERROR = "schema_catalog_error"
     SCHEMA_ANNOTATION_UNKNOWN = "schema_annotation_unknown"
     SCHEMA_NOT_RECORDED = "schema_not_recorded"
-    WAY_BACK_UNSUPPORTED = "way_back_unsupported"
     IRREVERSIBLE_CHANGE = "irreversible_change"
     QUERY_FILE_MISSING = "query_file_missing"
     QUERY_DIR_UNREADABLE = "query_dir_unreadable"

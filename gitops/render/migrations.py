@@ -307,8 +307,10 @@ def _with_users(view: StepView, queries: Sequence[AffectedQuery]) -> StepView:
 def in_words(step: Mapping[str, Any], *, brief: bool = False) -> str:
     """Describe one step as Markdown on one line. Steps of an unknown kind or structure are shown as they are.
 
-    With `brief`, a soft drop does not repeat where its data stays.
+    With `brief`, a soft drop does not repeat where its data stays. Raises TypeError for a value that is no step.
     """
+    if not isinstance(step, Mapping):
+        raise TypeError("this value is not a step")
     found = step_from_json(step)
     if found is None:
         # The preview may come from a newer engine, so show an unknown step as well.

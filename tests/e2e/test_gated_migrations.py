@@ -13,6 +13,7 @@ from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import check_records, commit_message
 from gitops.cluster.model.change import GateName, Tier
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
+from gitops.core.codes import REGISTRY
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import NewCommit
@@ -132,9 +133,10 @@ def test_rows_that_break_a_step_after_they_were_counted_stop_the_migration(loop:
     loop.sign_approval("bob", "schema.notes")
     deed = DoAt("cluster_apply.before_schema_apply", lambda: load(loop, 1, "notes", "Note", "title", cells=late))
     stopped = apply(replace(workspace(loop), faults=deed))
-    (said,) = (d.message for d in stopped.diagnostics if d.code == "schema_apply_failed")
+    (said,) = (d for d in stopped.diagnostics if d.code == "schema_apply_failed")
     step = "add the pattern `^n` of `Note.title`: 1 of 1 row breaks it"
-    assert said == f"rows were written since the plan counted them: {step}"
+    assert said.fix == REGISTRY["migration_data_changed"].fix
+    assert said.message == f"rows were written since the plan counted them: {step}"
     assert (schema(loop, "notes"), rows(loop, "notes")) == (before, 1)
     applied_again(loop)
     assert schema(loop, "notes") == before

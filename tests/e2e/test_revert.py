@@ -317,7 +317,7 @@ def test_the_text_is_printed_alone_or_made_as_a_new_file(files, capsys):
 def test_a_way_back_that_is_not_whole_is_an_error_and_writes_nothing(files, capsys):
     for target in ("-", "back.pg"):
         assert main(["down", "--from", "old.pg", "--to", "stuck.pg", "--write", target]) == 1
-        assert "ERROR way_back_unsupported stuck.pg: node:A: " in capsys.readouterr().out
+        assert "ERROR graph_migration_unsupported stuck.pg: node:A" in capsys.readouterr().out
     assert not (files / "back.pg").exists()
 
 

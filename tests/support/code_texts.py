@@ -128,6 +128,10 @@ def texts_of(tree: ast.Module) -> Iterator[tuple[int, list[str | None]]]:
                 yield node.lineno, [value if isinstance(value, str) else None for value in values]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
             yield node.lineno, [node.value]
+        elif isinstance(node, ast.Tuple) and sum(" " in str(getattr(each, "value", "")) for each in node.elts) > 1:
+            # The parts of a text that is put together later, such as the words of a migration step.
+            values = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
+            yield node.lineno, [value if isinstance(value, str) else None for value in values]
         for name in node._fields:
             value = getattr(node, name, None)
             if isinstance(value, list):

@@ -334,7 +334,7 @@ class ApprovalRule:
         default=(),
         trusted=Trusted("needs an approval, too", less),
         more=(
-            "`lossy` covers a migration that removes types or properties from a graph that has rows, or might have "
+            "`lossy` covers a migration that removes types, properties or values from a graph that has rows, or might have "
             "some because the plan can't access it. It also covers a strategy with "
             "[`drop_first`](strategy-reference.md#a-compute-cluster-that-may-have-one-replica). A "
             "[review](approvals.md#reviews-on-a-forge) counts for it. A mapping sets numbers for "

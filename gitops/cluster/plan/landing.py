@@ -98,17 +98,8 @@ def check_migration(engine: GraphReader, uri: str, change: Change, schema_source
 
 def _require_rows(preview: MigrationPreview) -> None:
     """Raise GitopsError `graph_rows_break_schema` if the plan counted rows that break a step."""
-    broken = [
-        (step, count)
-        for step, count in zip(preview.steps, preview.counts or (), strict=False)
-        if count is not None and count.breaking
-    ]
-    if not broken:
-        return
-    from gitops.database.language.schema.steps import plain_words
-
-    listed = "; ".join(f"{plain_words(step)}: {count.text}" for step, count in broken)
-    raise GitopsError(Code.GRAPH_ROWS_BREAK_SCHEMA, listed)
+    if not preview.lands:
+        raise GitopsError(Code.GRAPH_ROWS_BREAK_SCHEMA, preview.broken)
 
 
 def _require_supported(preview: MigrationPreview) -> None:

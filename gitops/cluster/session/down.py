@@ -131,9 +131,13 @@ def _applied_schema(current: Session, graph: str) -> Schema | None:
 def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:
     """Perform steps 2 to 4."""
     forward, back = plan_migration(accepted, desired), plan_down(accepted, desired)
-    for migration, code in ((forward, Code.GRAPH_MIGRATION_UNSUPPORTED), (back, Code.WAY_BACK_UNSUPPORTED)):
+    for migration in (forward, back):
         if not migration.supported:
             first, more = migration.unsupported[0], len(migration.unsupported) - 1
-            problems.add(code, path, f"{first.entity}: {first.text}" + (f" (and {more} more)" if more else ""))
+            problems.add(
+                Code.GRAPH_MIGRATION_UNSUPPORTED,
+                path,
+                f"{first.entity}: {first.text}" + (f" (and {more} more)" if more else ""),
+            )
             break
     return ReverseMigration(forward, back, down_source(accepted, desired))

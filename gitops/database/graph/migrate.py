@@ -34,7 +34,7 @@ from gitops.database.graph.results import PurgeResult
 from gitops.database.graph.root import GraphFolder, tables_at_once
 from gitops.database.graph.snapshot import find_root, open_snapshot, table_keys
 from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease, require_no_branches
-from gitops.database.graph.table_changes import BATCH_ROWS, MigratedImage, TableChange, TableChanges, table_changes
+from gitops.database.graph.table_changes import BATCH_ROWS, MigratedImage, MigratedTable, MigratedTables, table_changes
 from gitops.database.graph.tables import (
     TableWriter,
     arrow_field,
@@ -98,7 +98,7 @@ _NewIds = tuple[pa.Array, pa.Array]
 """The former and the new ids of a type's rows, in the same order."""
 
 
-def _new_ids(folder: GraphFolder, manifest: Manifest, changes: TableChanges, catalog: Catalog, key: str) -> _NewIds:
+def _new_ids(folder: GraphFolder, manifest: Manifest, changes: MigratedTables, catalog: Catalog, key: str) -> _NewIds:
     """Return the ids that follow from a type's desired key."""
     declared = catalog.nodes[key.partition(":")[2]]
     names = declared.key or ()
@@ -123,7 +123,7 @@ def _ids(catalog: Catalog, key: str, ids_of: Mapping[str, _NewIds]) -> Mapping[s
 
 
 def _alter_table(
-    folder: GraphFolder, entry: TableEntry, plan: TableChange, new_ids: Mapping[str, _NewIds]
+    folder: GraphFolder, entry: TableEntry, plan: MigratedTable, new_ids: Mapping[str, _NewIds]
 ) -> TableEntry:
     """Change a table, with one version per kind of change.
 

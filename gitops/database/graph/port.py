@@ -144,6 +144,14 @@ class MigrationPreview:
         return any(step is not None and step.sort is not Sort.FREE for step in found)
 
     @property
+    def broken(self) -> str:
+        """The steps that rows break, with the number of these rows. Empty if there are none, or if they are not known."""
+        from gitops.database.language.schema.steps import plain_words
+
+        counted = zip(self.steps, self.counts or (), strict=self.counts is not None)
+        return "; ".join(f"{plain_words(step)}: {count.text}" for step, count in counted if count and count.breaking)
+
+    @property
     def lands(self) -> bool:
         """Whether nothing is known to keep the migration from being applied."""
         return self.supported and not any(count is not None and count.breaking for count in self.counts or ())

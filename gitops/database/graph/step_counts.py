@@ -18,7 +18,7 @@ from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.port import StepCount
 from gitops.database.graph.results import RowProblem
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.table_changes import MigratedImage, TableChanges, table_changes, table_key
+from gitops.database.graph.table_changes import MigratedImage, MigratedTables, table_changes, table_key
 from gitops.database.graph.tables import count_values
 from gitops.database.language.schema import (
     Catalog,
@@ -114,7 +114,7 @@ def _count(rows: int, problems: Iterable[RowProblem]) -> StepCount:
 class _StepCounter:
     """Counts rows of the tables of one migration."""
 
-    def __init__(self, image: MigratedImage, changes: TableChanges, steps: Sequence[MigrationStep]) -> None:
+    def __init__(self, image: MigratedImage, changes: MigratedTables, steps: Sequence[MigrationStep]) -> None:
         self._image = image
         self._changes = changes
         self._added = {

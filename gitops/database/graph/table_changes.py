@@ -39,7 +39,7 @@ BATCH_ROWS = 1 << 16
 
 
 @dataclass(slots=True)
-class TableChange:
+class MigratedTable:
     """Effects of the steps on one existing table; `source` is its key before the migration.
 
     `drops` has accepted names, and everything else desired names. `renames` maps accepted to desired names. With
@@ -90,17 +90,17 @@ class TableChange:
 
 
 @dataclass(slots=True)
-class TableChanges:
+class MigratedTables:
     """Effects of all steps: existing tables by desired key, new tables, and the tombstones of dropped ones."""
 
-    tables: dict[str, TableChange]
+    tables: dict[str, MigratedTable]
     added: list[str]
     dropped: list[DroppedTable]
 
 
-def table_changes(manifest: Manifest, steps: Iterable[MigrationStep]) -> TableChanges:
+def table_changes(manifest: Manifest, steps: Iterable[MigrationStep]) -> MigratedTables:
     """Sort the steps by table."""
-    plans, added, dropped = {key: TableChange(key) for key in manifest.tables}, list[str](), list(manifest.dropped)
+    plans, added, dropped = {key: MigratedTable(key) for key in manifest.tables}, list[str](), list(manifest.dropped)
     for step in steps:
         if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
             continue
@@ -127,7 +127,7 @@ def table_changes(manifest: Manifest, steps: Iterable[MigrationStep]) -> TableCh
                 plan.hard = plan.hard or step.mode is DropMode.HARD
             case _:
                 pass
-    return TableChanges(plans, added, dropped)
+    return MigratedTables(plans, added, dropped)
 
 
 def table_key(kind: TypeKind, name: str) -> str:
@@ -139,7 +139,7 @@ class MigratedImage(GraphImage):
     """The rows of accepted tables, as the desired schema has them."""
 
     def __init__(
-        self, folder: GraphFolder, tables: Mapping[str, TableEntry], changes: TableChanges, catalog: Catalog
+        self, folder: GraphFolder, tables: Mapping[str, TableEntry], changes: MigratedTables, catalog: Catalog
     ) -> None:
         super().__init__(folder, {key: tables[plan.source] for key, plan in changes.tables.items()}, catalog)
         self._changes = changes

@@ -312,15 +312,15 @@ class ChangeType(_PropertyStep):
     @property
     def brief(self) -> Words:
         """Name both types, and what happens to values."""
-        found: list[str | Shown] = ["change the type of ", self.where, " from ", Shown(str(self.from_)), " to "]
-        found.append(Shown(str(self.to)))
+        more: list[str | Shown] = []
         for old, new in self.renamed:
-            found += [", ", Shown(old), " becomes ", Shown(new)]
+            more += [", ", Shown(old), " becomes ", Shown(new)]
         if self.reversibility is Reversibility.LOSSY:
-            found += [", ", Shown("values that cannot be converted become null", Style.STRONG)]
+            more += [", ", Shown("values that cannot be converted become null", Style.STRONG)]
         if self.backfill is not None and self.rewrites:
-            found += [", missing values become ", Shown(self.backfill)]
-        return tuple(found)
+            more += [", missing values become ", Shown(self.backfill)]
+        before, after = (Shown(str(each)) for each in (self.from_, self.to))
+        return "change the type of ", self.where, " from ", before, " to ", after, *more
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,9 +573,8 @@ class UnsupportedChange(_MigrationStep):
     @property
     def brief(self) -> Words:
         """Give the reason."""
-        refused: Words = () if "not supported" in self.reason else (Shown("not supported:", Style.STRONG), " ")
         code: Words = () if self.code is None else (" (", Shown(self.code), ")")
-        return *refused, Shown(self.entity), ": ", Shown(self.reason, Style.SENTENCE), *code
+        return Shown(self.entity), ": ", Shown(self.reason, Style.SENTENCE), *code
 
     @property
     def members(self) -> tuple[Member, ...]:
