@@ -13,7 +13,7 @@ from gitops.database.language.schema import PropType, Scalar
 from tests.reference.cells import EPOCH, RANGES, single
 
 DAY = 86_400_000
-_WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+_WHOLE = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _PLAIN_EXPONENTS = range(-5, 15)
 

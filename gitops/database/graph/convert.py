@@ -18,7 +18,7 @@ from gitops.database.language.schema.conversion import INTEGER_BOUNDS, read_text
 from gitops.database.language.schema.steps import ChangeType
 
 _DAY_MS = 86_400_000
-_SHORT_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"
+_SHORT_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"

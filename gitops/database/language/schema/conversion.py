@@ -101,7 +101,9 @@ def keeps_text(old: PropType, new: PropType) -> bool:
     return old.scalar is new.scalar or (old.scalar in written_alike and new.scalar in written_alike)
 
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+"""How an integer is always written, so that a text and its number are the same key."""
+
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _MOMENT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,3}))?Z", re.ASCII)
