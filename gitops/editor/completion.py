@@ -13,6 +13,7 @@ from gitops.cluster.config.rule_forms import form_of
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree
 from gitops.database.language.lexer import Token, TokenKind
 from gitops.database.language.schema import TypeKind
+from gitops.database.language.schema.conversion import HINTS
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.text import Span
 from gitops.editor.cluster import ClusterView
@@ -132,9 +133,9 @@ _HEAD = {
     "interface": (),
 }
 _ON_PROPERTY = {
-    "node": ("key", "unique", "index", "embed", "description", "rename_from"),
-    "edge": ("unique", "index", "description", "rename_from"),
-    "interface": ("key", "unique", "index", "embed", "description", "rename_from"),
+    "node": ("key", "unique", "index", "embed", "description", *HINTS),
+    "edge": ("unique", "index", "description", *HINTS),
+    "interface": ("key", "unique", "index", "embed", "description", *HINTS),
 }
 _IN_BODY = {"node": CONSTRAINTS, "edge": ("unique", "index"), "interface": ()}
 _COMPARISONS = (TokenKind.EQ, TokenKind.NE, TokenKind.LT, TokenKind.LE, TokenKind.GT, TokenKind.GE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gitops.cluster.config.keys import read_table
+from gitops.database.language.schema.conversion import HINTS
 
 SCHEMA_WORDS = read_table("""
 node | A node type: `node Name { property: Type }`.
@@ -11,7 +12,8 @@ interface | A template of properties, which nodes adopt with `implements`.
 implements | Adopts the properties of interfaces; written after the annotations of a node.
 """)
 
-ANNOTATIONS = read_table("""
+ANNOTATIONS = {
+    **read_table("""
 key | The identity of a node. Its members are never null. In a body `@key(a, b)` for a key of several properties.
 unique | No two rows have the same value. In a body `@unique(a, b)` for several; an edge may name `src` and `dst`.
 index | Asks for an index. In a body `@index(a, b)`; an edge may name `src` and `dst`.
@@ -21,8 +23,9 @@ card | How many edges of this type one source may have: `@card(0..1)`, `@card(1.
 embed | Names the text that a vector is made from: `@embed(text)`, `@embed(text, model="..")`.
 description | Documentation: `@description("..")`. On types, properties and queries.
 instruction | How to use a type or a query: `@instruction("..")`.
-rename_from | The old name, so that a migration renames the item instead of dropping it: `@rename_from("Old")`.
-""")
+"""),
+    **HINTS,
+}
 
 TYPE_WORDS = read_table("""
 String | Text.

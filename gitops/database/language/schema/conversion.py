@@ -29,8 +29,16 @@ MEMBER_HINT = "rename_member"
 RENAME_HINT = "rename_from"
 """The annotation with the former name of a type or property."""
 
-HINTS = frozenset({RENAME_HINT, BACKFILL_HINT, CONVERT_HINT, MEMBER_HINT})
-"""Annotations that only say how to migrate. They have no effect on a schema that is already applied."""
+HINTS: Mapping[str, str] = {
+    RENAME_HINT: 'The old name, so that a migration renames the item instead of dropping it: `@rename_from("Old")`.',
+    BACKFILL_HINT: "The value that a migration gives to rows without one: `@backfill(0)`. Text in quotes, a list as JSON.",
+    CONVERT_HINT: "Lets a migration replace values that do not fit the new type by null: `@convert(null)`.",
+    MEMBER_HINT: 'The former and the new name of an enum member: `@rename_member("old", to="new")`.',
+}
+"""Annotations that only say how to migrate, with one line of documentation each.
+
+They have no effect on a schema that is already applied.
+"""
 
 LOSING = "null"
 """The only value of `@convert`."""
