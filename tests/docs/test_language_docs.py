@@ -16,7 +16,7 @@ from gitops.database.language.query import CheckedQuery, check_query, parse_quer
 from gitops.database.language.query import parser as queries
 from gitops.database.language.query.params import ParameterCode, ParameterError, coerce_params
 from gitops.database.language.query.typed import TypedRead
-from gitops.database.language.rules import RULES
+from gitops.database.language.rules import RULES, RuleStage
 from gitops.database.language.schema import Catalog, PropType, Scalar, TypeKind, compile_schema, pattern
 from gitops.database.language.schema import parser as schemas
 from gitops.database.language.schema.compile import _REPEATED, ROW_COLUMNS
@@ -354,7 +354,7 @@ def test_what_migrations_know_is_in_the_reference():
     known = (
         steps
         | {each.value for each in Reversibility}
-        | {r for r in RULES if r.startswith("OG-MF") and RULES[r].stage != "reserved"}
+        | {r for r in RULES if r.startswith("OG-MF") and RULES[r].found is not RuleStage.RESERVED}
         | {f"@{hint}" for hint in HINTS}
     )
     assert known - code_words("migrations.md") == set()

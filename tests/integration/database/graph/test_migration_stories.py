@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gitops.core.errors import GitopsError
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.branches import create_branch
+from gitops.database.graph.history.diff import diff_versions
 from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.preview import preview_migration
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
-from gitops.database.graph.port import StepCount
+from gitops.database.graph.migrate import purge_dropped
+from gitops.database.graph.port import RestoreOrder, StepCount
+from gitops.database.graph.query.by_key import read_by_key
+from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.query.compiled import bind_read, bound_read
+from gitops.database.graph.query.options import QueryOptions, Strategy
+from gitops.database.graph.query.run import run_query
+from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from gitops.database.graph.staged import WriteContext
+from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.schema import compile_schema
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.reversal import down_source
@@ -116,3 +128,122 @@ def carry_out(place: str, story: dict[str, Any]) -> None:
             assert "back" in story
     collect_garbage(place, graph.work(), Retention())
     assert graph.contents(version=2) == start
+
+
+BASE = "node T { k: String @key n: I32? @index s: String? } edge E: T -> T"
+WIDER = BASE.replace("n: I32?", "n: String?")
+REKEYED = "node T { k: String n: I32 @key s: String? } edge E: T -> T"
+ROWS = [{"type": "T", "data": {"k": name, "n": at, "s": f"text {at}"}} for at, name in enumerate("abcdefgh")]
+ROWS += [{"edge": "E", "from": "a", "to": "b", "data": {"id": "e1"}}]
+QUERIES = """
+query by_number($n: String) { match { $t: T { n: $n } } return { $t.k as k, $t.n as n } }
+query by_key($k: String) { match { $t: T { k: $k } } return { $t.n as n } }
+query next($k: String) { match { $t: T { k: $k } $t e $u } return { $u.n as n } }
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return Graph(str(tmp_path / "g.omni"), BASE, *ROWS)
+
+
+class Reader:
+    """Runs queries as an open server does, with what earlier runs left in its cache."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.cache = graph, ReadCache()
+
+    def rows(self, name: str, params: dict[str, Any], version: int | None = None) -> list[dict[str, Any]]:
+        snapshot = open_snapshot(self.graph.uri, ReadTarget(version=version))
+        text = QUERIES if "n: String" in snapshot.schema_source().decode() else QUERIES.replace("$n: String", "$n: I32")
+        queries = [check_query(each, snapshot.schema().catalog) for each in parse_queries(text.encode())]
+        checked, found = next(each for each in queries if each.name == name), []
+        for strategy in Strategy:
+            options = QueryOptions(now=CLOCK.now(), strategy=strategy)
+            bind_read(snapshot, checked, self.cache, options)
+            for cache in (self.cache, None):
+                rows = run_query(snapshot, checked, params, options, cache).rows()
+                assert not found or rows == found[0]
+                found.append(rows)
+        direct = read_by_key(snapshot, checked, params, options)
+        bound = bound_read(snapshot, checked, self.cache)
+        assert direct is None or list(direct.rows) == found[0]
+        assert bound is None or bound.rows(params, CLOCK.now()) == found[0]
+        return found[0]
+
+
+def test_an_open_reader_sees_converted_values_and_older_versions_the_former_ones(graph: Graph) -> None:
+    """Also by an index that was built before, by a key, and over an edge; and what is loaded later."""
+    built = OptimizeOptions(fragments=1, scalar_rows=1, text_rows=1)
+    optimize_tables(graph.uri, graph.work(), built)
+    reader = Reader(graph)
+    assert reader.rows("by_number", {"n": 1}) == [{"k": "b", "n": 1}]
+    assert reader.rows("by_key", {"k": "b"}) == reader.rows("next", {"k": "a"}) == [{"n": 1}]
+    before = graph.engine.read(graph.uri).manifest_version
+    graph.migrate(WIDER)
+    for _ in range(2):
+        assert reader.rows("by_number", {"n": "1"}) == [{"k": "b", "n": "1"}]
+        assert reader.rows("by_key", {"k": "b"}) == reader.rows("next", {"k": "a"}) == [{"n": "1"}]
+        assert reader.rows("by_number", {"n": 1}, before) == [{"k": "b", "n": 1}]
+        optimize_tables(graph.uri, graph.work(), built)
+    graph.load({"type": "T", "data": {"k": "b", "n": "one"}})
+    graph.load({"type": "T", "data": {"k": "i", "n": "one"}}, mode=LoadMode.APPEND)
+    assert sorted(row["k"] for row in reader.rows("by_number", {"n": "one"})) == ["b", "i"]
+    assert reader.rows("by_key", {"k": "b"}) == [{"n": "one"}]
+    assert graph.is_sound()
+
+
+def test_an_open_reader_and_loads_follow_a_new_key(graph: Graph) -> None:
+    reader = Reader(graph)
+    optimize_tables(graph.uri, graph.work(), OptimizeOptions(fragments=1, scalar_rows=1))
+    assert reader.rows("by_key", {"k": "b"}) == reader.rows("next", {"k": "a"}) == [{"n": 1}]
+    graph.migrate(REKEYED)
+    assert reader.rows("by_number", {"n": 1}) == [{"k": "b", "n": 1}]
+    assert reader.rows("by_key", {"k": "b"}) == reader.rows("next", {"k": "a"}) == [{"n": 1}]
+    graph.load({"type": "T", "data": {"k": "new", "n": 1}}, {"edge": "E", "from": "1", "to": "2", "data": {"id": "e2"}})
+    assert reader.rows("by_number", {"n": 1}) == [{"k": "new", "n": 1}]
+    assert reader.rows("next", {"k": "new"}) == [{"n": 2}]
+    with pytest.raises(GitopsError):
+        graph.load({"type": "T", "data": {"k": "again", "n": 1}}, mode=LoadMode.APPEND)
+    assert graph.is_sound()
+
+
+def test_differences_and_restores_across_a_conversion(graph: Graph) -> None:
+    graph.migrate(BASE.replace("n: I32?", "n: I64?"))
+    graph.load({"type": "T", "data": {"k": "b", "n": 2**40}})
+    found = list(diff_versions(graph.uri, ReadTarget(version=2), ReadTarget()))
+    assert "b" in {change.id for change in found}
+    assert all(change.to_json() for change in found)
+    with pytest.raises(GitopsError) as refused:
+        graph.engine.restore(graph.uri, RestoreOrder(2, ("T",)), actor=None)
+    assert refused.value.code == "graph_restore_refused"
+    graph.engine.restore(graph.uri, RestoreOrder(3, ("T",)), actor=None)
+    assert graph.contents()["T"] == graph.contents(2)["T"]
+    assert graph.is_sound()
+
+
+def test_a_branch_with_rows_keeps_a_conversion_from_being_applied(graph: Graph) -> None:
+    create_branch(graph.uri, "dev", graph.work())
+    create_branch(graph.uri, "idle", graph.work())
+    stream = io.BytesIO(json.dumps(ROWS[0]).replace('"n": 0', '"n": 9').encode())
+    load_records(LoadRequest(graph.uri, stream, branch="dev"), graph.work())
+    with pytest.raises(ConflictError) as refused:
+        graph.migrate(WIDER)
+    assert (refused.value.code, refused.value.detail.endswith(": dev")) == ("graph_has_branches", True)
+    merge_branch(graph.uri, "dev", "main", graph.work())
+    graph.migrate(WIDER)
+    assert graph.contents()["T"][0]["n"] == "9"
+    idle = open_snapshot(graph.uri, ReadTarget("idle")).manifest
+    collect_garbage(graph.uri, graph.work(), Retention(1, timedelta(0), timedelta(0)))
+    assert open_snapshot(graph.uri, ReadTarget("idle")).manifest == idle
+    assert graph.is_sound()
+
+
+def test_garbage_collection_and_purges_leave_converted_rows(graph: Graph) -> None:
+    graph.migrate(WIDER.replace("s: String?", ""))
+    rows = graph.contents()
+    collect_garbage(graph.uri, graph.work(), Retention(1, timedelta(0), timedelta(0)))
+    assert graph.contents() == rows
+    purge_dropped(graph.uri, graph.work())
+    assert graph.contents() == rows
+    assert graph.is_sound()
