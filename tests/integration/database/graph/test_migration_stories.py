@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph import read
@@ -30,13 +34,16 @@ from gitops.database.graph.query.options import QueryOptions, Strategy
 from gitops.database.graph.query.run import run_query
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.values import json_to_cell
 from gitops.database.language.query import check_query, parse_queries
-from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema import PropType, compile_schema
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.reversal import down_source
 from gitops.database.language.schema.steps import Reversibility
+from tests.reference.converting import DoesNotConvertError, convert
 from tests.support.cases import read_yaml
 from tests.support.clock import FixedClock
+from tests.support.effort import cases as cases_of
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
 from tests.support.s3 import S3Place
@@ -247,3 +254,82 @@ def test_garbage_collection_and_purges_leave_converted_rows(graph: Graph) -> Non
     purge_dropped(graph.uri, graph.work())
     assert graph.contents() == rows
     assert graph.is_sound()
+
+
+KINDS = [
+    "I32",
+    "I64?",
+    "U32",
+    "F64?",
+    "String",
+    "String?",
+    "Date",
+    "DateTime?",
+    "Bool",
+    "enum(x, y)",
+    "[I32]",
+    "[String]?",
+]
+CELLS: dict[str, list[Any]] = {
+    "String": ["", "7", "-1", "x", "true", "2020-02-29", "1.5", "01"],
+    "I32": [0, 7, -1],
+    "I64": [0, -1, 2**31, 2**53 + 1],
+    "U32": [0, 2**32 - 1],
+    "F64": [0.0, 0.5, 7.0, 1e300],
+    "Date": ["2020-02-29", "0001-01-01"],
+    "DateTime": ["2020-02-29T00:00:00.000Z", "2020-02-29T00:00:00.001Z"],
+    "Bool": [True, False],
+    "enum(x, y)": ["x", "y"],
+    "[I32]": [[], [7], [1, 2]],
+    "[String]": [[], ["x"], ["7", "x"]],
+}
+
+
+def cells(kind: str) -> st.SearchStrategy[Any]:
+    some = st.sampled_from(CELLS[kind.removesuffix("?")])
+    return st.none() | some if kind.endswith("?") else some
+
+
+def kind_of(text: str) -> PropType:
+    return compile_schema(f"node T {{ p: {text} }}".encode()).catalog.nodes["T"].properties["p"]
+
+
+@settings(max_examples=cases_of(60))
+@given(st.sampled_from(KINDS), st.sampled_from(KINDS), st.sampled_from(["", " @unique"]), st.data())
+def test_counts_are_the_rows_that_keep_a_migration_from_being_applied(
+    old: str, new: str, rule: str, data: st.DataObject
+) -> None:
+    before, after = (f"node T {{ k: String @key p: {kind} }}" for kind in (old, new))
+    after = after.replace(" }", f"{'' if new.startswith('[') else rule} }}")
+    up = plan_migration(*(compile_schema(text.encode()) for text in (before, after)))
+    assume(up.supported)
+    values = data.draw(st.lists(cells(old), max_size=6))
+    with TemporaryDirectory() as folder:
+        rows = [{"type": "T", "data": {"k": f"k{at}", "p": value}} for at, value in enumerate(values)]
+        graph = Graph(f"{folder}/g.omni", before, *rows)
+        counts = graph.engine.count_steps(graph.uri, after.encode())
+        breaking = sum(count.breaking for count in counts if count is not None)
+        changed = [count for step, count in zip(up.steps, counts, strict=True) if step.kind == "change_property_type"]
+        wanted = 0
+        for value in values:
+            if value is None:
+                wanted += not kind_of(new).nullable
+                continue
+            with contextlib.suppress(DoesNotConvertError):
+                convert(json_to_cell(value, kind_of(old)), kind_of(old), kind_of(new), {})
+                continue
+            wanted += 1
+        assert [count and count.breaking for count in changed] == [wanted] * len(changed)
+        start = graph.contents()
+        if breaking:
+            with pytest.raises(GitopsError) as refused:
+                graph.migrate(after)
+            assert refused.value.code == "graph_rows_break_schema"
+            assert graph.contents() == start
+            return
+        graph.migrate(after)
+        assert graph.is_sound()
+        graph.migrate(down_source(*(compile_schema(text.encode()) for text in (before, after))))
+        if not old.startswith("String"):
+            # A text may have been written in another way than its number.
+            assert graph.contents() == start
