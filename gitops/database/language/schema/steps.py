@@ -619,8 +619,7 @@ class Migration:
     def reversibility(self) -> Reversibility:
         """The reversibility of the least reversible step. A migration without steps is reversible."""
         found = {each.reversibility for each in self.steps}
-        worst = (Reversibility.IRREVERSIBLE, Reversibility.LOSSY)
-        return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
+        return max(found, key=list(Reversibility).index, default=Reversibility.REVERSIBLE)
 
     @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
