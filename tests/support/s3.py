@@ -129,6 +129,14 @@ class S3Server:
             held.put_object(name, key, held.get_object(bucket, key).value)
         return name
 
+    def restore(self, bucket: str, copy: str) -> None:
+        """Make a bucket what its copy is, as someone does who restores a backup."""
+        held = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        for key in self.keys(bucket):
+            held.delete_object(bucket, key)
+        for key in self.keys(copy):
+            held.put_object(bucket, key, held.get_object(copy, key).value)
+
     def keys(self, bucket: str) -> tuple[str, ...]:
         """The keys in a bucket, in order."""
         return tuple(sorted(s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys))

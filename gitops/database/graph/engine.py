@@ -208,15 +208,16 @@ class LanceEngine:
                 store.write(layout.IDENTITY, identity.to_bytes())
                 _write_schema(store, schema)
                 self._faults.reach("engine.create.before_tables")
+                commit, tables = self._ids.ulid(), create_tables(staging.folder, schema.catalog, self._ids)
                 manifest = Manifest(
                     n=1,
-                    txn_id=self._ids.ulid(),
+                    txn_id=commit,
                     operation="create",
                     actor=actor,
                     ts=now,
                     schema_source=digest(schema.source),
                     schema_ir=schema.ir_digest,
-                    tables=create_tables(staging.folder, schema.catalog, self._ids),
+                    tables={key: entry.committed(commit) for key, entry in tables.items()},
                     fence=fence,
                 )
                 publish(store, manifest)

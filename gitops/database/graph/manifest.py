@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -132,8 +132,11 @@ class TableEntry:
     """One table at one version: its path below the root, its row count, and each column's field id.
 
     `members` is the table version since which no rows were added or removed and every row has kept its driver row id.
-    `changed` maps each column that changed later to the version that last changed it. So all entries of a path with the
-    same `column_version` have the same column content.
+    `changed` maps each column that changed later to the version that last changed it. So within one history, all entries
+    of a path with the same `column_version` have the same column content.
+
+    `commits` maps these table versions to a commit of the graph that has them, by default the manifest's own. After a
+    graph was restored from a copy, table versions are created again with other rows, but under other commits.
     """
 
     path: str
@@ -142,6 +145,16 @@ class TableEntry:
     fields: Mapping[str, int]
     members: int
     changed: Mapping[str, int] = field(default_factory=dict)
+    commits: Mapping[int, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def mentions(self) -> set[int]:
+        """The table versions that this entry names."""
+        return {self.version, self.members, *self.changed.values()}
+
+    def committed(self, commit: str) -> TableEntry:
+        """Return the entry with a commit for every version that it names: this one for those without a commit."""
+        return replace(self, commits={each: self.commits.get(each, commit) for each in sorted(self.mentions)})
 
     def column_version(self, name: str) -> int:
         """Return the table version since which a column has not changed."""
@@ -211,6 +224,10 @@ class Manifest:
     def reach(self) -> dict[str, int]:
         """The highest number that this version includes from each line, including its own."""
         return {**self.lineage, self.line: self.n}
+
+    def commit(self, entry: TableEntry, version: int | None = None) -> str:
+        """Return a commit that has a table version that an entry of this manifest names, by default its newest one."""
+        return entry.commits.get(entry.version if version is None else version, self.txn_id)
 
     def to_bytes(self) -> bytes:
         """Return the document's bytes. Equal manifests have equal bytes."""
@@ -309,6 +326,8 @@ def _check_manifest(manifest: Manifest) -> None:
         odd = [name for name, n in entry.changed.items() if not entry.members < n <= entry.version]
         if entry.members > entry.version or odd or not entry.changed.keys() <= entry.fields.keys():
             raise MalformedError(f"{key} changed after its version")
+        if not entry.commits.keys() <= entry.mentions:
+            raise MalformedError(f"{key} has a commit for a version that it does not name")
     if (0 if manifest.parent is None else manifest.parent.n) != manifest.n - 1:
         raise MalformedError("the parent is not the version before")
 
@@ -320,9 +339,18 @@ def _unknown_members(path: str, version: int, rows: int, fields: Mapping[str, in
 LINE_ID = text_form(layout.is_line, "the id of a line")
 VERSION_REF = record(CommitRef, {"line": LINE_ID, "n": number(1), "commit": nullable(ULID)})
 _KEY = text_form(matches(r"(node|edge):[A-Za-z_][A-Za-z0-9_]*"), "the key of a table")
+_VERSION_NAME = text_form(matches(r"[1-9][0-9]{0,18}"), "the number of a table version")
 _PATH = text_form(matches(r"(nodes|edges)/[0-9A-Z]{26}\.lance"), "the path of a table")
 _TABLE: Members = {"path": _PATH, "version": number(1), "rows": number(0), "fields": map_of(number(0), key=str)}
 _TABLE_5: Members = {**_TABLE, "members": number(1), "changed": map_of(number(1), key=str)}
+_COMMITS = map_of(ULID, key=_VERSION_NAME.read)
+_TABLE_6: Members = {
+    **_TABLE_5,
+    "commits": Form(
+        lambda value: {int(version): commit for version, commit in _COMMITS.read(value).items()},
+        lambda commits: {str(version): commit for version, commit in commits.items()},
+    ),
+}
 _DROPPED: Members = {"key": _KEY, "path": _PATH, "version": number(1)}
 _MANIFEST_2: Members = {
     "n": number(1),
@@ -349,6 +377,7 @@ _MANIFEST_1: Members = {
 _MANIFEST_3: Members = {**_MANIFEST_2, "fence": nullable(number(1)), "approvals": list_of(TEXT)}
 # Up to format 4, manifests do not record the columns that a table version changed.
 _MANIFEST_5: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_5), key=_KEY.read)}
+_MANIFEST_6: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_6), key=_KEY.read)}
 MANIFEST = graph_document(
     {
         1: record(Manifest, _MANIFEST_1, check=_check_manifest),
@@ -356,6 +385,7 @@ MANIFEST = graph_document(
         3: record(Manifest, _MANIFEST_3, check=_check_manifest),
         4: sealed(record(Manifest, _MANIFEST_3, check=_check_manifest)),
         5: sealed(record(Manifest, _MANIFEST_5, check=_check_manifest)),
+        6: sealed(record(Manifest, _MANIFEST_6, check=_check_manifest)),
     }
 )
 MANIFEST_FORMAT = max(MANIFEST.versions)

@@ -1,7 +1,7 @@
 """Mirrors: a graph's newest versions in a bucket, copied to a local folder that opens like any other graph.
 
-Every file of a published version is immutable and has a name that is never used again, so only files that do not exist
-locally yet are copied. Rules of this module:
+Every file of a published version is immutable, and its name is used again only if the bucket was restored from a copy.
+So only files that do not exist locally yet are copied. Rules of this module:
 
 1. A version is copied in the order in which it was published: table files, schemas, its manifest, and then the index
    of branches. So a reader of the folder sees a complete version or none, and needs nothing from the bucket while it
@@ -15,12 +15,15 @@ locally yet are copied. Rules of this module:
 5. Older versions are removed when the bucket no longer keeps them, when there are many, or when a newer one does not
    fit otherwise, but not while a reader may still use them. Data that was dropped permanently is removed at once.
 6. The mirror writes nothing to the bucket.
+7. If the newest local version is not part of the bucket's history, because the bucket was restored from a copy, the
+   graph is copied as if it were another one. If gc removed what shows this, the files of table versions, which have
+   numbers as names, are copied unless a local version has the same commit for them. All other names are random.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -129,7 +132,7 @@ class GraphMirror:
 
     def _follow(self, heads: Sequence[Snapshot], lines: Mapping[str, Line]) -> int:
         main = heads[0]
-        folder, here = self._root.folder(main.identity), self._target(main)
+        folder, here = self._root.folder(main.identity), self._target(heads)
         for head in heads:
             self._copy_version(head, folder, here)
         self._sure = True
@@ -149,11 +152,14 @@ class GraphMirror:
     def _open(self, branch: str) -> Snapshot:
         return open_snapshot(self._uri, ReadTarget(branch), self._known)
 
-    def _target(self, head: Snapshot) -> LocalFolder:
+    def _target(self, heads: Sequence[Snapshot]) -> LocalFolder:
         """Return the folder to copy to: the mirror's place if it has this graph, or the hidden folder of this graph."""
-        if (self._place / layout.IDENTITY).exists() and read_identity(LocalFolder(self._place).store) == head.identity:
-            return LocalFolder(self._place)
-        hidden = self._hidden(head)
+        here, hidden = LocalFolder(self._place), self._hidden(heads[0])
+        is_here = here.place(layout.IDENTITY).exists() and read_identity(here.store) == heads[0].identity
+        if is_here and all(_continues(here, head) for head in heads):
+            return here
+        if not all(_continues(LocalFolder(hidden), head) for head in heads):
+            delete_tree(hidden)
         if not self._sure:
             for each in self._copies.damaged(_table_files(hidden)):
                 each.unlink()
@@ -174,13 +180,12 @@ class GraphMirror:
 
     def _copy_version(self, head: Snapshot, folder: ObjectFolder, here: LocalFolder) -> None:
         manifest, line = head.manifest, head.line.id
-        number = head_number(here.store, line)
-        before = {} if number is None else _tables(find_manifest(here.store, number, line))
         self._incoming = manifest.tables
+        known = _table_commits(here)
+        wanted = {(entry.path, entry.version): entry for entry in manifest.tables.values()}
+        sure = {at for at, entry in wanted.items() if known.get(at) == manifest.commit(entry)}
         self._copy_tables(
-            [entry for key, entry in manifest.tables.items() if not self._sure or before.get(key) != entry],
-            folder,
-            here,
+            [entry for at, entry in wanted.items() if not self._sure or at not in sure], sure, folder, here
         )
         for key in (layout.source_key(manifest.schema_source), layout.ir_key(manifest.schema_ir)):
             self._copy_document(key, head, here)
@@ -198,13 +203,18 @@ class GraphMirror:
             raise _GoneError(head.store.display(key))
         here.store.create(key, data)
 
-    def _copy_tables(self, entries: Sequence[TableEntry], folder: ObjectFolder, here: LocalFolder) -> None:
-        """Copy the files of table versions that are not here. Raises _GoneError if one of them was removed."""
+    def _copy_tables(
+        self, entries: Sequence[TableEntry], sure: Collection[tuple[str, int]], folder: ObjectFolder, here: LocalFolder
+    ) -> None:
+        """Copy the files of table versions that are not here. Raises _GoneError if one of them was removed.
+
+        The files that list those that are not `sure` are copied again.
+        """
         found = in_parallel(lambda entry: list(folder.files(entry.path)), entries, _AT_ONCE)
         listed = {file.path: file.bytes for files in found for file in files}
-        copied = self._copy_files(
-            [f"{each.path}/{version_file(each.version)}" for each in entries], listed, folder, here
-        )
+        lists = {(each.path, each.version): f"{each.path}/{version_file(each.version)}" for each in entries}
+        again = {file for at, file in lists.items() if at not in sure}
+        copied = self._copy_files(lists.values(), listed, folder, here, again)
         names = [frozenset(made_files(here.store, each.path, None, [each.version])) for each in entries]
         wanted = [
             file.path
@@ -220,10 +230,15 @@ class GraphMirror:
                 raise _GoneError(f"{folder.store.location}/{missing[0]}")
 
     def _copy_files(
-        self, paths: Iterable[str], listed: Mapping[str, int], folder: ObjectFolder, here: LocalFolder
+        self,
+        paths: Iterable[str],
+        listed: Mapping[str, int],
+        folder: ObjectFolder,
+        here: LocalFolder,
+        again: Collection[str] = (),
     ) -> list[str]:
-        """Copy those of these files that are not here, and return them."""
-        absent = [path for path in paths if not here.place(path).exists()]
+        """Copy those of these files that are not here or must be copied `again`, and return them."""
+        absent = [path for path in paths if path in again or not here.place(path).exists()]
         if gone := next((path for path in absent if path not in listed), None):
             raise _GoneError(f"{folder.store.location}/{gone}")
         self._make_room(sum(listed[path] for path in absent))
@@ -326,8 +341,29 @@ class _GoneError(Exception):
         self.error = GitopsError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
 
 
-def _tables(manifest: Manifest | None) -> Mapping[str, TableEntry]:
-    return {} if manifest is None else manifest.tables
+def _continues(here: LocalFolder, head: Snapshot) -> bool:
+    """Return whether the newest local version of a branch is part of its history, as far as the bucket shows it."""
+    line, new = head.line.id, head.manifest
+    n = head_number(here.store, line)
+    mine = None if n is None else find_manifest(here.store, n, line)
+    if n is None or mine is None:
+        return True
+    if n >= new.n:
+        return mine == new
+    after = new if new.n == n + 1 else find_manifest(head.store, n + 1, line)
+    parent = None if after is None else after.parent
+    return parent is None or parent.commit in (None, mine.txn_id)
+
+
+def _table_commits(here: LocalFolder) -> dict[tuple[str, int], str]:
+    """Return a commit for each table version of the local versions, by path and number."""
+    found = dict[tuple[str, int], str]()
+    for line in (layout.MAIN, *filter(layout.is_line, here.children(layout.BRANCHES))):
+        for n in line_numbers(here.store, line):
+            manifest = find_manifest(here.store, n, line)
+            if manifest is not None:
+                found |= {(each.path, each.version): manifest.commit(each) for each in manifest.tables.values()}
+    return found
 
 
 def _tables_dropped(here: LocalFolder) -> set[str]:

@@ -132,8 +132,9 @@ def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell 
     (file,) = call_driver(entry.path, lambda: dataset.take_blobs(name, addresses=[address]))
     if file is None:
         return None
-    # A table version never changes.
-    tag = canonical_digest([snapshot.identity.graph_id, entry.path, entry.version, address, name])[:32]
+    # A table version never changes. The tag is the same for every copy of the graph.
+    commit = snapshot.manifest.commit(entry)
+    tag = canonical_digest([snapshot.identity.graph_id, entry.path, entry.version, commit, address, name])[:32]
     return BlobCell(file.size(), tag, entry.path, file)
 
 

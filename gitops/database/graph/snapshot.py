@@ -95,11 +95,18 @@ class Snapshot:
         """The store for the graph's small objects."""
         return self.folder.store
 
-    def table_identity(self, entry: TableEntry, version: int) -> tuple[str | int, ...]:
-        """Return a table version's identity, unique across disks and services. Its last part is the version."""
+    def table_place(self, entry: TableEntry) -> tuple[str, ...]:
+        """Return a table's identity, unique across disks and services."""
         place = self.folder.dataset(entry.path)
         endpoint = (place.options or {}).get("aws_endpoint", "")
-        return (self.identity.graph_id, endpoint, place.uri, entry.path, version)
+        return (self.identity.graph_id, endpoint, place.uri, entry.path)
+
+    def table_identity(self, entry: TableEntry, version: int) -> tuple[str | int, ...]:
+        """Return the identity of a table version that an entry of this snapshot names.
+
+        It is unique across disks, services, and the histories of a graph that was restored from a copy.
+        """
+        return (*self.table_place(entry), version, self.manifest.commit(entry, version))
 
     def schema_source(self) -> bytes:
         """Return the accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""

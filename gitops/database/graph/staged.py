@@ -132,6 +132,7 @@ class StagedVersion:
         for older, n in (lineage or {}).items():
             reach[older] = max(n, reach.get(older, 0))
         reach.pop(line, None)
+        commit, tables = context.ids.ulid(), changes.pop("tables", parent.tables)
         self.manifest = replace(
             parent,
             n=parent.n + 1,
@@ -140,7 +141,8 @@ class StagedVersion:
             parent=parent.ref,
             lineage=reach,
             operation=operation,
-            txn_id=context.ids.ulid(),
+            txn_id=commit,
+            tables={key: entry.committed(commit) for key, entry in tables.items()},
             actor=context.actor,
             ts=later_timestamp(stamp(context.now()), parent.ts),
             **{"merge_parent": None, "message": context.message, **changes},

@@ -410,7 +410,8 @@ class TableWriter:
         found = _entry(self.dataset, self._path, rows=rows)
         if changed is None:
             return found
-        return replace(found, members=base.members, changed={**base.changed, **dict.fromkeys(changed, found.version)})
+        columns = {**base.changed, **dict.fromkeys(changed, found.version)}
+        return replace(found, members=base.members, changed=columns, commits=base.commits)
 
     def _latest(self) -> lance.LanceDataset:
         with _driver(self._place):

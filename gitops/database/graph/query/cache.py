@@ -67,7 +67,7 @@ class ReadCache:
     def _table(self, snapshot: Snapshot, key: str, entry: TableEntry, opened: Callable[[], LanceDataset]) -> ReadTable:
         """Return the table of an entry, opened with `opened` if it is not cached."""
         identity = snapshot.table_identity(entry, entry.version)
-        newest_key = ("newest table", key, *identity[:-1])
+        newest_key = ("newest table", key, *snapshot.table_place(entry))
 
         def place(name: str) -> Hashable:
             # A column, its row ids, or a value computed from a column can be the same in later table versions.
@@ -217,10 +217,10 @@ class WantedAdjacency:
 
         For each table, the digest contains the version since which its rows and their ends are unchanged.
         """
+        entries = [snapshot.manifest.tables[table.key] for table in (tables.edges, tables.source, tables.target)]
         identities = []
-        for key in (tables.edges.key, tables.source.key, tables.target.key):
-            entry = snapshot.manifest.tables[key]
+        for entry in entries:
             since = max(entry.members, entry.column_version("src"), entry.column_version("dst"))
             identities.append(list(snapshot.table_identity(entry, since)))
-        line = canonical_digest([each[:-1] for each in identities])
+        line = canonical_digest([list(snapshot.table_place(entry)) for entry in entries])
         return cls(canonical_digest(identities), line, tables)

@@ -288,8 +288,8 @@ class QueryTables:
     def memo(self, table: str) -> Memo:
         """Return the memo in which a search caches facts about a table."""
         entry = self._snapshot.manifest.tables[table]
-        place = (self._snapshot.folder.dataset(entry.path).uri, entry.version)
-        return lambda key, make: self._cache.value((self._snapshot.identity.graph_id, place, key), make)
+        identity = self._snapshot.table_identity(entry, entry.version)
+        return lambda key, make: self._cache.value((identity, key), make)
 
     def neighbours(self, hop: HopOp, count: int) -> Neighbours:
         """Return the strategy for finding the neighbours of `count` start nodes."""

@@ -269,8 +269,8 @@ class KeyFolder:
 def key_file_name(snapshot: Snapshot, key: str) -> str:
     """Return the name of the key file for a table, such as `node:Person`, on the snapshot's branch."""
     entry = snapshot.manifest.tables[key]
-    graph_id, endpoint, uri, path, _ = snapshot.table_identity(entry, 0)
-    return f"{canonical_digest([graph_id, endpoint, str(uri).removesuffix(str(path)), snapshot.line.id, key])}.keys"
+    graph_id, endpoint, uri, path = snapshot.table_place(entry)
+    return f"{canonical_digest([graph_id, endpoint, uri.removesuffix(path), snapshot.line.id, key])}.keys"
 
 
 def key_hash(cell: Any, kind: PropType) -> int:

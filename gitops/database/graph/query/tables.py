@@ -20,6 +20,7 @@ from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -374,7 +375,8 @@ class ReadTable:
         self._previous = previous
         self._was_read = False
         self.other: OtherVersion | None = None
-        self._differences: dict[int, tuple[TableRows, TableRows] | None] = {}
+        # By table and not by version number, which a restored graph uses again.
+        self._differences = WeakKeyDictionary[ReadTable, tuple[TableRows, TableRows] | None]()
         self.most_changes = max(_LEAST, rows // _SHARE)
         """Up to so many rows that came or went, the memory of another version is used."""
         self.key = key
@@ -513,7 +515,7 @@ class ReadTable:
         if self._previous is before and before.fields == self.fields and len(rewritten.ids) <= self.most_changes:
             names = [name for name in rewritten.columns if before.recalls(name) or name == "id"]
             came = TableRows(rewritten.ids, {name: rewritten.columns[name] for name in names})
-            self._differences[before.dataset.version] = TableRows(came.ids, {"id": came.columns["id"]}), came
+            self._differences[before] = TableRows(came.ids, {"id": came.columns["id"]}), came
             self.other_version(Budget(None, None))
 
     def other_version(self, budget: Budget) -> OtherVersion | None:
@@ -662,11 +664,10 @@ class ReadTable:
         same files have the same rows, except for deletions. Returns None if columns or many rows differ. Raises
         GitopsError `query_failed`; the errors of `Budget.check`.
         """
-        version = before.dataset.version
-        if version not in self._differences:
-            self._differences[version] = self._compare(before, budget)
+        if before not in self._differences:
+            self._differences[before] = self._compare(before, budget)
             self._count()
-        return self._differences[version]
+        return self._differences[before]
 
     def _compare(self, before: ReadTable, budget: Budget) -> tuple[TableRows, TableRows] | None:
         if before.fields != self.fields:
@@ -679,6 +680,9 @@ class ReadTable:
             )
             gone, come = [old[key] for key in old if key not in new], [new[key] for key in new if key not in old]
             pairs = [(part, new[key]) for key, part in old.items() if key in new]
+            if any(one.metadata.row_id_meta != other.metadata.row_id_meta for one, other in pairs):
+                # Both histories of a restored graph continued the same load.
+                return None
             pairs = [pair for pair in pairs if len({deletions_of(part) for part in pair}) > 1]
             changed = sum(part.metadata.num_rows for part in (*gone, *come))
             if changed + sum(abs(one.num_deletions - other.num_deletions) for one, other in pairs) > self.most_changes:

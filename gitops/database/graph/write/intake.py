@@ -551,7 +551,7 @@ class LoadIntake:
         Raises the same errors as `open_table`.
         """
         held = self._opened.get(key)
-        if held is None or (held[0].path, held[0].version) != (entry.path, entry.version):
+        if held is None or (held[0], held[0].commits) != (entry, entry.commits):
             held = self._opened[key] = entry, open_table(self.snapshot.folder, entry)
         return held[1]
 

@@ -220,7 +220,7 @@ class Mutator:
         """Stage each table's changes in one new table version, and publish them together."""
         self._faults.reach("engine.mutate.before_tables")
         base = snapshot.manifest
-        tables = {}
+        tables, written = {}, {}
         for key, table in changes.touched().items():
             replaced = table.find_replaced()
             # Replacement rows come first and keep the row ids.
@@ -238,12 +238,13 @@ class Mutator:
             writer.tidy()
             same = len(gone) == len(kept) == len(rows)
             tables[key] = writer.finish(recount=True, changed=table.changed if same else None)
-            # Readers of this process find the new version in their cache as soon as they see the manifest.
-            rewritten = TableRows.of(kept, cells) if same else None
-            self._memory.heads.offer(snapshot, key, tables[key], writer.dataset, rewritten)
+            written[key] = writer.dataset, TableRows.of(kept, cells) if same else None
         self._faults.reach("engine.mutate.staged")
         context = WriteContext(self._clock, self._ids, actor, faults=self._faults)
         version = StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables})
+        for key, (dataset, rewritten) in written.items():
+            # Readers of this process find the new version in their cache as soon as they see the manifest.
+            self._memory.heads.offer(snapshot, key, version.manifest.tables[key], dataset, rewritten)
         version.publish()
         return version.manifest
 

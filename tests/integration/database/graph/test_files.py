@@ -126,8 +126,8 @@ def manifest(n: int = 3, **changes: Any) -> Manifest:
         "schema_source": "a" * 64,
         "schema_ir": "b" * 64,
         "tables": {
-            "node:P": TableEntry(f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1}, 2, {"k": 3}),
-            "edge:E": TableEntry(f"edges/{ID}.lance", 1, 0, {"id": 0}, 1),
+            "node:P": TableEntry(f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1}, 2, {"k": 3}).committed(OTHER),
+            "edge:E": TableEntry(f"edges/{ID}.lance", 1, 0, {"id": 0}, 1).committed(ID),
         },
         "dropped": (DroppedTable("node:Old", f"nodes/{encode_ulid(1, 1)}.lance", 2),),
     }
@@ -174,7 +174,7 @@ def _set(*path: str, to: Any) -> Any:
 
 
 BROKEN = {
-    "newer format": _set("format", to=6),
+    "newer format": _set("format", to=7),
     "format is a truth value": _set("format", to=True),
     "unknown member": _set("extra", to=1),
     "other number": _set("n", to=4),
@@ -207,6 +207,9 @@ BROKEN = {
     "changed in the future": _set("tables", "node:P", "changed", "k", to=5),
     "changed before the members": _set("tables", "node:P", "changed", "k", to=2),
     "changed what is no column": _set("tables", "node:P", "changed", "x", to=4),
+    "commit of another version": _set("tables", "node:P", "commits", "1", to=ID),
+    "commit of a version with a sign": _set("tables", "edge:E", "commits", to={"+1": ID}),
+    "commit of no form": _set("tables", "edge:E", "commits", "1", to="x"),
     "dropped is text": _set("dropped", to="x"),
     "dropped entry is text": _set("dropped", to=["x"]),
     "dropped path leads out": _set("dropped", to=[{"key": "node:A", "path": "/etc", "version": 1}]),
@@ -244,6 +247,7 @@ WELL_FORMED = {
             "fields": {"id": 0, "k": 1},
             "members": 3,
             "changed": {},
+            "commits": {"3": ID},
         }
     },
     "dropped": [],
@@ -266,7 +270,7 @@ def test_a_document_that_was_changed_is_refused_however_well_formed(member: str)
 def test_of_an_earlier_format_nothing_is_known_to_be_older_than_its_version() -> None:
     form = json.loads(manifest().to_bytes()) | {"format": 4}
     for table in form["tables"].values():
-        del table["members"], table["changed"]
+        del table["members"], table["changed"], table["commits"]
     store = MemoryStore()
     store.write(layout.manifest_key(3), json.dumps(sealed(form)).encode())
     entry = read_manifest(store, 3).tables["node:P"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +21,39 @@ from gitops.database.graph.history.branches import create_branch, delete_branch
 from gitops.database.graph.history.diff import FeedLimits, feed_position, parse_position, read_feed
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.manifest import find_manifest, read_manifest
 from gitops.database.graph.port import DeleteOrder, PreparedVersion, RestoreOrder
 from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.query.compiled import bind_read
+from gitops.database.graph.query.options import QueryOptions
+from gitops.database.graph.query.run import run_query
+from gitops.database.graph.read import open_blob
 from gitops.database.graph.read import read_rows as show_rows
 from gitops.database.graph.results import FeedPage, FeedPosition
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext, hold_lease, read_leases
 from gitops.database.graph.tables import dataset_versions
+from gitops.database.graph.write.memory import WriterMemory
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import check_query, parse_queries
 from gitops.database.storage.local import LocalStore
 from tests.integration.database.graph.test_gc import SHARP
 from tests.support.clock import FixedClock
-from tests.support.histories import LATE, History, knows, person, read_rows, town, version_numbers
+from tests.support.histories import LATE, History, knows, lives, person, read_rows, town, version_numbers
 from tests.support.ids import SequentialIds
 from tests.support.memory_store import MemoryStore
 from tests.support.pages import ROOT
+from tests.support.query_graphs import NOW, ask
 from tests.support.s3 import S3Place
 
+READ_SCHEMA = b"""node Person { name: String @key  age: I32?  mail: String? @index }
+node Town { name: String @key  plan: Blob? }
+edge Lives: Person -> Town { since: I32? }
+edge Knows: Person -> Person
+"""
 FIXTURE = ROOT / "tests" / "data/documents/manifest_1.json"
 
 
@@ -136,7 +153,7 @@ def test_a_manifest_of_the_first_format_reads_as_ever() -> None:
     assert [entry.purged for entry in manifest.dropped] == [False]
     new = json.loads(manifest.to_bytes())
     for entry in new["tables"].values():
-        assert (entry.pop("members"), entry.pop("changed")) == (entry["version"], {})
+        assert (entry.pop("members"), entry.pop("changed"), entry.pop("commits")) == (entry["version"], {}, {})
     assert {key: new[key] for key in form if key not in ("format", "parent", "dropped")} == {
         key: form[key] for key in form if key not in ("format", "parent", "dropped")
     }
@@ -151,7 +168,7 @@ def test_a_graph_whose_versions_are_of_the_first_format_goes_on(history: History
         for name in ("branch", "line", "merge_parent", "lineage", "message", "fence", "approvals", "checksum"):
             del form[name]
         for entry in form["tables"].values():
-            del entry["members"], entry["changed"]
+            del entry["members"], entry["changed"], entry["commits"]
         path.write_text(json.dumps(form), encoding="utf-8")
     assert (history.ages(), history.ages(version=2)) == ({"a": 2}, {"a": 1})
     history.people("main", a=3)
@@ -471,6 +488,76 @@ def test_an_earlier_copy_of_the_graph_shows_the_versions_of_the_copy(reader: Rea
     assert reader.opened().manifest.n == known.manifest.n + 1
     with pytest.raises(GitopsError, match="no version with the commit id"):
         open_snapshot(history.uri, ReadTarget(commit=commit), reader.cache)
+
+
+READS = [
+    'query q() { match { $p: Person { name: "ann" } } return { $p.age, $p.mail } }',
+    'query q() { match { $p: Person { name: "ann" } $p knows{1,2} $q } return { $q.name, $q.age } }',
+    "query q() { match { $p: Person $p lives $t } return { $p.name, $p.age, $t.name } }",
+    'query q() { match { $p: Person search($p.mail, "lake") } return { $p.mail } order { bm25($p.mail, "lake") } limit 9 }',
+]
+BOUND = "query q($n: String) { match { $p: Person { name: $n } $p knows $q } return { $p.age, $q.name, $q.age } }"
+
+
+def found(history: History, cache: ReadCache | None, folder: Path) -> list[object]:
+    """What reads through a cache find, and the tag of a blob."""
+    snapshot = open_snapshot(history.uri, ReadTarget(), cache)
+    rows: list[object] = [ask(snapshot, text, cache=cache, cache_dir=folder).rows() for text in READS]
+    query = check_query(parse_queries(BOUND.encode())[0], snapshot.schema().catalog)
+    options = QueryOptions(NOW, cache_dir=None if cache is None else folder)
+    rows.append(run_query(snapshot, query, {"n": "ann"}, options, cache).rows())
+    bound = None if cache is None else bind_read(snapshot, query, cache, options)
+    assert bound is None or bound.rows({"n": "ann"}, NOW) == rows[-1]
+    blob = open_blob(snapshot, "node:Town", "rome", "plan")
+    assert blob is not None
+    return [*rows, blob.tag]
+
+
+def live(history: History, memory: WriterMemory, age: int, friend: str, resident: str) -> None:
+    """Publish the same number of versions of every table, with these rows."""
+    history.put("main", {"edge:Knows": [knows("k2", "ann", friend)]})
+    history.put("main", {"node:Person": [person("ann", age, f"{resident} lake")]})
+    history.put("main", {"edge:Lives": [lives("l1", resident, "rome")]}, {"edge:Knows": ["k1"]})
+    history.put("main", {"node:Town": [{**town("rome"), "plan": bytes([age])}]})
+    optimize_tables(history.uri, history.work(), OptimizeOptions(fragments=1))
+    text = b'query q($a: I32) { update Person set { age: $a } where name = "ben" }'
+    update = check_query(parse_queries(text)[0], history.at().schema().catalog)
+    mutator = Mutator(history.clock, history.ids, memory=memory)
+    mutator.run(history.uri, update, {"a": age}, MutationOptions(now=NOW))
+
+
+@pytest.mark.parametrize("lost", [0, 3], ids=["as many versions", "fewer versions"])
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_a_graph_that_is_restored_from_a_copy_never_shows_rows_of_the_lost_versions(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, lost: int
+) -> None:
+    """Neither in a process that wrote them, nor in one that read them, nor from the files of another process."""
+    s3: S3Place | None = request.getfixturevalue("s3") if place == "bucket" else None
+    history = History(str(tmp_path / "g.omni") if s3 is None else f"{s3.root}/graphs/g.omni", READ_SCHEMA)
+    history.put("main", {"node:Person": [person(name, 1) for name in ("ann", "ben", "cat")]})
+    history.put("main", {"edge:Knows": [knows("k1", "ann", "ben")], "node:Town": [{**town("rome"), "plan": b"1"}]})
+    restore = _copied(history.uri, tmp_path / "copy", s3)
+    caches, folder = [ReadCache(), ReadCache()], tmp_path / "cache"
+    live(history, WriterMemory(caches[0]), 20, "cat", "ben")
+    for n in range(lost):
+        history.people("main", cat=n)
+    for cache in caches * 8:
+        before = found(history, cache, folder)
+    restore()
+    live(history, WriterMemory(caches[0]), 30, "ben", "cat")
+    after = found(history, None, tmp_path / "no cache")
+    assert not set(map(str, before)) & set(map(str, after))
+    for cache in (*caches, ReadCache()) * 3:
+        assert found(history, cache, folder) == after
+    assert found(history, None, folder) == after
+
+
+def _copied(uri: str, folder: Path, s3: S3Place | None) -> Callable[[], object]:
+    """Copy a graph. Return what replaces the graph with the copy."""
+    if s3 is not None:
+        return partial(s3.server.restore, s3.bucket, s3.server.copy(s3.bucket))
+    shutil.copytree(uri, folder)
+    return lambda: (shutil.rmtree(uri), shutil.copytree(folder, uri))
 
 
 BASE = b"node Person { name: String @key  age: I32?  mail: String? }\nnode Town { name: String @key }\n"
