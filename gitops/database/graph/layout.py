@@ -2,6 +2,7 @@
 
     graph.json                 identity and format, written once
     manifests/<10^20-1-n>.json the graph versions; the first name in a listing is the newest
+    manifests/newest           the number of a recent version, where a reader on a disk starts to look for the newest
     branches/index.json        the existing branches, with their lines and fork points
     branches/<id>/manifests/   the versions of one line, in the same form
     floors/<line>.json         the number up to which a line's manifests may have been removed
@@ -51,6 +52,11 @@ def manifests(line: str) -> str:
 def manifest_key(n: int, line: str = MAIN) -> str:
     """Return the object key of a line's manifest `n` (counted from 1)."""
     return f"{manifests(line)}/{_NEWEST - n:020}.json"
+
+
+def newest_key(line: str) -> str:
+    """Return the key of the note with the number of a line's newest version, which can be outdated."""
+    return f"{manifests(line)}/newest"
 
 
 def floor_key(line: str) -> str:

@@ -28,8 +28,10 @@ from gitops.database.graph.presence import locate, path_existence
 from gitops.database.graph.root import DatasetLocation, FileMark, StoredFile, root_taken
 from gitops.database.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
 from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import TEMP_PREFIX
 
 _SYNCS_AT_ONCE = 8
+_MOST_DIGITS = 20
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -95,6 +97,31 @@ class LocalFolder:
             else:
                 found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
         return tuple(found)
+
+    def note_newest(self, line: str, n: int) -> None:
+        """Write the number to a file, by renaming a temporary file."""
+        place = f"{self._text}/{layout.newest_key(line)}"
+        temporary = f"{os.path.dirname(place)}/{TEMP_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"  # noqa: PTH120
+        with contextlib.suppress(OSError):
+            try:
+                descriptor = os.open(
+                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+                )
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(b"%d" % n)
+                os.rename(temporary, place)  # noqa: PTH104
+            except OSError:
+                os.unlink(temporary)  # noqa: PTH108
+
+    def noted_newest(self, line: str) -> int | None:
+        """Read the number from the file."""
+        place = f"{self._text}/{layout.newest_key(line)}"
+        with contextlib.suppress(OSError):
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                text = file.read(_MOST_DIGITS)
+            return int(text) if text.isdigit() and len(text) < _MOST_DIGITS else None
+        return None
 
     def children(self, prefix: str) -> tuple[str, ...]:
         """Return the names of the folders directly below a path, leaving out links."""

@@ -94,6 +94,12 @@ class ObjectFolder:
     def marks(self, keys: Sequence[str]) -> None:
         """Return None, because a service can report no more about an object than reading it would."""
 
+    def note_newest(self, line: str, n: int) -> None:
+        """Do nothing, because a service lists the newest version first."""
+
+    def noted_newest(self, line: str) -> None:
+        """Return None."""
+
     def files(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all objects below one of the folder's prefixes."""
         for key, size, written in self._root.details(f"{self._name}/{prefix}"):

@@ -89,6 +89,17 @@ class GraphFolder(Protocol):
         """
         ...
 
+    def note_newest(self, line: str, n: int) -> None:
+        """Note the number of a line's newest version, if listing all versions takes long. Failures are ignored.
+
+        The note is not durable.
+        """
+        ...
+
+    def noted_newest(self, line: str) -> int | None:
+        """Return the noted number, or None without a readable note. It can be outdated, or of a version that is gone."""
+        ...
+
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with its content. An absent path is ignored. Raises OSError, RemoteError."""
         ...

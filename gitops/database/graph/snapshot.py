@@ -277,7 +277,7 @@ def _open_snapshot(uri: str, target: ReadTarget, memory: Memory | None) -> Snaps
         elif target.version is not None:
             manifest = read_version(store, line, target.version)
         else:
-            manifest = _newest(store, line, identity.graph_id, memory)
+            manifest = _newest(store, line, folder.noted_newest, identity.graph_id, memory)
             if manifest.operation == DELETE:
                 detail = f"the graph at {place} was deleted, and the removal of its files was interrupted"
                 raise GitopsError(Code.GRAPH_DELETED, detail, path=uri)
@@ -305,7 +305,7 @@ def open_newest(root: GraphRoot) -> Snapshot:
     Raises GitopsError `graph_missing`, `graph_unreadable`.
     """
     identity, folder = root.open()
-    return Snapshot(root, folder, identity, _newest(folder.store, MAIN_LINE))
+    return Snapshot(root, folder, identity, _newest(folder.store, MAIN_LINE, folder.noted_newest))
 
 
 def held_rows(snapshot: Snapshot) -> int:
@@ -360,10 +360,20 @@ def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
     raise _version_gone(store, f"version {n} of {line.name}")
 
 
-def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory | None = None) -> Manifest:
-    """Read a branch's head. If it is superseded and removed between listing and reading, the newer head is read."""
+def _newest(
+    store: ObjectStore,
+    line: Line,
+    noted: Callable[[str], int | None] = lambda _: None,
+    graph_id: str = "",
+    memory: Memory | None = None,
+) -> Manifest:
+    """Read a branch's head. If it is superseded and removed between listing and reading, the newer head is read.
+
+    The search starts at the number that the memory has or that is `noted`, because listing takes longer.
+    """
     key = ("head", graph_id, store.location, line.id)
-    manifest = None if memory is None else _newest_since(store, line, memory.recall(key), memory)
+    known = None if memory is None else memory.recall(key)
+    manifest = _newest_since(store, line, noted(line.id) if known is None else known, memory)
     for _ in range(_ROUNDS if manifest is None else 0):
         head = head_number(store, line.id)
         if head is None:
@@ -382,10 +392,10 @@ def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory |
     )
 
 
-def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Memory) -> Manifest | None:
+def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Memory | None) -> Manifest | None:
     """Find a branch's head, searching from number `known` on; None if the kept versions must be listed."""
-    read = partial(find_manifest, store, line=line.id, keep=memory.value)
-    for n in () if known is None else range(known, known + _STEPS):
+    read = partial(find_manifest, store, line=line.id, keep=None if memory is None else memory.value)
+    for n in () if not known else range(known, known + _STEPS):
         newer, manifest = in_parallel(read, (n + 1, n), store.parallel)
         if newer is None:
             # Gc raises the floor before it removes versions, so an absent version above the floor never existed.

@@ -188,6 +188,7 @@ class StagedVersion:
             detail = f"version {self.manifest.n} of {self._base.branch} at {place} existed before and was removed"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
+        self._base.folder.note_newest(self.manifest.line, self.manifest.n)
         for path in purged:
             # After a failure, gc removes the rest, because the new version records the purge.
             with contextlib.suppress(OSError, RemoteError):

@@ -32,7 +32,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
-from gitops.database.graph.files import made_files
+from gitops.database.graph.files import made_files, version_file
 from gitops.database.graph.manifest import TableEntry, find_manifest, head_number
 from gitops.database.graph.root import DatasetLocation, GraphFolder
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
@@ -46,6 +46,10 @@ _REWRITES = ("BaseOperation", "Rewrite", "CreateIndex")
 
 _TIDY_FRAGMENTS = 32
 _TIDY_ROWS = (1024, 65_536)
+
+_HINT = re.compile(rb'\{"version":([0-9]{1,18})\}')
+# Number of versions to look for one by one after the hint.
+_STEPS = 4
 
 _WRITTEN = "_row_last_updated_at_version"
 
@@ -317,7 +321,7 @@ class TableWriter:
         self._place = folder.dataset(entry.path)
         self.dataset = open_table(folder, entry) if opened is None else opened
         with _driver(self._place):
-            self._found = self._expected = self.dataset.latest_version
+            self._found = self._expected = _latest_version(folder, entry, self.dataset)
         if self._found != entry.version:
             self.change(lance.LanceDataset.restore)
 
@@ -416,6 +420,22 @@ class TableWriter:
     def _latest(self) -> lance.LanceDataset:
         with _driver(self._place):
             return lance.dataset(self._place.uri, storage_options=self._place.driver_options())
+
+
+def _latest_version(folder: GraphFolder, entry: TableEntry, dataset: lance.LanceDataset) -> int:
+    """Return the number of a table's newest version. On a disk, it is searched from the driver's hint on.
+
+    The number is too low if the hint is outdated and a version after it was removed. The driver begins a commit at the
+    same hint. So either it agrees, or a commit of it has renewed the hint and the next attempt finds that version.
+    """
+    if folder.marks(()) is None:
+        return int(dataset.latest_version)
+    hint = _HINT.fullmatch(folder.store.read(f"{entry.path}/_versions/latest_version_hint.json") or b"")
+    start = entry.version if hint is None else max(entry.version, int(hint[1]))
+    found = folder.marks([f"{entry.path}/{version_file(start + step)}" for step in range(_STEPS)])
+    if hint is None or found is None or found[0] is None or None not in found:
+        return int(dataset.latest_version)
+    return start + found.index(None) - 1
 
 
 def _join(dataset: lance.LanceDataset, rows: int) -> None:

@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +31,7 @@ import gitops.database.graph as front_door
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.database.graph import read, read_log
 from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.files import version_file
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.layout import ARTIFACTS
 from gitops.database.graph.load import LoadRequest, load_records
@@ -43,6 +46,7 @@ from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.histories import History
 from tests.support.ids import SequentialIds
+from tests.support.mutations import WrittenGraph
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM, start
 from tests.support.s3 import S3Place
@@ -637,6 +641,27 @@ def test_a_light_name_loads_no_driver(name):
     )
     run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60)
     assert {"lance", "pyarrow", "numpy"}.isdisjoint(run.stdout.split())
+
+
+@pytest.mark.parametrize("hint", [0, 1, 2, 3])
+def test_what_a_writer_left_does_not_stop_others_though_gc_removed_some_of_it(tmp_path: Path, hint: int) -> None:
+    """Whatever version the driver's hint names: the manifest's, one that is gone, the newest, or one to come."""
+    history = WrittenGraph(tmp_path / "g.omni").create("node P { k: String @key  n: I32? }")
+    history.load([{"type": "P", "data": {"k": "a", "n": 1}}])
+    entry = open_snapshot(history.uri).manifest.tables["node:P"]
+    place = Path(history.uri, entry.path)
+    for n in range(2):
+        lance.write_dataset(
+            pa.table({"id": [f"x{n}"], "k": [f"x{n}"], "n": pa.array([n], pa.int32())}), place, mode="append"
+        )
+    Path(place, version_file(entry.version + 1)).unlink()
+    Path(place, "_versions/latest_version_hint.json").write_text(
+        f'{{"version":{entry.version + hint}}}', encoding="utf-8"
+    )
+    for n in range(3):
+        history.mutate('update P set { n: $n } where k = "a"', {"n": n}, "$n: I32")
+        assert [row["data"]["n"] for row in history.rows("P")] == [n]
+    assert verify_graph(history.uri, deep=True).ok
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 13, b'{"version":1}', b'{"version":99}', b"\xff"])

@@ -421,6 +421,40 @@ def test_a_read_costs_the_same_however_many_versions_are_kept(
     # A write adds one head to read. Whether there is another one, the names of files tell.
     assert (after_a_write, again) == (("read",), ())
     assert tuple(calls) == ("read",) * 3
+    calls.clear()
+    open_snapshot(reader.history.uri)
+    assert tuple(calls) == ("read",) * 4
+
+
+@pytest.mark.parametrize("note", [b"", b"x", b"0", b"1", b"5", b"12", b"13", b"14", b"-1", b"9" * 40, None])
+def test_a_note_of_the_newest_version_can_be_wrong(
+    history: History, monkeypatch: pytest.MonkeyPatch, note: bytes | None
+) -> None:
+    grow(history, 12)
+    place = Path(history.uri, layout.newest_key("main"))
+    assert place.read_bytes() == b"13"
+    listed: list[str] = []
+    names = LocalStore.names
+    monkeypatch.setattr(LocalStore, "names", lambda store, key: (listed.append(key), names(store, key))[1])
+    assert history.at().manifest.n == 13
+    assert listed == []
+    place.unlink()
+    if note is None:
+        place.symlink_to(layout.manifest_key(1).rpartition("/")[2])
+    else:
+        place.write_bytes(note)
+    assert history.at().manifest.n == 13
+    grow(history, 1)
+    assert (history.at().manifest.n, place.read_bytes()) == (14, b"14")
+    with hold_lease(history.at(), history.work()):
+        grow(history, 3)
+        collect_garbage(history.uri, history.work(), SHARP)
+        # Version 14 stays, and 15 is gone.
+        place.write_bytes(b"14")
+        assert history.at().manifest.n == 17
+    create_branch(history.uri, "dev", history.work())
+    history.people("dev", a=1)
+    assert history.at("dev").manifest.n == 19
 
 
 @pytest.mark.parametrize("versions", [1, 2, 20])
