@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ os.environ.pop("CI", None)
 _MEMORY, _ROOM = Path("/dev/shm"), 6 * 2**30  # noqa: S108 - the folders that pytest makes there are private
 if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    # Laws make a folder for each case, and would wait for the disk most of their time.
+    tempfile.tempdir = str(_MEMORY)
 
 
 @pytest.hookimpl(trylast=True)
