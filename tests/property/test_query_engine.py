@@ -18,7 +18,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +56,7 @@ from gitops.database.graph.write.committed import (
     id_range_filter,
     membership_filter,
 )
+from gitops.database.graph.write.memory import WriterMemory
 from gitops.database.language.query import CheckedQuery, check_query, parse_queries
 from gitops.database.language.query.ast import ComparisonOperator
 from gitops.database.language.schema import NodeType, PropType, Scalar, Schema, compile_schema
@@ -272,6 +273,89 @@ def test_reads_equal_the_reference_through_a_life(data: st.DataObject) -> None:
 @given(st.data())
 def test_bound_reads_equal_the_executor(data: st.DataObject) -> None:
     every_bound_read(data, steps=4)
+
+
+CHANGED = """
+node P { k: String @key  t: String?  n: I32? }
+node Q { k: String @key  n: I32? }
+edge E: P -> P
+edge F: P -> Q
+"""
+ASKED = [
+    "match { $a: P { k: $x } } return { $a.k, $a.t, $a.n, $a }",
+    "match { $a: P { t: $x } } return { $a.k, $a.n }",
+    "match { $a: P { k: $x }  $a e $b } return { $a.n, $b.k, $b.t, $b.n }",
+    "match { $a: P { t: $x }  $b e $a } return { $b.k, $b.n, $a.k }",
+    "match { $a: P { k: $x }  $a <e> $b } return { $b.k, $b.n }",
+    "match { $b e $a  $a: P { k: $x } } return { $b.k, $a.n }",
+    "match { $a: P { k: $x }  $a f $q } return { $a.t, $q.k, $q.n }",
+    "match { $q: Q { k: $x }  $a f $q } return { $q.n, $a.k, $a.n }",
+]
+DEEDS = {
+    "update P set { n: $n } where t = $x": "$n: I32, $x: String",
+    "update P set { n: $n, t: $y } where k >= $x": "$n: I32, $x: String, $y: String",
+    "insert P { k: $x, t: $y, n: $n }  insert P { k: $y, t: $x }": "$n: I32, $x: String, $y: String",
+    "insert P { k: $x, t: $y }  insert E { from: $x, to: $x }": "$x: String, $y: String",
+    "insert Q { k: $y, n: $n }  insert F { from: $x, to: $y }": "$n: I32, $x: String, $y: String",
+    "insert E { from: $x, to: $y }  insert E { from: $y, to: $x }": "$x: String, $y: String",
+    "delete P where k = $x": "$x: String",
+    "delete E where from = $x": "$x: String",
+}
+WORDS = "abcdef"
+
+
+@settings(max_examples=cases(60))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*DEEDS, "load", "optimize"]),
+            st.sampled_from(WORDS),
+            st.sampled_from(WORDS),
+            st.integers(0, 9),
+            st.booleans(),
+        ),
+        min_size=3,
+        max_size=8,
+    )
+)
+def test_bound_reads_equal_the_executor_after_every_change(steps: list[tuple[str, str, str, int, bool]]) -> None:
+    """Rows are rewritten, go and come, by the process of the reader or by another one, and each read is asked again."""
+    with TemporaryDirectory() as folder:
+        graph = WrittenGraph(Path(folder) / "g.omni").create(CHANGED)
+        other, cache, bound, asked = WrittenGraph(graph.uri, 50_000), ReadCache(), 0, 0
+        graph.memory = WriterMemory(cache)
+        # Row ids are not in the order of the keys, and the first of them are gone.
+        rows = [{"type": "P", "data": {"k": k, "t": "ab"[n % 2], "n": n}} for n, k in enumerate("xydbfcae")]
+        graph.load([*rows, *({"type": "Q", "data": {"k": k, "n": n}} for n, k in enumerate("ca"))])
+        graph.load([{"edge": "E", "from": "dbfca"[n], "to": "acbfd"[n]} for n in range(5)])
+        graph.mutate('delete P where k >= "x"')
+        catalog = open_snapshot(graph.uri).schema().catalog
+        queries = [
+            check_query(parse_queries(f"query q($x: String) {{ {text} }}".encode())[0], catalog) for text in ASKED
+        ]
+        for deed, x, y, n, beside in [("optimize", "a", "a", 0, True), *steps]:
+            writer = graph if beside else other
+            if deed == "load":
+                writer.load([{"type": "P", "data": {"k": k, "t": x, "n": n}} for k in (y, x)])
+            elif deed == "optimize":
+                optimize_tables(graph.uri, WriteContext(CLOCK, graph.ids), EAGER)
+            else:
+                given = {name: value for name, value in (("x", x), ("y", y), ("n", n)) if f"${name}:" in DEEDS[deed]}
+                with suppress(GitopsError):
+                    writer.mutate(deed, given, DEEDS[deed])
+            snapshot, fresh = open_snapshot(graph.uri, None, cache), ReadCache()
+            for query, word in itertools.product(queries, {x, y, "a"}):
+                run = Run(snapshot, query, {"x": word}, Options(now=NOW))
+                expected = replace(run, cache=fresh).under(Strategy.AUTO).rows()
+                read = bind_read(snapshot, query, cache, QueryOptions(NOW))
+                if read is None:
+                    assert replace(run, cache=cache).under(Strategy.CSR).rows() == expected
+                else:
+                    assert read.rows({"x": word}, NOW) == expected
+                    bound += 1
+                asked += 1
+        event(f"bound: {10 * bound // asked} of 10")
+        assert bound > asked / 4
 
 
 @given(st.text(max_size=20), st.integers(1, 40))
