@@ -276,8 +276,8 @@ def test_bound_reads_equal_the_executor(data: st.DataObject) -> None:
 
 
 CHANGED = """
-node P { k: String @key  t: String?  n: I32? }
-node Q { k: String @key  n: I32? }
+node P { k: String @key  t: String?  n: I32?  d: Date? }
+node Q { k: String @key  n: I32?  u: U64? }
 edge E: P -> P
 edge F: P -> Q
 """
@@ -290,13 +290,18 @@ ASKED = [
     "match { $b e $a  $a: P { k: $x } } return { $b.k, $a.n }",
     "match { $a: P { k: $x }  $a f $q } return { $a.t, $q.k, $q.n }",
     "match { $q: Q { k: $x }  $a f $q } return { $q.n, $a.k, $a.n }",
+    "match { $a: P { n: $n } } return { $a.k, $a.t }",
+    "match { $q: Q { u: $n }  $a f $q } return { $a.k, $q.k, $q.u }",
+    "match { $a: P { d: $d }  $a e $b } return { $a.k, $b.k, $b.d }",
 ]
+TYPES = {"x": "String", "n": "I64", "d": "Date"}
+DAYS = ("1969-12-31", "2000-02-29")
 DEEDS = {
-    "update P set { n: $n } where t = $x": "$n: I32, $x: String",
+    "update P set { n: $n, d: $d } where t = $x": "$n: I32, $x: String, $d: Date",
     "update P set { n: $n, t: $y } where k >= $x": "$n: I32, $x: String, $y: String",
     "insert P { k: $x, t: $y, n: $n }  insert P { k: $y, t: $x }": "$n: I32, $x: String, $y: String",
     "insert P { k: $x, t: $y }  insert E { from: $x, to: $x }": "$x: String, $y: String",
-    "insert Q { k: $y, n: $n }  insert F { from: $x, to: $y }": "$n: I32, $x: String, $y: String",
+    "insert Q { k: $y, n: $n, u: $u }  insert F { from: $x, to: $y }": "$n: I32, $u: U64, $x: String, $y: String",
     "insert E { from: $x, to: $y }  insert E { from: $y, to: $x }": "$x: String, $y: String",
     "delete P where k = $x": "$x: String",
     "delete E where from = $x": "$x: String",
@@ -325,33 +330,40 @@ def test_bound_reads_equal_the_executor_after_every_change(steps: list[tuple[str
         other, cache, bound, asked = WrittenGraph(graph.uri, 50_000), ReadCache(), 0, 0
         graph.memory = WriterMemory(cache)
         # Row ids are not in the order of the keys, and the first of them are gone.
-        rows = [{"type": "P", "data": {"k": k, "t": "ab"[n % 2], "n": n}} for n, k in enumerate("xydbfcae")]
-        graph.load([*rows, *({"type": "Q", "data": {"k": k, "n": n}} for n, k in enumerate("ca"))])
+        rows = [
+            {"type": "P", "data": {"k": k, "t": "ab"[n % 2], "n": n, "d": DAYS[n % 2]}}
+            for n, k in enumerate("xydbfcae")
+        ]
+        graph.load([*rows, *({"type": "Q", "data": {"k": k, "n": n, "u": n}} for n, k in enumerate("ca"))])
         graph.load([{"edge": "E", "from": "dbfca"[n], "to": "acbfd"[n]} for n in range(5)])
         graph.mutate('delete P where k >= "x"')
         catalog = open_snapshot(graph.uri).schema().catalog
-        queries = [
-            check_query(parse_queries(f"query q($x: String) {{ {text} }}".encode())[0], catalog) for text in ASKED
-        ]
+        queries = []
+        for text in ASKED:
+            name = next(name for name in TYPES if f"${name} }}" in text)
+            parsed = parse_queries(f"query q(${name}: {TYPES[name]}) {{ {text} }}".encode())
+            queries.append((name, check_query(parsed[0], catalog)))
         for deed, x, y, n, beside in [("optimize", "a", "a", 0, True), *steps]:
             writer = graph if beside else other
             if deed == "load":
-                writer.load([{"type": "P", "data": {"k": k, "t": x, "n": n}} for k in (y, x)])
+                writer.load([{"type": "P", "data": {"k": k, "t": x, "n": n}} for k in sorted({x, y})])
             elif deed == "optimize":
                 optimize_tables(graph.uri, WriteContext(CLOCK, graph.ids), EAGER)
             else:
-                given = {name: value for name, value in (("x", x), ("y", y), ("n", n)) if f"${name}:" in DEEDS[deed]}
+                values = {"x": x, "y": y, "n": n, "u": n, "d": DAYS[n % 2]}
+                given = {name: value for name, value in values.items() if f"${name}:" in DEEDS[deed]}
                 with suppress(GitopsError):
                     writer.mutate(deed, given, DEEDS[deed])
             snapshot, fresh = open_snapshot(graph.uri, None, cache), ReadCache()
-            for query, word in itertools.product(queries, {x, y, "a"}):
-                run = Run(snapshot, query, {"x": word}, Options(now=NOW))
+            asks = {"x": sorted({x, y, "a"}), "n": [n, n + 1, -1], "d": DAYS}
+            for params, query in (({name: value}, query) for name, query in queries for value in asks[name]):
+                run = Run(snapshot, query, params, Options(now=NOW))
                 expected = replace(run, cache=fresh).under(Strategy.AUTO).rows()
                 read = bind_read(snapshot, query, cache, QueryOptions(NOW))
                 if read is None:
                     assert replace(run, cache=cache).under(Strategy.CSR).rows() == expected
                 else:
-                    assert read.rows({"x": word}, NOW) == expected
+                    assert read.rows(params, NOW) == expected
                     bound += 1
                 asked += 1
         event(f"bound: {10 * bound // asked} of 10")

@@ -14,6 +14,8 @@ from tests.support.random_graphs import DATES, MOMENTS, SCALARS, TEXTS, VALUES, 
 
 SIGNS = ("=", "!=", "<", "<=", ">", ">=")
 NUMBERS = frozenset(SCALARS[:6])
+WHOLE = SCALARS[:4]
+FOUND = (*WHOLE, "Date", "DateTime")
 LITERALS = {
     "Bool": ("true", "false"),
     "Number": ("0", "1", "2", "0.1", "0.5", "2.0", "9007199254740993", "9007199254740992.0"),
@@ -94,13 +96,16 @@ def reads(draw: Draw[Any], shape: Shape) -> Query:
 
 @st.composite
 def key_reads(draw: Draw[Any], shape: Shape, graph: Graph) -> Query:
-    """A read of nodes by a text that is a parameter, perhaps over one hop: most are what a server compiles."""
+    """A read of nodes by a property that is a parameter, perhaps over one hop: most are what a server compiles."""
     owners = {
-        each: [*(["k"] if each.keyed else []), *(name for name, kind in each.properties if family(kind) == "String")]
+        each: [
+            *([("k", "String")] if each.keyed else []),
+            *((name, bare(kind)) for name, kind in each.properties if bare(kind) in FOUND or family(kind) == "String"),
+        ]
         for each in shape.nodes
     }
-    near = draw(st.sampled_from([each for each, texts in owners.items() if texts]))
-    key, scope = draw(st.sampled_from(owners[near])), Scope(shape, {"n": near})
+    near = draw(st.sampled_from([each for each, found in owners.items() if found]))
+    (key, of), scope = draw(st.sampled_from(owners[near])), Scope(shape, {"n": near})
     given = draw(st.booleans())
     bind = f"$n: {near.name} {{{key}: $x}}" if given else f"$n: {near.name}  $n.{key} = $x"
     ends = [edge for edge in shape.edges if near.name in (edge.ends or ())]
@@ -120,8 +125,9 @@ def key_reads(draw: Draw[Any], shape: Shape, graph: Graph) -> Query:
         bind = "\n    ".join(draw(st.permutations(parts)) if given else parts)
     values = [f"{value} as c{at}" if draw(st.booleans()) else value for at, value in enumerate(_plain(draw, scope))]
     limit = f"\n  limit {draw(st.integers(0, 3))}" if draw(st.integers(0, 3)) == 0 else ""
-    kind = draw(st.sampled_from(("String", "String?")))
-    params: dict[str, Any] = {} if draw(st.integers(0, 5)) == 0 else {"x": _asked(draw, near, key, graph)}
+    like = WHOLE if of in WHOLE else (of if of in FOUND else "String",)
+    kind = draw(st.sampled_from(like)) + draw(st.sampled_from(("", "?")))
+    params: dict[str, Any] = {} if draw(st.integers(0, 5)) == 0 else {"x": _asked(draw, near, key, of, graph)}
     return Query(
         f"query q($x: {kind}) {{\n  match {{\n    {bind}\n  }}\n  return {{ {', '.join(values)} }}{limit}\n}}", params
     )
@@ -134,10 +140,12 @@ def _plain(draw: Draw[Any], scope: Scope) -> list[str]:
     return draw(st.lists(st.sampled_from(choices), min_size=1, max_size=4))
 
 
-def _asked(draw: Draw[Any], owner: Type, key: str, graph: Graph) -> Any:
-    """A value of the parameter: mostly a text that a node has, else another one, or what is no text."""
+def _asked(draw: Draw[Any], owner: Type, key: str, kind: str, graph: Graph) -> Any:
+    """A value of the parameter: mostly one that a node has, else another one, or what is none of its type."""
     if draw(st.integers(0, 7)) == 0:
-        return draw(st.sampled_from((None, "", 1, True, ["a"], "\ud800")))
+        return draw(st.sampled_from((None, "", 1, True, ["a"], "\ud800", -(2**63), 2**64, 1.5, "2000-02-30")))
+    if kind in FOUND:
+        return draw(st.sampled_from([*VALUES[kind], -2]))
     texts = sorted({row[key] for row in graph.nodes.get(owner.name, {}).values() if row.get(key) is not None})
     return draw(st.sampled_from([*texts, "z9", *TEXTS[:2]]))
 

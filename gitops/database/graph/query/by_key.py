@@ -15,24 +15,15 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.files import version_digest
 from gitops.database.graph.query.key_file import UNREADABLE, KeyFile, KeyFileHeader, KeyFolder, key_file_name
 from gitops.database.graph.query.options import Budget, QueryOptions
-from gitops.database.graph.query.plan import ConstantCell, Constants, ScanOp, plan_block
+from gitops.database.graph.query.plan import ConstantCell, Constants, ScanOp, has_form, plan_block
 from gitops.database.graph.results import QueryRows
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.values import cell_to_json
 from gitops.database.language.query import CheckedQuery, ComparisonOperator
 from gitops.database.language.query.typed import NodeValue, PropertyValue, TypedRead
-from gitops.database.language.schema import FLOATS, INTEGERS, PropType, Scalar
+from gitops.database.language.schema import PropType, Scalar
 
 _ID = PropType(Scalar.STRING)
-# The type of a cell. Cells of other types can be equal to one, but do not have the same hash.
-_CELLS: Mapping[Scalar, type] = {
-    Scalar.STRING: str,
-    Scalar.BOOL: bool,
-    Scalar.DATE: int,
-    Scalar.DATETIME: int,
-    **dict.fromkeys(INTEGERS, int),
-    **dict.fromkeys(FLOATS, float),
-}
 # What a query may hold in memory for each byte that it reads, at most.
 _HELD_BYTES = 64
 
@@ -70,7 +61,7 @@ class KeyLookup:
             or not isinstance(right, ConstantCell)
         ):
             return None
-        if not _has_form(right, left.type):
+        if not has_form(right, left.type):
             return None
         columns: dict[str, tuple[str, PropType]] = {}
         for item in read.items:
@@ -81,13 +72,6 @@ class KeyLookup:
             else:
                 return None
         return cls(scan.table, left.name, left.type, right.value, columns)
-
-
-def _has_form(constant: ConstantCell, kind: PropType) -> bool:
-    """Return whether a constant has the form of a property's cells."""
-    one, other = kind.scalar, constant.type.scalar
-    alike = one is other or {one, other} <= INTEGERS or {one, other} <= FLOATS
-    return alike and not kind.is_list and type(constant.value) is _CELLS.get(one)
 
 
 def read_by_key(snapshot: Snapshot, query: CheckedQuery, params: object, options: QueryOptions) -> QueryRows | None:

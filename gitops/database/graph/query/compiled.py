@@ -4,8 +4,8 @@ Rules of this module:
 
 1. A compiled read returns exactly what the executor returns: rows, order, types and errors. The tests compare both for
    random schemas, graphs and queries.
-2. It finds nodes by a text property that equals a parameter, follows at most one edge, and returns plain properties.
-   The executor handles everything else.
+2. It finds nodes by a text, whole number, date or time that equals a parameter, follows at most one edge, and returns
+   plain properties. The executor handles everything else.
 3. It is bound to one version, and only if everything that it reads is in memory. The modules `tables` and `overlay`
    decide what is in memory and how it is carried over to the next version. The executor's reads bear the cost.
 4. A bound read never changes and reads no file, so it can run in an event loop. It returns only a few rows. If there
@@ -28,10 +28,10 @@ from gitops.database.graph.query.adjacency import Adjacency
 from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.options import Budget, QueryOptions
 from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency
-from gitops.database.graph.query.plan import Constants
+from gitops.database.graph.query.plan import Constants, alike
 from gitops.database.graph.query.project import item_type
 from gitops.database.graph.query.run import json_conversion
-from gitops.database.graph.query.tables import ReadTable, SortedTexts
+from gitops.database.graph.query.tables import ReadTable, SortedCells
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import raw_type
 from gitops.database.language.query import CheckedQuery, ComparisonOperator
@@ -46,13 +46,14 @@ from gitops.database.language.query.typed import (
     TypedExpr,
     TypedRead,
 )
-from gitops.database.language.schema import PropType, Scalar, TypeKind
+from gitops.database.language.schema import INTEGERS, PropType, Scalar, TypeKind
 
 MOST_ROWS = 64
 """A bound read returns at most so many rows, which takes less than a millisecond."""
 
 _MOST_EDGES = 1024
 _ENTRY_BYTES = 128
+_FOUND = INTEGERS | {Scalar.STRING, Scalar.DATE, Scalar.DATETIME}
 _PLAIN = frozenset(Scalar) - {Scalar.VECTOR, Scalar.BLOB}
 Convert = Callable[[Any], Any]
 
@@ -78,7 +79,7 @@ class CompiledCell:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRead:
-    """A read of the nodes in table `near` whose text `key` equals a parameter, or of their one-hop neighbours.
+    """A read of the nodes in table `near` whose property `key` equals a parameter, or of their one-hop neighbours.
 
     Rows are ordered by near node and then by far node, or the other way round with `far_first`.
     """
@@ -120,7 +121,7 @@ def compile_read(query: CheckedQuery) -> CompiledRead | None:
     key, parameter = sorted(tests[0], key=lambda side: not isinstance(side, PropertyValue))
     if not isinstance(key, PropertyValue) or not isinstance(parameter, ParameterValue):
         return None
-    if key.kind is not TypeKind.NODE or not _is_text(key.type) or not _is_text(parameter.type):
+    if key.kind is not TypeKind.NODE or key.type.scalar not in _FOUND or not alike(key.type, parameter.type):
         return None
     hop, far = _hop(hops[0], key.variable) if hops else (None, None)
     bound = {key.variable, *([] if far is None else [far])}
@@ -141,10 +142,6 @@ def compile_read(query: CheckedQuery) -> CompiledRead | None:
     )
 
 
-def _is_text(kind: PropType) -> bool:
-    return kind.scalar is Scalar.STRING and not kind.is_list
-
-
 _TURNED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 
 
@@ -159,38 +156,38 @@ def _hop(clause: Traverse, near: str) -> tuple[CompiledHop | None, str | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _TextIndex:
-    """Finds the rows of one table version by a text: in the sorted texts of a version, except for rows that differ."""
+class _CellIndex:
+    """Finds the rows of one table version by a cell: in the sorted cells of a version, except for rows that differ."""
 
-    texts: SortedTexts
+    cells: SortedCells
     gone: frozenset[int]
-    fresh: Mapping[str, Sequence[int]]
+    fresh: Mapping[Any, Sequence[int]]
 
     @classmethod
-    def of(cls, table: ReadTable, name: str, budget: Budget) -> _TextIndex | None:
-        texts = table.sorted_texts(name)
-        if texts is not None:
-            return cls(texts, frozenset(), {})
+    def of(cls, table: ReadTable, name: str, budget: Budget) -> _CellIndex | None:
+        cells = table.sorted_cells(name)
+        if cells is not None:
+            return cls(cells, frozenset(), {})
         other = table.other_version(budget)
-        texts = None if other is None else other.table.sorted_texts(name)
-        if other is None or texts is None or name not in other.came.columns:
+        cells = None if other is None else other.table.sorted_cells(name)
+        if other is None or cells is None or name not in other.came.columns:
             return None
-        fresh: dict[str, list[int]] = {}
-        for row, text in zip(other.came.ids.tolist(), other.came.columns[name].to_pylist(), strict=True):
-            fresh.setdefault(text, []).append(row)
-        return cls(texts, frozenset(other.gone.tolist()), fresh)
+        fresh: dict[Any, list[int]] = {}
+        for row, cell in zip(other.came.ids.tolist(), _raw(other.came.columns[name]).to_pylist(), strict=True):
+            fresh.setdefault(cell, []).append(row)
+        return cls(cells, frozenset(other.gone.tolist()), fresh)
 
     @property
     def nbytes(self) -> int:
-        return self.texts.nbytes + _ENTRY_BYTES * (len(self.gone) + len(self.fresh))
+        return self.cells.nbytes + _ENTRY_BYTES * (len(self.gone) + len(self.fresh))
 
-    def find(self, text: str) -> list[int]:
-        """Return the ascending row ids of the rows with a text."""
-        one = self.texts.find_one(text)
-        found: list[int] = self.texts.find(text).tolist() if one is None else [one]
+    def find(self, cell: Any) -> list[int]:
+        """Return the ascending row ids of the rows with a cell."""
+        one = self.cells.find_one(cell)
+        found: list[int] = self.cells.find(cell).tolist() if one is None else [one]
         if self.gone:
             found = [row for row in found if row not in self.gone]
-        return sorted([*found, *self.fresh[text]]) if text in self.fresh else found
+        return sorted([*found, *self.fresh[cell]]) if cell in self.fresh else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +245,7 @@ class BoundRead:
     """
 
     compiled: CompiledRead
-    index: _TextIndex
+    index: _CellIndex
     near: _Columns
     far: _Columns | None
     adjacency: Adjacency | OverlaidAdjacency | None
@@ -273,7 +270,7 @@ class BoundRead:
         """
         compiled, name = self.compiled, self.compiled.parameter.name
         value = params.get(name) if isinstance(params, dict) and len(compiled.query.params) == 1 else None
-        if type(value) is not str or not value.isascii():
+        if type(value) is not str or not value.isascii() or compiled.parameter.type.scalar is not Scalar.STRING:
             # The general way reads any value, and knows what is wrong with it.
             cell = Constants(compiled.query, params, now).cell(compiled.parameter)
             value = None if cell is None else cell.value
@@ -374,7 +371,7 @@ def _bind(compiled: CompiledRead, snapshot: Snapshot, cache: ReadCache, options:
         return None
     budget = Budget(options.timeout_s, options.memory_bytes)
     table = cache.table(snapshot, compiled.near)
-    index = _TextIndex.of(table, compiled.key, budget)
+    index = _CellIndex.of(table, compiled.key, budget)
     near = None if index is None else _Columns.of(table, near_names, budget)
     if index is None or near is None:
         return None

@@ -50,7 +50,7 @@ from gitops.database.language.query.typed import (
     TypedClause,
     TypedExpr,
 )
-from gitops.database.language.schema import PropType, Scalar
+from gitops.database.language.schema import FLOATS, INTEGERS, PropType, Scalar
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = (Scalar.DATE, Scalar.DATETIME)
@@ -66,6 +66,29 @@ class ConstantCell:
     value: Any
     type: PropType
     label: str
+
+
+# The type of a cell. Cells of other types can be equal to one, but do not have the same form.
+_CELLS: Mapping[Scalar, type] = {
+    Scalar.STRING: str,
+    Scalar.BOOL: bool,
+    Scalar.DATE: int,
+    Scalar.DATETIME: int,
+    **dict.fromkeys(INTEGERS, int),
+    **dict.fromkeys(FLOATS, float),
+}
+
+
+def alike(one: PropType, other: PropType) -> bool:
+    """Return whether equal cells of two types, neither of them a list, have the same form."""
+    scalars = {one.scalar, other.scalar}
+    same = len(scalars) == 1 or scalars <= INTEGERS or scalars <= FLOATS
+    return same and not one.is_list and not other.is_list and one.scalar in _CELLS
+
+
+def has_form(constant: ConstantCell, kind: PropType) -> bool:
+    """Return whether a constant has the form of a property's cells."""
+    return alike(constant.type, kind) and type(constant.value) is _CELLS[kind.scalar]
 
 
 class Constants:

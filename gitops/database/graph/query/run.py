@@ -36,11 +36,12 @@ from gitops.database.graph.query.plan import (
     SortOp,
     TestOp,
     Trace,
+    has_form,
     show_variable,
 )
 from gitops.database.graph.query.project import Projection, item_type, ranks, sorted_by
 from gitops.database.graph.query.searching import QuerySearch
-from gitops.database.graph.query.tables import ReadTable, RowOrder, TableRows
+from gitops.database.graph.query.tables import ReadTable, RowOrder, TableRows, searchable
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import raw_columns
 from gitops.database.graph.values import cell_to_json
@@ -119,7 +120,7 @@ class Executor:
         pushed, rest = push_conditions(conditions, table.types)
         if pushed is NEVER:
             return table.collect(wanted.columns, iter(()), self.budget)
-        known = self._find_by_text(table, conditions) if wanted.order is None else None
+        known = self._find_equal(table, conditions) if wanted.order is None else None
         if known is not None:
             return TableRows(known, table.take(known, wanted.columns, self.budget))
         plain = [condition for condition in rest if not condition.searches]
@@ -139,8 +140,8 @@ class Executor:
                 found = found.keep(np.isin(found.ids, matched))
         return TableRows(found.ids, {name: found.columns[name] for name in wanted.columns})
 
-    def _find_by_text(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """Return the row ids that satisfy the conditions, using an in-memory column for one text condition."""
+    def _find_equal(self, table: ReadTable, conditions: Sequence[Condition]) -> np.ndarray | None:
+        """Return the row ids that satisfy the conditions, using an in-memory column for one of them."""
         for condition in conditions:
             left, right = condition.left, condition.right
             if (
@@ -149,7 +150,7 @@ class Executor:
                 or not isinstance(right, ConstantCell)
             ):
                 continue
-            if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]):
+            if has_form(right, left.type) and searchable(table.types[left.name]):
                 found = table.equal(left.name, right.value, self.budget)
                 if found is not None:
                     others = [each for each in conditions if each is not condition]

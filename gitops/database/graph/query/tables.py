@@ -34,7 +34,14 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.query.bindings import Groups, look_up
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.search import VectorMatrix
-from gitops.database.graph.tables import DRIVER_ERRORS, deletions_of, driver_message, files_of, service_failure
+from gitops.database.graph.tables import (
+    DRIVER_ERRORS,
+    deletions_of,
+    driver_message,
+    files_of,
+    raw_type,
+    service_failure,
+)
 
 # Cost of a request, in cells of a full column scan: one call, each requested row, and one index search.
 _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
@@ -45,6 +52,14 @@ _ROW_ID = "_rowid"
 # Rows up to which a text has an entry in a dictionary, and the size of an entry with its text.
 _MOST_ENTRIES, _ENTRY_BYTES = 100_000, 160
 _SORTED, _GROUPED, _VECTORS = "sorted ", "groups ", "vectors "
+
+
+def _distinct(cells: pa.StringArray | np.ndarray, row_ids: np.ndarray) -> Mapping[Any, int]:
+    """Return the row of each cell of a small column that has no cell twice."""
+    if len(cells) > _MOST_ENTRIES:
+        return {}
+    found = dict(zip(cells.tolist(), row_ids.tolist(), strict=True))
+    return found if len(found) == len(cells) else {}
 
 
 @dataclass(frozen=True)
@@ -72,11 +87,7 @@ class SortedTexts:
 
     @cached_property
     def _distinct(self) -> Mapping[str, int]:
-        """The row of each text of a small column that has no text twice."""
-        if len(self.cells) > _MOST_ENTRIES:
-            return {}
-        found = dict(zip(self.cells.to_pylist(), self.row_ids.tolist(), strict=True))
-        return found if len(found) == len(self.cells) else {}
+        return _distinct(self.cells, self.row_ids)
 
     def find(self, text: str) -> np.ndarray:
         """Return the row ids of the rows with this text, in ascending order."""
@@ -97,6 +108,57 @@ class SortedTexts:
         return memoryview(offsets).cast("i")[self.cells.offset :], memoryview(content or b"").cast("B")
 
 
+@dataclass(frozen=True)
+class SortedNumbers:
+    """A column's whole numbers, days or milliseconds in ascending order, with each one's row id. Nulls are left out."""
+
+    cells: np.ndarray
+    row_ids: np.ndarray
+
+    @classmethod
+    def of(cls, row_ids: np.ndarray, column: pa.Array) -> SortedNumbers:
+        """Sort a column's numbers."""
+        cells = column.cast(raw_type(column.type)).drop_null().to_numpy(zero_copy_only=False)
+        order = np.argsort(cells, kind="stable")
+        return cls(cells[order], row_ids[np.asarray(column.is_valid())][order])
+
+    @property
+    def nbytes(self) -> int:
+        """The memory usage in bytes."""
+        own = len(self.cells) * _ENTRY_BYTES if len(self.cells) <= _MOST_ENTRIES else 0
+        return int(self.cells.nbytes + self.row_ids.nbytes) + own
+
+    def find_one(self, number: int) -> int | None:
+        """Return the row id of the only row with this number if that is known without a search, otherwise None."""
+        return self._distinct.get(number)
+
+    @cached_property
+    def _distinct(self) -> Mapping[int, int]:
+        return _distinct(self.cells, self.row_ids)
+
+    def find(self, number: int) -> np.ndarray:
+        """Return the row ids of the rows with this number, in ascending order. It may be outside the column's range."""
+        bounds = np.iinfo(self.cells.dtype)
+        if not bounds.min <= number <= bounds.max:
+            return self.row_ids[:0]
+        wanted = self.cells.dtype.type(number)
+        start, end = (int(np.searchsorted(self.cells, wanted, side)) for side in ("left", "right"))
+        return np.sort(self.row_ids[start:end])
+
+
+SortedCells = SortedTexts | SortedNumbers
+
+
+def sorted_cells(row_ids: np.ndarray, column: pa.Array) -> SortedCells:
+    """Sort a column of a `searchable` type."""
+    return (SortedTexts if pa.types.is_string(column.type) else SortedNumbers).of(row_ids, column)
+
+
+def searchable(kind: pa.DataType) -> bool:
+    """Return whether a column's cells can be sorted and found by their value: texts, whole numbers, dates and times."""
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(raw_type(kind)))
+
+
 @dataclass(slots=True)
 class ResidentColumns:
     """One table version's cached columns, and the reading cost of other columns so far.
@@ -107,7 +169,7 @@ class ResidentColumns:
     """
 
     get: Callable[[str], Any]
-    put: Callable[[str, pa.Array | np.ndarray | SortedTexts | Groups | VectorMatrix], None]
+    put: Callable[[str, pa.Array | np.ndarray | SortedCells | Groups | VectorMatrix], None]
     rows: int
     most_bytes: int
     most_vector_bytes: int = 0
@@ -140,22 +202,22 @@ class ResidentColumns:
             _plain(kind) and _EAGER * self._paid[name] >= self.rows and self.small(name) for name, kind in types.items()
         )
 
-    def texts(self, name: str) -> SortedTexts | None:
-        """Return a column's sorted strings if they are cached."""
-        found: SortedTexts | None = self.get(_SORTED + name)
+    def sorted(self, name: str) -> SortedCells | None:
+        """Return a column's sorted cells if they are cached."""
+        found: SortedCells | None = self.get(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
-        """Record a text search in a column. Return whether the column is small enough and should be sorted now."""
+        """Record a search in a column. Return whether the column is small enough and should be sorted now."""
         paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
         return _EAGER * paid >= _SORT * self.rows
 
-    def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
-        """Sort a column's strings, and cache them unless they are too large."""
-        texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
-        if texts is not None:
-            self.put(_SORTED + name, texts)
-        return texts
+    def sort(self, name: str, ids: np.ndarray, column: pa.Array) -> SortedCells | None:
+        """Sort a column's cells, and cache them unless they are too large."""
+        cells = sorted_cells(ids, column) if column.nbytes <= self.most_bytes else None
+        if cells is not None:
+            self.put(_SORTED + name, cells)
+        return cells
 
     def groups(self, name: str, column: pa.Array) -> Groups:
         """Return the groups of equal cells, and cache them if the column is cached and they are small enough."""
@@ -313,13 +375,13 @@ class OtherVersion:
         }
         return OtherVersion(self.table, lost, TableRows(ids[order], columns))
 
-    def find(self, name: str, text: str) -> np.ndarray | None:
-        """Return the row ids with a text in a column, ascending, or None if the column is not in memory."""
-        texts = self.table.sorted_texts(name)
-        if texts is None or name not in self.came.columns:
+    def find(self, name: str, cell: Any) -> np.ndarray | None:
+        """Return the row ids with a cell in a column, ascending, or None if the column is not in memory."""
+        cells = self.table.sorted_cells(name)
+        if cells is None or name not in self.came.columns:
             return None
-        found = texts.find(text)
-        fresh = np.asarray(pc.fill_null(pc.equal(self.came.columns[name], text), False))
+        found = cells.find(cell)
+        fresh = sorted_cells(np.arange(len(self.came.ids)), self.came.columns[name]).find(cell)
         return np.sort(np.concatenate([found[~np.isin(found, self.gone)], self.came.ids[fresh]]))
 
     def take(self, row_ids: np.ndarray, columns: Sequence[str]) -> dict[str, pa.Array] | None:
@@ -549,7 +611,7 @@ class ReadTable:
             return
         residents.keep(rows.ids, dict(rows.columns))
         for name in names:
-            if other.table.sorted_texts(name) is not None:
+            if other.table.sorted_cells(name) is not None:
                 residents.sort(name, rows.ids, rows.columns[name])
 
     def _count(self) -> None:
@@ -563,28 +625,28 @@ class ReadTable:
         """Return whether a column is in memory, either here or in another version with known differences."""
         return self.held((name,)) is not None or (self.other is not None and name in self.other.came.columns)
 
-    def sorted_texts(self, name: str) -> SortedTexts | None:
-        """Return a column's sorted strings if they are in memory."""
-        return None if self._residents is None else self._residents.texts(name)
+    def sorted_cells(self, name: str) -> SortedCells | None:
+        """Return a column's sorted cells if they are in memory."""
+        return None if self._residents is None else self._residents.sorted(name)
 
-    def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
-        """Return the row ids with a text in a column, in ascending order, if that column is in memory.
+    def equal(self, name: str, cell: Any, budget: Budget) -> np.ndarray | None:
+        """Return the row ids with a cell in a `searchable` column, in ascending order, if that column is in memory.
 
         None means that the driver must be queried.
         """
         if self._residents is None:
             return None
-        texts = self._residents.texts(name)
-        self._was_read |= texts is not None
-        other = self.other_version(budget) if texts is None else None
-        found = None if other is None else other.find(name, text)
+        cells = self._residents.sorted(name)
+        self._was_read |= cells is not None
+        other = self.other_version(budget) if cells is None else None
+        found = None if other is None else other.find(name, cell)
         if found is not None:
             return found
-        if texts is None and self._residents.worth_sorting(name):
+        if cells is None and self._residents.worth_sorting(name):
             rows = self._load(self._residents, [name], budget)
             if rows is not None:
-                texts = self._residents.sort(name, rows.ids, rows.columns[name])
-        return None if texts is None else texts.find(text)
+                cells = self._residents.sort(name, rows.ids, rows.columns[name])
+        return None if cells is None else cells.find(cell)
 
     def groups(self, name: str, column: pa.Array) -> Groups:
         """Return the groups of equal cells in a column that was read from this table."""

@@ -24,10 +24,18 @@ from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.compiled import bind_read
 from gitops.database.graph.query.options import Budget, QueryOptions, Strategy
 from gitops.database.graph.query.overlay import EndTables
-from gitops.database.graph.query.tables import ReadTable, ResidentColumns, RowOrder, SortedTexts
+from gitops.database.graph.query.tables import (
+    ReadTable,
+    ResidentColumns,
+    RowOrder,
+    SortedTexts,
+    searchable,
+    sorted_cells,
+)
 from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.tables import raw_type
 from gitops.database.language.query import check_query, parse_queries
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
@@ -593,6 +601,27 @@ def test_a_text_is_found_where_it_is(cells: list[str | None], data: st.DataObjec
     row_ids = np.arange(len(cells)) * 3 + 1
     found = SortedTexts.of(row_ids, pa.array(cells, pa.string())).find(text)
     assert found.tolist() == [3 * at + 1 for at, each in enumerate(cells) if each == text]
+
+
+NUMBERS = {
+    pa.int32(): (-(2**31), -1, 0, 1, 2**31 - 1),
+    pa.int64(): (-(2**63), 2**53, 2**53 + 1, 2**63 - 1),
+    pa.uint32(): (0, 1, 2**32 - 1),
+    pa.uint64(): (0, 2**53 + 1, 2**64 - 1),
+    pa.date32(): (-719_162, -1, 0, 1),
+    pa.date64(): (-86_400_000, 0, 86_400_000),
+}
+
+
+@given(st.sampled_from(list(NUMBERS)), st.data())
+def test_a_number_is_found_where_it_is(kind: pa.DataType, data: st.DataObject) -> None:
+    """Whole numbers, days and milliseconds; also a number that the column cannot hold."""
+    cells = data.draw(st.lists(st.none() | st.sampled_from(NUMBERS[kind])))
+    number = data.draw(st.sampled_from([*NUMBERS[kind], -(2**65), 2**65]))
+    assert searchable(kind)
+    found = sorted_cells(np.arange(len(cells)) * 3 + 1, pa.array(cells, raw_type(kind)).cast(kind))
+    assert found.find(number).tolist() == (places := [3 * at + 1 for at, each in enumerate(cells) if each == number])
+    assert found.find_one(number) in (None, *places[:1])
 
 
 def test_a_column_is_sorted_when_texts_were_looked_for_often_enough(
