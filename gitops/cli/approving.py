@@ -324,10 +324,10 @@ def _with_remedies(
 def _for_others(problems: Iterable[Diagnostic], options: argparse.Namespace, cluster: str | None) -> Diagnostics:
     """Return the same problems with remedies for a different person.
 
-    They include the request and the cluster: `cluster`, if the command did not select one.
+    They include the cluster: `cluster`, if the command did not select one.
     """
-    chosen = [("--request", options.request), ("--cluster", options.cluster or cluster)]
-    words = " ".join(shlex.join((name, str(value))) for name, value in chosen if value is not None)
+    chosen = options.cluster or cluster
+    words = "" if chosen is None else shlex.join(("--cluster", chosen))
 
     def name(each: Diagnostic) -> Diagnostic:
         if each.fix is None or each.code == Code.APPROVAL_NOT_CONFIRMED:
@@ -339,7 +339,7 @@ def _for_others(problems: Iterable[Diagnostic], options: argparse.Namespace, clu
             fix = f"ask a person listed in approvals.break_glass to run: gitops approve {each.path}"
             more = f"{words} --break-glass --reason {shlex.quote(options.reason)}".strip()
         elif options.request is not None and fix == remedy(Code.APPROVAL_NOT_REQUIRED, ""):
-            fix = f"list the changes that need approval: gitops plan {words}"
+            fix = f"list the changes that need approval: gitops plan {words}".strip()
         return replace(each, fix=re.sub(r"(gitops approve [a-z]+\.[\w.-]+)(?! -)", rf"\1 {more}", fix) if more else fix)
 
     return Diagnostics(map(name, problems))

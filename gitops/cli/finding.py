@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _CLUSTER = "cluster.yaml"
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
+_OF_REQUESTS = ("approve", "plan")
 _COMMAND = re.compile(r"(?<![\w./-])gitops((?: [a-z][a-z-]*)+)(?=([^;`\n]*))")
 _GIT = re.compile(r"(?:(?<=: )|(?<=; )|^)git (?=[a-z-]+(?: |[;,]|$))")
 _OF_OTHERS = re.compile(r"\bask\b[^;]*\Z|\bon (?:the|that|a) (?:server|machine)\b[^;]*\Z")
@@ -64,11 +65,11 @@ def for_each(command: Command, options: argparse.Namespace, run: Callable[[argpa
 
 
 def complete(options: argparse.Namespace, text: str) -> str:
-    """Add `--cluster` or `--config` to the commands in `text`, so that they select the same cluster.
+    """Add `--cluster` or `--config` to the commands in `text`, so that they select the same cluster, and the change request.
 
     Commands for the same reader also get options that select the same repository.
     """
-    given = {name: value for name in _SELECTING[:-1] if (value := getattr(options, name, None)) not in (None, ".")}
+    given = {name: value for name in _SELECTING if (value := getattr(options, name, None)) not in (None, ".")}
     if "remote" in given:
         # `origin` may be a fork, to which branches are still pushed.
         text = re.sub(r"\b(git fetch )origin\b|\borigin(?=/[\w.-]+;)", rf"\g<1>{given['remote']}", text)
@@ -89,7 +90,10 @@ def complete(options: argparse.Namespace, text: str) -> str:
             chosen += [name for name in ("repo", "remote") if name in given and name not in named]
         elif chosen == ["config"]:
             chosen = []
-        added = [word for name in chosen if name in takes for word in (f"--{name}", str(given[name]))]
+        # Without it, these commands are about what is merged.
+        planned = "request" in given and options.command.name in _OF_REQUESTS and path[0] in _OF_REQUESTS
+        chosen += ["request"] if planned and "request" not in named else []
+        added = [word for name in chosen if name in {*takes, "request"} for word in (f"--{name}", str(given[name]))]
         return " ".join(["gitops", *path, *map(shlex.quote, added), *words[len(path) :]])
 
     return _COMMAND.sub(choose, text)

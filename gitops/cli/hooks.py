@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, from_here, lasting, say_report, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, from_here, lasting, say_report, show_error, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, fix_of
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate, or_zero
 from gitops.render.characters import visible
+from gitops.render.commands import completing, with_typed
 
 if TYPE_CHECKING:
     from gitops.repository.wiring.git import IncomingPush
@@ -33,7 +34,11 @@ def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
     from gitops.repository.wiring.repository import install_hooks
 
-    git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
+    try:
+        git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
+    except GitopsError as error:
+        with completing(partial(with_typed, "hook install", options.line)):
+            return show_error(error, options, as_json=options.json)
     if options.json:
         show_form({"ok": True, "folder": git_dir, "hooks": names, "problems": []})
         return OK
@@ -253,7 +258,7 @@ def _pre_commit(_: list[str]) -> int:
             from gitops.cli.texts import layout_problems
             from gitops.cluster.session.fmt import format_cluster
 
-            problems.extend(layout_problems(format_cluster(open_folder)))
+            problems.extend(layout_problems(format_cluster(open_folder), from_here(folder)))
         if len(problems):
             complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems, folder=from_here(folder))]))
         errors += sum(each.severity == "error" for each in problems)

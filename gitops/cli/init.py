@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import gitops
-from gitops.cli.shared import FAILED, OK, say_lines, show_form
+from gitops.cli.shared import FAILED, OK, say_lines, show_error, show_form
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE
 from gitops.core.codes import Code, Severity
 from gitops.core.diagnostics import Diagnostics
@@ -44,6 +44,7 @@ from gitops.init.files import init as plan_files
 from gitops.init.install import JOBS, Wheel, dependencies_of_jobs, install_files, released, running_wheel
 from gitops.init.install import upgrade as plan_upgrade
 from gitops.init.steps import SetupStep, next_steps, upgrade_steps
+from gitops.render.commands import completing, with_typed
 from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 
@@ -58,6 +59,15 @@ def init(options: argparse.Namespace) -> int:
 
     With `--diff`, the differences are the answer and don't change the exit code.
     """
+    # What a remedy adds to this command is added to what was typed, which is not asked again then.
+    with completing(partial(with_typed, "init", options.line)):
+        try:
+            return _init(options)
+        except GitopsError as error:
+            return show_error(error, options, as_json=options.json)
+
+
+def _init(options: argparse.Namespace) -> int:
     checkout = open_checkout(options.folder)
     options.dry_run = options.dry_run or options.diff
     if options.upgrade:
@@ -182,7 +192,8 @@ def _finish(
             elif file.state is not FileState.OWN or file.before is not None:
                 lines.append(_WORDS[file.state].format(file.path))
         said = [] if options.quiet else lines
-        problem_lines = diagnostic_lines(problems, verbose=options.verbose)
+        # A warning is about the first push, which makes it final, so its remedy is always shown.
+        problem_lines = diagnostic_lines(problems, verbose=True)
         lines = [*(_diffs(outcome) if options.diff else ()), *said, *problem_lines]
         if steps and not (options.dry_run or options.quiet or problems.has_errors):
             lines += ["", "Remaining steps:"]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
-import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -31,7 +29,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError, system_reason
 from gitops.render.characters import visible
-from gitops.render.commands import completing
+from gitops.render.commands import completing, with_typed
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
 
-_PRINTED = re.compile(r"gitops serve((?: --[a-z-]+(?: [^\s;-][^\s;]*)?)*)")
 _KEYS_EVERY_S, _KEYS_AGAIN_S = 15.0, 3.0
 _EXTRA = ("jwt", "uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
@@ -62,7 +59,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
     Raises GitopsError if it cannot start. Raises UsageError `serve_unavailable` if the packages of the `serve` extra
     are not installed.
     """
-    with completing(partial(_with_typed, getattr(options, "line", ()))):
+    with completing(partial(with_typed, "serve", getattr(options, "line", ()))):
         try:
             _require_usable(options)
             require_replica(options)
@@ -76,19 +73,6 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
                 raise
             message = f"the package {(error.name or '').partition('.')[0]} is not installed"
             raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
-
-
-def _with_typed(words: Sequence[str], text: str) -> str:
-    """Add the typed options to each `gitops serve` in a text. An option that it names replaces the typed one."""
-
-    def complete(found: re.Match[str]) -> str:
-        named, kept, option = set(re.findall(r"--[a-z-]+", found[0])), [], ""
-        for word in words[words.index("serve") + 1 :]:
-            option = word.partition("=")[0] if word.startswith("-") else option
-            kept += [] if option in named else [word]
-        return f"gitops serve {shlex.join(kept)}{found[1]}" if kept else found[0]
-
-    return _PRINTED.sub(complete, text) if "serve" in words else text
 
 
 def _require_usable(options: argparse.Namespace) -> None:

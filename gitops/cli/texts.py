@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ def lint(options: argparse.Namespace) -> int:
     folder = "." if options.schema and options.config is None else cluster_folder(options)
     here, paths = _paths(folder, options.paths)
     schema = None if options.schema is None else os.path.relpath(options.schema, here)
-    outcome = lint_cluster(FolderTree(folder, confined=False), paths, schema)
+    outcome = lint_cluster(FolderTree(folder, confined=False), paths, schema, shown_folder(options, folder))
     if options.json:
         show_form(lint_form(outcome, config_dir=folder, strict=options.strict))
     elif form == "sarif":
@@ -159,7 +160,7 @@ def fmt(options: argparse.Namespace) -> int:
     outcome = format_cluster(lambda: FolderTree(folder, confined=False), paths or None, schemas)
     found.extend((*(() if applied is None else applied.diagnostics), *outcome.diagnostics))
     if options.check:
-        found.extend(layout_problems(outcome))
+        found.extend(layout_problems(outcome, shown_folder(options, folder)))
     written: set[str] = set()
     for file in () if options.check or options.diff else outcome.changed:
         try:
@@ -214,15 +215,16 @@ def _applied_schemas(options: argparse.Namespace, folder: str) -> AppliedSchemas
     return applied_schemas(planning_workspace(argparse.Namespace(**{**vars(options), **chosen})))
 
 
-def layout_problems(outcome: FormatOutcome) -> Diagnostics:
-    """Return a problem for each file that is not in its canonical layout."""
+def layout_problems(outcome: FormatOutcome, folder: str) -> Diagnostics:
+    """Return a problem for each file that is not in its canonical layout. `folder` is the cluster folder as people see it."""
     found = Diagnostics()
     for file in outcome.changed:
         before, after = file.before.split(b"\n"), file.after.split(b"\n")
         pairs = enumerate(zip(before, after, strict=False), start=1)
         line = next((n for n, (old, new) in pairs if old != new), min(len(before), len(after)))
         message = f"the canonical layout differs from line {line}"
-        found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, line, 1))
+        fix = f"format the file: {shlex.join(('gitops', 'fmt', SourceRef(file.path).shown(folder)))}"
+        found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, line, 1), fix=fix)
     return found
 
 

@@ -79,10 +79,14 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
         return _NAMES[kind]
     if used != own:
         detail = f"core.hooksPath is set, so git runs the hooks in {used} and not those in {own}"
-        raise GitopsError(Code.HOOK_EXISTS, f"{detail}. {_advice(used, _NAMES[kind], command)}", path=str(used))
+        scope, _ = _hooks_path(git_dir) or ("local", "")
+        unset = ("git", "-C", repository.git_dir, "config", f"--{scope}", "--unset", "core.hooksPath")
+        raise _exists(
+            used, detail, _NAMES[kind], command, f"let git run the hooks of the repository: {shlex.join(unset)}"
+        )
     if own.is_symlink():
         detail = f"{own} is a link to {own.readlink()}"
-        raise GitopsError(Code.HOOK_EXISTS, f"{detail}. {_advice(own, _NAMES[kind], command)}", path=str(own))
+        raise _exists(own, detail, _NAMES[kind], command, f"remove the link: {shlex.join(('rm', str(own)))}")
     names = write_hooks(own, kind, command)
     if kind == "server":
         _configure_server(git_dir)
@@ -96,9 +100,9 @@ def write_hooks(folder: Path, kind: HookKind, command: Sequence[str]) -> tuple[s
     left = [name for name in _NAMES[kind] if not _starts(folder / name, name, command)]
     foreign = [name for name in left if os.path.lexists(folder / name) and not _is_ours(folder / name)]
     if foreign:
-        names = ", ".join(str(folder / name) for name in foreign)
-        detail = f"not written by gitops: {names}. {_advice(folder, foreign, command)}"
-        raise GitopsError(Code.HOOK_EXISTS, detail, path=str(folder))
+        detail = f"not written by gitops: {', '.join(str(folder / name) for name in foreign)}"
+        moves = (shlex.join(("mv", str(folder / name), str(folder / f"{name}.old"))) for name in foreign)
+        raise _exists(folder, detail, foreign, command, f"move them away: {'; '.join(moves)}")
     try:
         folder.mkdir(exist_ok=True)
         for name in left:
@@ -114,7 +118,7 @@ def hooks_folder(git_dir: str) -> Path:
     elsewhere = _hooks_path(git_dir)
     # A relative path starts at the folder that hooks run in.
     base = Path(repository.work_tree or repository.git_dir)
-    return repository.common_dir / "hooks" if elsewhere is None else base / elsewhere
+    return repository.common_dir / "hooks" if elsewhere is None else base / elsewhere[1]
 
 
 def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
@@ -203,20 +207,22 @@ def _line(name: str, command: Sequence[str]) -> str:
     return f'g=$(mktemp) && cat >"$g" && {start} <"$g" && exec <"$g" && rm -f "$g" || exit 1'
 
 
-def _advice(folder: Path, names: Sequence[str], command: Sequence[str]) -> str:
-    """Describe what the owner of these hooks can add to them."""
+def _exists(folder: Path, detail: str, names: Sequence[str], command: Sequence[str], instead: str) -> GitopsError:
+    """Return the error about hooks of another program, with what their owner can add to them, or do `instead`."""
     lines = "; ".join(f"to {folder / name} add: {_line(name, command)}" for name in names)
-    return f"In shell scripts one line is enough, as the first command: {lines}"
+    advice = f"In shell scripts one line is enough, as the first command: {lines}"
+    fix = f"add the lines in the message to the hooks there; or {instead}; then run: gitops hook install"
+    return GitopsError(Code.HOOK_EXISTS, f"{detail}. {advice}", path=str(folder), fix=fix)
 
 
-def _hooks_path(git_dir: str) -> str | None:
-    """Return `core.hooksPath` from the configuration that git reads for this user, or None."""
+def _hooks_path(git_dir: str) -> tuple[str, str] | None:
+    """Return the scope and value of `core.hooksPath` in the configuration that git reads for this user, or None."""
     git = GitProgram(git_dir, as_user=True)
     # The system configuration also counts here. Settings by this program have the scope `command`.
     keys = ("--type=path", "--get-all", "core.hooksPath")
     output = git.run("config", "--show-scope", "-z", *keys, extra={"GIT_CONFIG_NOSYSTEM": "0"})
     parts = output.stdout.decode("utf-8", "replace").split("\0")
-    values = [value for scope, value in zip(parts[::2], parts[1::2], strict=False) if scope != "command"]
+    values = [each for each in zip(parts[::2], parts[1::2], strict=False) if each[0] != "command"]
     return values[-1] if values else None
 
 

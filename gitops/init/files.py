@@ -313,21 +313,26 @@ def _check_people(trust: TrustRoot, forge: ForgeKind, new: Collection[str], foun
     final = "once this is pushed, no one could approve"
     if len(people) < _LEAST_APPROVERS:
         only = ", ".join(named) or "no one"
-        fix = f"before you push, add a second person to {DEFAULT_SIGNERS} and to approvers in {CONFIG_FILE}"
+        fix = (
+            f"before you push, add the public key of a second person to {DEFAULT_SIGNERS}, and their name to"
+            f" approvals.approvers in {CONFIG_FILE}"
+        )
         if {CONFIG_FILE, DEFAULT_SIGNERS} <= set(new):
             made = [path for path in (CONFIG_FILE, DEFAULT_SIGNERS, CODEOWNERS[0]) if path in new]
             fix = (
-                f"before you push: rm {' '.join(made)}; then run the same command with --approver PRINCIPAL=FILE added"
+                f"before you push: rm {' '.join(made)}; then add a second person: gitops init --approver PRINCIPAL=FILE"
             )
-        detail = f"only {only} could approve changes, and authors cannot approve their own; {final} to add a second person; {fix}"
-        found.add(Code.INIT_FEW_APPROVERS, DEFAULT_SIGNERS, detail)
+        detail = (
+            f"only {only} could approve changes, and authors cannot approve their own; {final} to add a second person"
+        )
+        found.add(Code.INIT_FEW_APPROVERS, DEFAULT_SIGNERS, detail, fix=fix)
     elif len(people) - len(without) < _LEAST_APPROVERS:
         lines = ", ".join(f"'{forge}:NUMBER': {name}" for name in without)
         detail = (
-            f"no account on {forge} is listed for {', '.join(without)}; {final} to add it, or any other gated change;"
-            f" before you push, add to approvals in {CONFIG_FILE}: accounts: {{{lines}}}"
+            f"no account on {forge} is listed for {', '.join(without)}; {final} to add it, or any other gated change"
         )
-        found.add(Code.INIT_FEW_APPROVERS, CONFIG_FILE, detail)
+        fix = f"before you push, add to approvals in {CONFIG_FILE}: accounts: {{{lines}}}"
+        found.add(Code.INIT_FEW_APPROVERS, CONFIG_FILE, detail, fix=fix)
 
 
 def _check(request: InitRequest) -> None:

@@ -5,8 +5,9 @@ The running program supplies the options that select the cluster of the current 
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,35 @@ def completing(complete: Callable[[str], str]) -> Iterator[None]:
         yield
     finally:
         _completing.pop()
+
+
+def with_typed(command: str, words: Sequence[str], text: str) -> str:
+    """Add the options that were typed to each `gitops COMMAND` in a text.
+
+    `words` are those of the command line. An option that the text names replaces the typed one; if its value is of the form
+    NAME=VALUE, it replaces only the typed one with the same NAME. A command with `--upgrade` is another one.
+    """
+    last = command.rsplit(maxsplit=1)[-1]
+    typed = _options(words[words.index(last) + 1 :]) if last in words else []
+
+    def complete(found: re.Match[str]) -> str:
+        named = {_subject(each) for each in _options(found[1].split())}
+        kept = [word for each in typed if _subject(each) not in named for word in each]
+        return f"gitops {command} {shlex.join(kept)}{found[1]}" if kept else found[0]
+
+    return re.sub(rf"gitops {command}(?! --upgrade)((?: --[a-z-]+(?: [^\s;-][^\s;]*)?)*)", complete, text)
+
+
+def _options(words: Sequence[str]) -> list[list[str]]:
+    """Split words before each option."""
+    starts = [at for at, word in enumerate(words) if at == 0 or word.startswith("-")]
+    return [list(words[start:end]) for start, end in zip(starts, [*starts[1:], len(words)], strict=False)]
+
+
+def _subject(option: Sequence[str]) -> tuple[str, str]:
+    """Return what an option with its value is about: its name, and NAME of a value NAME=VALUE."""
+    name, _, value = option[0].partition("=")
+    return name, " ".join([value, *option[1:]]).strip().rpartition("=")[0]
 
 
 def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:

@@ -108,12 +108,12 @@ def missing(case: dict[str, Any], text: str) -> list[str]:
     return lacks + ([] if case.get("fix", "") in text else ["fix"])
 
 
-def said(case: dict[str, Any], folder: Path, follow: Callable[[str], object] = lambda _: None) -> str:
-    """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine.
+@contextmanager
+def staged(case: Mapping[str, Any], folder: Path) -> Iterator[None]:
+    """Bring about where a case begins, in an empty folder; inside the block that is the current folder, with its environment.
 
     A case `as` a person works in their clone of a server that has a change request; one that is `applied` begins after an apply;
     one with a `repository` is in a clone whose allowed signers are ann and the bot. Commands are given `inside` of that folder.
-    `follow` is called with the output there, so that it can run what is printed with `run`.
     """
     here, files, environment = folder / "library", {**_LIBRARY, **case.get("files", {})}, _ENVIRONMENT
     if who := case.get("as"):
@@ -136,6 +136,15 @@ def said(case: dict[str, Any], folder: Path, follow: Callable[[str], object] = l
         for command in case.get("before", ()):
             code, text = run(command.replace("SERVER", str(folder / "loop" / "server.git")))
             assert code == 0, f"{command}: {text}"
+        yield
+
+
+def said(case: dict[str, Any], folder: Path, follow: Callable[[str], object] = lambda _: None) -> str:
+    """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine.
+
+    `follow` is called with the output there, so that it can run what is printed with `run`.
+    """
+    with staged(case, folder):
         code, text = run(case["run"])
         if case.get("confirm"):
             code, text = run(printed_command(text))

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from gitops.cli.commands import COMMANDS
 
 _GIT = "bundle|clone|config|fetch|init|log|ls-remote|merge|pull|push|rebase|remote|rev-parse|revert|show|switch"
+_OTHERS = r"rm|mv|chmod|ssh-keygen(?= -\w)"
 _OURS = "|".join(each.name for each in COMMANDS)
 _START = re.compile(
-    rf"(?<![\w./'-])(?<!usage: )(?:gitops (?:--as [\w@.]+ )?(?:{_OURS})|git (?:-C \S+ )?(?:{_GIT}))(?=[\s`;.,:)]|$)"
+    rf"(?<![\w./'-])(?<!usage: )(?:gitops (?:--as [\w@.]+ )?(?:{_OURS})|git (?:-C \S+ )?(?:{_GIT})|{_OTHERS})(?=[\s`;.,:)]|$)"
 )
 _PROSE = (
     "shows|show what|prints|says|lists|in a|in it|on the|again|and|or|then|to|which|for|with|without|of|stays|by|as|is|needs"

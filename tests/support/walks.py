@@ -120,6 +120,19 @@ def readers() -> Sequence[Mapping[str, Any]]:
     return tuple(read_yaml(DATA / "readers.yaml"))
 
 
+def confirmed(place: Place, who: str, words: Sequence[str], *, typed: str | None = "") -> Done:
+    """Run a command; one that shows what it would sign is followed by the one that it names."""
+    done = place.run(who, *words, typed=typed)
+    if not (named := _named(done.text)):
+        return done
+    signed = place.run(who, *shlex.split(named[-1]), typed=typed)
+    return Done(signed.code, done.text + signed.text)
+
+
+def _named(text: str) -> list[str]:
+    return _SIGN.findall(text) if "approval_not_confirmed" in text else []
+
+
 @dataclass
 class Walk:
     """The steps on one host, for one gate, in one phase; `failures` are what is wrong."""
@@ -248,12 +261,9 @@ class Walk:
         return done
 
     def _confirmed(self, who: str, words: Sequence[str], typed: str | None) -> Done:
-        done = self.place.run(who, *words, typed=typed)
-        if "approval_not_confirmed" not in done.text or not (named := _SIGN.findall(done.text)):
-            return done
-        self.known.add((who, self._shape(named[-1])))
-        signed = self.place.run(who, *shlex.split(named[-1]), typed=typed)
-        return Done(signed.code, done.text + signed.text)
+        done = confirmed(self.place, who, words, typed=typed)
+        self.known.update((who, self._shape(named)) for named in _named(done.text)[-1:])
+        return done
 
     def _rows(self) -> Mapping[str, int]:
         """The rows of each graph, as the operator reads them."""

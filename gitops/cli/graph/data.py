@@ -35,8 +35,16 @@ from gitops.database.executor.port import TaskExecutor
 from gitops.database.graph import results
 from gitops.database.graph.port import Existence
 from gitops.database.language.suggest import choices
+from gitops.render.commands import with_typed
 from gitops.repository.wiring.stores import graph_engine, graph_uri, open_embedder, storage_root
 from gitops.repository.wiring.system import RandomIds, SystemClock
+
+
+def with_file(options: argparse.Namespace, fix: str | None) -> str | None:
+    """Let a remedy that loads the file in another mode name it, with the other options that were typed."""
+    if fix is None or not isinstance(options.file, str) or options.file == "-":
+        return fix
+    return with_typed("graph load", options.line, fix.replace("graph load GRAPH FILE", "graph load"))
 
 
 def load(options: argparse.Namespace) -> results.GraphOutcome:
@@ -54,7 +62,8 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
         # Line numbers refer to the file that the user gave.
         name = "standard input" if options.file in (None, "-") else options.file
         places = {each: each.source and replace(each.source, file=name) for each in error.problems}
-        return results.LoadRefusal(Diagnostics(replace(each, source=at) for each, at in places.items()))
+        found = (replace(each, source=at, fix=with_file(options, each.fix)) for each, at in places.items())
+        return results.LoadRefusal(Diagnostics(found))
     except GitopsError as error:
         _note(error, options)
         raise

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gitops.cli.graph.data import build_indexes, chosen_executor, graph_root, parquet_files, shared_root, write_context
+from gitops.cli.graph.data import (
+    build_indexes,
+    chosen_executor,
+    graph_root,
+    parquet_files,
+    shared_root,
+    with_file,
+    write_context,
+)
 from gitops.cli.graph.data import load as load_here
 from gitops.cli.graph.progress import reporting
 from gitops.cli.shared import OK, complain
@@ -56,7 +64,8 @@ def _load_over(options: argparse.Namespace, executor: TaskExecutor) -> results.G
                 reporter.outcome = done.to_json()
             return done
     except graph.LoadError as error:
-        return results.LoadRefusal(Diagnostics(map(_shortened, error.problems)))
+        found = (replace(_shortened(each), fix=with_file(options, each.fix)) for each in error.problems)
+        return results.LoadRefusal(Diagnostics(found))
     except BaseException:
         if bulk is not None:
             complain(f"load {bulk} is not finished; to continue it, run the same command with --resume")

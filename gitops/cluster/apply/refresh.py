@@ -76,7 +76,6 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
             return None
     swept = recover(stores, current.view, problems, at=workspace.stamp())
     draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
-    broken = []
     recorded = {a for a in draft.resources if a.kind is Kind.GRAPH}
     for address in sorted(recorded | {r.address for r in current.desired.of_kind(Kind.GRAPH)}):
         graph = address.name
@@ -86,11 +85,9 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
         elif address in current.desired.resources:
             _record_graph(current, draft, graph, observed, error)
             if observed.existence is not Existence.ABSENT and observed.reading is None:
-                broken.append(f"{graph} ({error})")
+                problems.add(Code.GRAPH_OBSERVATION_ERROR, address, f"cannot be observed: {error}")
         elif observed.reading is not None:
             _record_undeclared(current, draft, graph, observed.reading)
-    if broken:
-        problems.add(Code.GRAPH_OBSERVATION_ERROR, "graphs", "cannot be observed: " + "; ".join(broken))
     state, importing = draft.state(), operation == "import"
     if importing and problems.has_errors:
         return state

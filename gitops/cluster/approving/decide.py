@@ -212,7 +212,7 @@ def _find_approval(
         raise GitopsError(
             Code.APPROVAL_SPENT,
             f"approval {approval_id} was consumed by an applied change, so it cannot be revoked",
-            fix="find the entry that applied it: gitops log; then undo it: gitops revert ENTRY",
+            fix="find the entry that applied it: git fetch origin; gitops log; then undo it: gitops revert ENTRY",
         )
     listing = context.ledger.approvals().complete()
     named = [

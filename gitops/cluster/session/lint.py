@@ -7,6 +7,7 @@ not compile, only the grammar of its query files is checked; those without a pro
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -17,7 +18,7 @@ from gitops.cluster.config.declaration import CONFIG_FILE, DeclaredGraph, QueryR
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree, normalize
 from gitops.cluster.session.fmt import named_files
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
@@ -116,14 +117,17 @@ class LintOutcome:
         return not self.count(LintLevel.ERROR) and not (strict and self.count(LintLevel.WARNING))
 
 
-def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None = None) -> LintOutcome:
+def lint_cluster(
+    tree: SourceTree, paths: Sequence[str] = (), schema: str | None = None, folder: str = ""
+) -> LintOutcome:
     """Check schemas and query files: those that `cluster.yaml` declares, or `paths` (files, or folders with all their files).
 
     Paths are relative to the cluster folder. A query file is checked against the schema of each graph that declares it, or
-    only against `schema` if that is given; then `cluster.yaml` is not read. Raises UsageError for a file of another type,
+    only against `schema` if that is given; then `cluster.yaml` is not read. Remedies name files as a reader does who sees the
+    cluster folder as `folder`. Raises UsageError for a file of another type,
     and for `schema` without query files.
     """
-    run = _LintRun(tree)
+    run = _LintRun(tree, folder)
     if schema is not None:
         run.check_against(normalize(schema, confined=False), paths)
     elif paths:
@@ -143,8 +147,9 @@ class _Declared(NamedTuple):
 class _LintRun:
     """The results of steps 1 to 3 so far."""
 
-    def __init__(self, tree: SourceTree) -> None:
+    def __init__(self, tree: SourceTree, folder: str) -> None:
         self._tree = tree
+        self._folder = folder
         self._diagnostics = Diagnostics()
         self._reader = SourceReader(tree, self._diagnostics)
         self._texts: dict[str, SourceText | None] = {}
@@ -172,7 +177,9 @@ class _LintRun:
                 reads_cluster = self._tree.kind(CONFIG_FILE) is not PathKind.ABSENT
             except SourceError as error:
                 self._diagnostics.add_error(error)
+        schemas = set[str]()
         for graph, schema in self._declared_graphs() if reads_cluster else ():
+            schemas.add(schema)
             for query, written in self._query_files(graph):
                 users.setdefault(query, []).append((schema, _Declared(graph, written)))
         for path in files:
@@ -186,7 +193,12 @@ class _LintRun:
                 )
             elif path not in users:
                 message = "no graph of cluster.yaml declares it, so there is no schema to check it against"
-                self._diagnostics.add(Code.LINT_SCHEMA_UNKNOWN, path, message, source=SourceRef(path))
+                fix = remedy(Code.LINT_SCHEMA_UNKNOWN, "") or ""
+                words = [SourceRef(each).shown(self._folder) for each in (*schemas, path)]
+                fix = fix.replace(
+                    "SCHEMA.pg FILE.gq", shlex.join(words if len(schemas) == 1 else ("SCHEMA.pg", words[-1]))
+                )
+                self._diagnostics.add(Code.LINT_SCHEMA_UNKNOWN, path, message, source=SourceRef(path), fix=fix)
             for schema, declared in users.get(path, ()):
                 self._check_pair(schema, path, declared)
 

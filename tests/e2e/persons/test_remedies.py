@@ -1,4 +1,4 @@
-"""Commands in the remedies of the registry and of the cases of beginners: the command line takes each of them."""
+"""Remedies: the command line takes each of their commands, and what they say is done by the persons who read them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import contextlib
 import io
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gitops.cli.main import build_parser
 from gitops.core.codes import REGISTRY
 from tests.support import beginners
+from tests.support.followed import follow_as_persons, follow_in_folder, followed
+from tests.support.persons import Place, place
 from tests.support.remedies import Remedy, remedies
 
 pytestmark = pytest.mark.e2e
@@ -80,3 +83,24 @@ def test_commands_are_found_in_a_text(text: str, found: list[str]) -> None:
 )
 def test_for_whom_a_command_is(text: str, whom: str) -> None:
     assert " ".join(each.whom for each in remedies(text)) == whom
+
+
+_FOLLOWED = followed()
+
+
+@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "with" not in case])
+def test_what_a_remedy_says_is_done_in_a_folder_and_then_it_works(name: str, tmp_path: Path) -> None:
+    wrong = follow_in_folder(_FOLLOWED[name], tmp_path)
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.fixture(scope="module")
+def persons() -> Iterator[Place]:
+    with place("hooks") as there:
+        yield there
+
+
+@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "with" in case])
+def test_what_a_remedy_says_is_done_by_persons_and_then_it_works(name: str, persons: Place) -> None:
+    wrong = follow_as_persons(_FOLLOWED[name], persons)
+    assert not wrong, "\n\n".join(wrong)

@@ -7,6 +7,7 @@ remains, which gc removes.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from itertools import islice
 
@@ -157,7 +158,8 @@ def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
 
 
 def _exists(name: str) -> GitopsError:
-    return GitopsError(Code.GRAPH_BRANCH_EXISTS, f"branch {name!r} already exists", path=name)
+    fix = f"choose another name, or delete the branch: gitops graph branch delete GRAPH {shlex.quote(name)}"
+    return GitopsError(Code.GRAPH_BRANCH_EXISTS, f"branch {name!r} already exists", path=name, fix=fix)
 
 
 def _busy(snapshot: Snapshot) -> ConflictError:
