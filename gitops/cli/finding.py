@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 _CLUSTER = "cluster.yaml"
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
-_OF_REQUESTS = ("approve", "plan")
+_OF_REQUESTS = re.compile(
+    r"\bgitops (?:approve (?:[a-z]+\.[\w.-]*\w|ADDRESS|--all)|plan)(?=[ ;,.)]|$)(?![^;`\n]* --request)"
+)
 _COMMAND = re.compile(r"(?<![\w./-])gitops((?: [a-z][a-z-]*)+)(?=([^;`\n]*))")
 _GIT = re.compile(r"(?:(?<=: )|(?<=; )|^)git (?=[a-z-]+(?: |[;,]|$))")
 _OF_OTHERS = re.compile(r"\bask\b[^;]*\Z|\bon (?:the|that|a) (?:server|machine)\b[^;]*\Z")
@@ -77,6 +79,9 @@ def complete(options: argparse.Namespace, text: str) -> str:
         text = _GIT.sub(f"git -C {shlex.quote(str(given['repo']))} ", text)
     if not given or "gitops " not in text:
         return text
+    if "request" in given and options.command.name in ("approve", "plan"):
+        # Without it, these commands are about what is merged.
+        text = _OF_REQUESTS.sub(rf"\g<0> --request {given['request']}", text)
 
     def choose(found: re.Match[str]) -> str:
         words = found[1].split()
@@ -90,10 +95,7 @@ def complete(options: argparse.Namespace, text: str) -> str:
             chosen += [name for name in ("repo", "remote") if name in given and name not in named]
         elif chosen == ["config"]:
             chosen = []
-        # Without it, these commands are about what is merged.
-        planned = "request" in given and options.command.name in _OF_REQUESTS and path[0] in _OF_REQUESTS
-        chosen += ["request"] if planned and "request" not in named else []
-        added = [word for name in chosen if name in {*takes, "request"} for word in (f"--{name}", str(given[name]))]
+        added = [word for name in chosen if name in takes for word in (f"--{name}", str(given[name]))]
         return " ".join(["gitops", *path, *map(shlex.quote, added), *words[len(path) :]])
 
     return _COMMAND.sub(choose, text)

@@ -37,6 +37,8 @@ def install(options: argparse.Namespace) -> int:
     try:
         git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
     except GitopsError as error:
+        if error.code != Code.HOOK_EXISTS:
+            raise
         with completing(partial(with_typed, "hook install", options.line)):
             return show_error(error, options, as_json=options.json)
     if options.json:

@@ -10,11 +10,13 @@ Each case of `tests/data/remedies` is about one remedy of a code:
     fill        words for the words in capitals, which the reader has to find out
     says        what the remedy says to do by hand, which `first` does: commands, or edits of files as `{file: {old: new}}`, where
                 TAKEN is what the pattern `takes` finds in the output
+    after       what is to be done by hand after a command, which need not succeed
     works       what works then; by default the command that printed the remedy
 
-A case is in a folder of a beginner, as in `tests/data/beginners`, or `with: persons`: then each command begins with who gives it,
-such as `bob$ git fetch`, in their own clone, which is all that they have; the operator is `bot`, on the server. `given` is what
-happened before.
+A case is in a folder of a beginner, as in `tests/data/beginners`, with what is `given` before. Or it begins after a `scene` of
+`scenes.yaml`, and each command begins with who gives it, such as `bob$ git fetch`, in their own clone, which is all that they have;
+the operator is `bot`, on the server. A clone is made when it is needed first. In a command, APPROVAL is the id of the oldest approval,
+COMMIT its commit, and URL the address of the server.
 """
 
 from __future__ import annotations
@@ -22,11 +24,20 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gitops.cluster.model.approval import Approval, ApprovalStatement
+from gitops.core.clock import timestamp
+from gitops.git.port import ZERO, RefUpdate
+from gitops.repository.wiring.system import SystemClock
 from tests.support import beginners
 from tests.support.cases import read_yaml
+from tests.support.loop import Loop
 from tests.support.pages import ROOT
 from tests.support.persons import Place
 from tests.support.remedies import Remedy, remedies
@@ -40,8 +51,13 @@ Run = Callable[[str, Sequence[str]], tuple[int, str]]
 
 def followed() -> dict[str, dict[str, Any]]:
     """The cases, by code and what was done."""
-    cases = [case for path in sorted(DATA.glob("*.yaml")) for case in read_yaml(path)]
+    cases = [case for path in sorted(DATA.glob("*.yaml")) if path.stem != "scenes" for case in read_yaml(path)]
     return {f"{case['code']}: {case['did']}": case for case in cases}
+
+
+@cache
+def _scenes() -> Mapping[str, Mapping[str, Any]]:
+    return read_yaml(DATA / "scenes.yaml")  # type: ignore[no-any-return]
 
 
 def problem_of(text: str, code: str) -> str:
@@ -58,19 +74,90 @@ def follow_in_folder(case: Mapping[str, Any], folder: Path) -> list[str]:
         return list(_Case(case, run, _edit, lambda _: str(folder)).wrong())
 
 
-def follow_as_persons(case: Mapping[str, Any], place: Place) -> list[str]:
-    """Follow a remedy among persons; what is wrong."""
+class Stage:
+    """A place of persons where one scene follows another. Scenes that cases share are played once."""
 
-    def run(who: str, words: Sequence[str]) -> tuple[int, str]:
-        done = confirmed(place, who, words)
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._played: list[tuple[str, AbstractContextManager[None]]] = []
+        self._approval = ("", "")
+
+    def follow(self, case: Mapping[str, Any]) -> list[str]:
+        """Follow a remedy; what is wrong."""
+        self._enter(case["scene"])
+        with self.place.tried():
+            return list(self._case(case).wrong())
+
+    def close(self) -> None:
+        """Take back what was played."""
+        while self._played:
+            self._played.pop()[1].__exit__(None, None, None)
+
+    def _enter(self, scene: str) -> None:
+        path = list(_path(scene))
+        while [name for name, _ in self._played] != path[: len(self._played)]:
+            self._played.pop()[1].__exit__(None, None, None)
+        for name in path[len(self._played) :]:
+            played = self.place.tried()
+            played.__enter__()
+            self._played.append((name, played))
+            case = self._case({"run": "alice$ ", "code": ""})
+            for step in _scenes()[name]["steps"]:
+                case.by_hand(step)
+
+    def _case(self, case: Mapping[str, Any]) -> _Case:
+        return _Case(case, self._run, self._edit, lambda who: str(self.place.loop.home(who)))
+
+    def _run(self, who: str, words: Sequence[str]) -> tuple[int, str]:
+        loop = self.place.loop
+        if words[0] in _BY_TESTS:
+            _approve(loop, who, words[1], _BY_TESTS[words[0]])
+            return 0, ""
+        if approvals := loop.approvals():
+            self._approval = (approvals[0].rpartition("/")[2], loop.tip(approvals[0]))
+        known = {"APPROVAL": self._approval[0], "COMMIT": self._approval[1], "URL": self.place.url(who)}
+        done = confirmed(
+            self.place, who, [re.sub(r"APPROVAL|COMMIT|URL", lambda found: known[found[0]], w) for w in words]
+        )
         return done.code, done.text
 
-    def edit(who: str, name: str, change: Any) -> None:
-        old = (place.clone(who) / name).read_text("utf-8") if isinstance(change, dict) else ""
-        place.write(who, {name: _changed(old, change)})
+    def _edit(self, who: str, name: str, change: Any) -> None:
+        old = (self.place.clone(who) / name).read_text("utf-8") if isinstance(change, dict) else ""
+        self.place.write(who, {name: _changed(old, change)})
 
-    with place.tried():
-        return list(_Case(case, run, edit, lambda who: str(place.loop.home(who))).wrong())
+
+def _old(approval: Approval, statement: ApprovalStatement) -> tuple[Approval, ApprovalStatement]:
+    given = SystemClock().now() - timedelta(days=8)
+    expired = timestamp(given + timedelta(days=7))
+    return replace(approval, created_at=timestamp(given)), replace(statement, expires_at=expired)
+
+
+def _elsewhere(approval: Approval, statement: ApprovalStatement) -> tuple[Approval, ApprovalStatement]:
+    return approval, replace(statement, target=replace(statement.target, environment="staging"))
+
+
+_BY_TESTS = {"approved-last-week": _old, "approved-for-staging": _elsewhere}
+"""What no command does: `bob$ approved-last-week ADDRESS` and so on, of request 1."""
+
+
+def _approve(loop: Loop, who: str, address: str, change: Callable[[Approval, ApprovalStatement], Any]) -> None:
+    known = set(loop.approvals())
+    loop.sign_approval(who, address, request=1)
+    (ref,) = set(loop.approvals()) - known
+    approval, statement = change(*loop.evidence(loop.tip(ref)))
+    loop.drop(ref)
+    loop.store.update_refs([RefUpdate(ref, ZERO, loop.write_approval(approval, statement, who))])
+
+
+def _path(scene: str) -> Iterator[str]:
+    if after := _scenes()[scene].get("after"):
+        yield from _path(after)
+    yield scene
+
+
+def order(case: Mapping[str, Any]) -> tuple[str, ...]:
+    """Cases in this order play each scene once."""
+    return tuple(_path(case["scene"])) if "scene" in case else ()
 
 
 def _edit(who: str, name: str, change: Any) -> None:
@@ -106,7 +193,7 @@ class _Case:
         """Do it all, and say what is not as it should be."""
         case, code = self.case, self.case["code"]
         for step in case.get("given", ()):
-            self._by_hand(step)
+            self.by_hand(step)
         ended, text = self._command(case["run"])
         told = problem_of(text, code)
         if not told:
@@ -118,18 +205,21 @@ class _Case:
         if "takes" in case:
             self.taken = re.findall(case["takes"], told)[0]
         for step in case.get("first", ()):
-            self._by_hand(step)
+            self.by_hand(step)
         chosen = [each for each in remedies(remedy) if re.search(case.get("follow", ""), each.text)]
         if not chosen and "first" not in case:
             yield f"nothing to follow\n{told}"
         for each in chosen:
             words = [self._filled(word) for word in each.words]
             ended, answer = self.run(self._person(each), words)
-            if ended not in (0, 3):
+            by_hand = [steps for command, steps in case.get("after", {}).items() if re.match(command, each.text)]
+            for step in by_hand:
+                self.by_hand(step)
+            if ended not in (0, 3) and not by_hand:
                 yield f"{shlex.join(words)}: exit {ended}\n{answer}\nafter {told}"
         for command in case.get("works", [case["run"]]):
             ended, answer = self._command(command)
-            if ended != 0 or problem_of(answer, code):
+            if ended != 0 or (command == case["run"] and problem_of(answer, code)):
                 yield f"{command} does not work: exit {ended}\n{answer}\nafter {told}"
 
     def _spoken(self, command: str) -> tuple[str, str]:
@@ -140,18 +230,22 @@ class _Case:
         who, words = self._spoken(command)
         return self.run(who or self.reader, shlex.split(words))
 
-    def _by_hand(self, step: Any) -> None:
+    def by_hand(self, step: Any) -> None:
+        """Give a command, which has to work, or edit files; or several of these."""
         if isinstance(step, list):
             for each in step:
-                self._by_hand(each)
+                self.by_hand(each)
             return
         if isinstance(step, dict):
-            for name, change in step.items():
+            for place, change in step.items():
+                who, name = self._spoken(place)
                 parts = change.items() if isinstance(change, dict) else ()
-                self.edit(self.reader, name, {was: new.replace("TAKEN", self.taken) for was, new in parts} or change)
+                self.edit(
+                    who or self.reader, name, {was: new.replace("TAKEN", self.taken) for was, new in parts} or change
+                )
             return
-        ended, text = self._command(step)
-        assert ended == 0, f"{step}: exit {ended}\n{text}"
+        ended, text = self._command(step.replace("TAKEN", self.taken))
+        assert ended in (0, 3), f"{step}: exit {ended}\n{text}"
 
     def _person(self, remedy: Remedy) -> str:
         another = "bob" if self.reader != "bob" else "carol"

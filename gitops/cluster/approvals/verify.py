@@ -176,6 +176,8 @@ def is_for_another_change(evidence: ApprovalEvidence, need: ApprovalNeed, trust:
 
 def remedy_of(code: Code, target: ClusterTarget) -> str | None:
     """Return the remedy for a refusal on this target branch. None means the code's usual remedy."""
+    if code is Code.APPROVAL_WRONG_TARGET:
+        return (remedy(code, "") or "").replace("NAME", target.cluster)
     if code is not Code.APPROVAL_AUTHORS_UNKNOWN:
         return None
     return (remedy(code, "") or "").replace(

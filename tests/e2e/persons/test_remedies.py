@@ -13,8 +13,8 @@ import pytest
 from gitops.cli.main import build_parser
 from gitops.core.codes import REGISTRY
 from tests.support import beginners
-from tests.support.followed import follow_as_persons, follow_in_folder, followed
-from tests.support.persons import Place, place
+from tests.support.followed import Stage, follow_in_folder, followed, order
+from tests.support.persons import place
 from tests.support.remedies import Remedy, remedies
 
 pytestmark = pytest.mark.e2e
@@ -88,19 +88,26 @@ def test_for_whom_a_command_is(text: str, whom: str) -> None:
 _FOLLOWED = followed()
 
 
-@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "with" not in case])
+@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "scene" not in case])
 def test_what_a_remedy_says_is_done_in_a_folder_and_then_it_works(name: str, tmp_path: Path) -> None:
     wrong = follow_in_folder(_FOLLOWED[name], tmp_path)
     assert not wrong, "\n\n".join(wrong)
 
 
 @pytest.fixture(scope="module")
-def persons() -> Iterator[Place]:
+def stage() -> Iterator[Stage]:
     with place("hooks") as there:
-        yield there
+        made = Stage(there)
+        yield made
+        made.close()
 
 
-@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "with" in case])
-def test_what_a_remedy_says_is_done_by_persons_and_then_it_works(name: str, persons: Place) -> None:
-    wrong = follow_as_persons(_FOLLOWED[name], persons)
+_IN_SCENES = sorted(
+    (name for name, case in _FOLLOWED.items() if "scene" in case), key=lambda name: order(_FOLLOWED[name])
+)
+
+
+@pytest.mark.parametrize("name", _IN_SCENES)
+def test_what_a_remedy_says_is_done_by_persons_and_then_it_works(name: str, stage: Stage) -> None:
+    wrong = stage.follow(_FOLLOWED[name])
     assert not wrong, "\n\n".join(wrong)

@@ -158,7 +158,9 @@ def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
 
 
 def _exists(name: str) -> GitopsError:
-    fix = f"choose another name, or delete the branch: gitops graph branch delete GRAPH {shlex.quote(name)}"
+    fix = "choose another name"
+    if name != MAIN:
+        fix += f", or delete the branch: gitops graph branch delete GRAPH {shlex.quote(name)}"
     return GitopsError(Code.GRAPH_BRANCH_EXISTS, f"branch {name!r} already exists", path=name, fix=fix)
 
 
