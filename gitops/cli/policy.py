@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -210,7 +211,11 @@ def test(options: argparse.Namespace) -> int:
     if options.scope is not None:
         cases = [(path, case) for path, case in cases if scopes_of(case, guarded) == {options.scope}]
     for path, case in () if problems.has_errors else cases:
-        problems.extend(failures(case, path, guarded))
+        # What explains the decision reads the same policies.
+        read = () if options.file is None else ("--file", options.file, "--kind", options.kind)
+        given = shlex.join(("explain", *(("--desired",) if options.desired else read)))
+        found = failures(case, path, guarded)
+        problems.extend(replace(each, fix=each.fix and each.fix.replace("explain --desired", given)) for each in found)
     return _show([f"policy tests passed: {len(cases)} cases"], {"cases": len(cases)}, problems, options)
 
 

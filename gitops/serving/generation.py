@@ -208,8 +208,7 @@ class _StateVerification:
             for graph in graphs
         }
         if not graphs:
-            fix = None if recorded else "apply the cluster: gitops apply"
-            self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied", fix=fix)
+            self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied")
         queries: dict[str, list[AppliedText]] = {graph: [] for graph in graphs}
         policies = []
         # If responses are slow, many texts are read concurrently.

@@ -170,8 +170,12 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
 
 
 def run(command: str) -> tuple[int, str]:
-    """Run a command in the current folder; return its exit code and both outputs."""
+    """Run a command, which may begin with NAME=VALUE, in the current folder; return its exit code and both outputs."""
     words = shlex.split(command)
+    name, equals, value = words[0].partition("=")
+    if equals:
+        with patch.dict(os.environ, {name: value}):
+            return run(shlex.join(words[1:]))
     if words[0] != "gitops":
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr

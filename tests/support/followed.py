@@ -14,13 +14,14 @@ Each case of `tests/data/remedies` is about one remedy of a code:
     works       what works then; by default the command that printed the remedy
 
 A case is in a folder of a beginner, as in `tests/data/beginners`, with what is `given` before. Or it begins after a `scene` of
-`scenes.yaml`, and each command begins with who gives it, such as `bob$ git fetch`, in their own clone, which is all that they have;
-the operator is `bot`, on the server. A clone is made when it is needed first. In a command, APPROVAL is the id of the oldest approval,
-COMMIT its commit, and URL the address of the server.
+`scenes.yaml`, and each command begins with who gives it, such as `bob$ git fetch`, in their own clone, which is all that they have
+(the operator is `bot`, on the server). A clone is made when it is needed first. In a command, APPROVAL is the id of the oldest
+approval, COMMIT its commit, and URL the address of the server.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +63,12 @@ def _scenes() -> Mapping[str, Mapping[str, Any]]:
 
 def problem_of(text: str, code: str) -> str:
     """What an output says about a problem, with its remedy; empty if it does not have the code."""
+    if text.startswith("{"):
+        lines = (
+            f"ERROR {each['code']}: {each['message']}\nfix: {each.get('fix')}\n"
+            for each in json.loads(text)["problems"]
+        )
+        return next((line for line in lines if code in line), "")
     plain = re.sub(r"^remote: ?(.*?) *$", r"\1", text, flags=re.MULTILINE)
     found = re.search(rf"{_PROBLEM}{code}\b.*?(?=^\s*{_PROBLEM}|^\S|\Z)", plain, re.DOTALL | re.MULTILINE)
     return "" if found is None else found[0]

@@ -80,7 +80,9 @@ def _keys(tree: SourceTree, text: bytes, config: BotConfig) -> Iterator[tuple[Co
         if rules.allowed_signers in files:
             for place, name in _people(config):
                 if name not in speaking:
-                    near = did_you_mean(name, speaking)
+                    # A misspelled name stands for a person who is not listed yet, and the bot is not one of the approvers.
+                    listed = () if place[0] == "ledger" else (*config.ledger.signers, *rules.approvers)
+                    near = did_you_mean(name, speaking.difference(listed))
                     fix = f"add a line to {rules.allowed_signers}: {name} and the public key of this person"
                     keys = ".".join(str(each) for each in place if not isinstance(each, int))
                     message = f"{keys}: {name} has no valid key in {rules.allowed_signers}"

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -166,6 +167,17 @@ def trust_paths(config: BotConfig) -> tuple[str, ...]:
     return (CONFIG_FILE, rule.allowed_signers, *extra)
 
 
+@contextmanager
+def _lines_of(path: str) -> Iterator[None]:
+    """Name the file of an invalid line."""
+    try:
+        yield
+    except GitopsError as error:
+        if error.code is not Code.TRUST_INVALID:
+            raise
+        raise GitopsError(error.code, f"{path}: {error.detail}", path=path) from error
+
+
 def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     """Build the keys and rules from their files in a repository or a ledger entry.
 
@@ -181,8 +193,10 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
 
     config = parse_bot_config(file(CONFIG_FILE))
     rule, ledger_signers = config.approvals, frozenset(config.ledger.signers)
-    signers = parse_allowed_signers(file(rule.allowed_signers))
-    revoked = frozenset[str]() if rule.revoked_keys is None else parse_revoked_keys(file(rule.revoked_keys))
+    with _lines_of(rule.allowed_signers):
+        signers = parse_allowed_signers(file(rule.allowed_signers))
+    with _lines_of(rule.revoked_keys or ""):
+        revoked = frozenset[str]() if rule.revoked_keys is None else parse_revoked_keys(file(rule.revoked_keys))
     speaking = {signer.principals[0] for signer in signers if signer.key not in revoked}
     if speaking.isdisjoint(ledger_signers):
         detail = "ledger.signers names no principal that has a key to sign entries"

@@ -8,6 +8,7 @@ reads it: `branch` next to a `target_branch`, otherwise `main`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -202,8 +203,9 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
             message = f"case '{shown(case.id)}': the graph has no query '{shown(case.query)}'"
             found.add(Code.POLICY_TESTS_INVALID, path, message, source=place)
         else:
-            for message in _unexpected(case, action, scope, guarded):
-                found.add(Code.POLICY_TEST_FAILED, path, f"case '{shown(case.id)}': {message}", source=place)
+            for message, actor in _unexpected(case, action, scope, guarded):
+                detail, fix = f"case '{shown(case.id)}': {message}", _explained(case, action, actor, scope)
+                found.add(Code.POLICY_TEST_FAILED, path, detail, source=place, fix=fix)
     return found
 
 
@@ -221,8 +223,21 @@ def _scope(case: Case, action: PolicyAction | None, guarded: Guarded) -> str | N
     return graph_address(case.graph) if case.graph in guarded.graphs else None
 
 
-def _unexpected(case: Case, action: PolicyAction | None, scope: str, guarded: Guarded) -> Iterator[str]:
-    """Describe each difference between the expected and the actual decision for one action."""
+def _explained(case: Case, action: PolicyAction | None, actor: str | None, scope: str) -> str:
+    """Return the remedy for a failed expectation, with the command that explains the decision about an actor."""
+    if actor is None:
+        return "correct the policy or the case"
+    given = (("--branch", case.branch), ("--target-branch", case.target_branch), ("--query", case.query))
+    asked = [word for name, value in given if value is not None for word in (name, value)]
+    about = ("--scope", scope, "--actor", actor, "--action", action or PolicyAction.INVOKE_QUERY, *asked)
+    command = shlex.join(("gitops", "policy", "explain", "--desired", *about))
+    return f"correct the policy or the case; to see which rule decides: {command}"
+
+
+def _unexpected(
+    case: Case, action: PolicyAction | None, scope: str, guarded: Guarded
+) -> Iterator[tuple[str, str | None]]:
+    """Describe each difference between the expected and the actual decision for one action, with its actor if it is one."""
     place = guarded.enforced.get(scope)
     wanted = f"run {case.query}" if action is None else action
     if case.exactly is not None:
@@ -232,16 +247,22 @@ def _unexpected(case: Case, action: PolicyAction | None, scope: str, guarded: Gu
         known = expected if place is None else expected | place.bundle.actors
         may = {actor for actor in known if _decided(case, action, actor, scope, guarded).allowed}
         if place is None and action is PolicyAction.READ:
-            yield f"{wanted} on {scope}: expected exactly {_listed(expected)}; without a policy, any token may read"
+            yield (
+                f"{wanted} on {scope}: expected exactly {_listed(expected)}; without a policy, any token may read",
+                None,
+            )
         elif may != expected:
-            yield f"{wanted} on {scope}: expected exactly {_listed(expected)}, got {_listed(may)}"
+            yield (
+                f"{wanted} on {scope}: expected exactly {_listed(expected)}, got {_listed(may)}",
+                next(iter(sorted(may ^ expected))),
+            )
     for actor in case.actors:
         decision = _decided(case, action, actor, scope, guarded)
         if decision.allowed is not case.allowed:
             expected_word, got = ("allow", "deny") if case.allowed else ("deny", "allow")
-            yield f"{actor}, {wanted} on {scope}: expected {expected_word}, got {got}; {decision.message}"
+            yield f"{actor}, {wanted} on {scope}: expected {expected_word}, got {got}; {decision.message}", actor
         elif case.rule is not None and decision.rule != case.rule:
-            yield f"{actor}, {wanted} on {scope}: expected rule '{case.rule}', got {decision.message}"
+            yield f"{actor}, {wanted} on {scope}: expected rule '{case.rule}', got {decision.message}", actor
 
 
 def _decided(case: Case, action: PolicyAction | None, actor: str, scope: str, guarded: Guarded) -> AccessDecision:

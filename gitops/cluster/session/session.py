@@ -31,7 +31,7 @@ from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.trust import DataGrowth
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.clock import Clock, IdSource, parse_timestamp, timestamp
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
@@ -100,8 +100,10 @@ def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str)
     """Add a warning with this message for each unsettled operation, in file order."""
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
-    for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
-        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message)
+    # An apply cannot settle a record that it cannot read.
+    fixes = {each.name: remedy(each.code, "") for each in listing.unreadable}
+    for name in sorted([*(f"{each.operation_id}.json" for each in listing.intents), *fixes]):
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message, fix=fixes.get(name))
 
 
 def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
@@ -382,9 +384,10 @@ def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
         except GitopsError as error:
             current.held = ledger.observe_lock()
             if error.code is Code.STATE_LOCK_HELD and current.held.held:
-                current.problems.add(
-                    error.code, error.path, lock_held_message(current.held, info.created_at, workspace.selected)
-                )
+                said = lock_held_message(current.held, info.created_at, workspace.selected)
+                # Without an id, no command in the message breaks it.
+                fix = None if current.held.unlock_id else remedy(Code.STATE_LOCK_READ_ERROR, "")
+                current.problems.add(error.code, error.path, said, fix=fix)
             else:
                 current.problems.add_error(error)
             return False
