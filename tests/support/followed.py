@@ -14,8 +14,8 @@ Each case of `tests/data/remedies` is about one remedy of a code:
     works       what works then; by default the command that printed the remedy
 
 A case is in a folder of a beginner, as in `tests/data/beginners`, with what is `given` before. Or it begins after a `scene` of
-`scenes.yaml`, and each command begins with who gives it, such as `bob$ git fetch`, in their own clone, which is all that they have
-(the operator is `bot`, on the server). A clone is made when it is needed first. In a command, APPROVAL is the id of the oldest
+`scenes.yaml`, and each command begins with who gives it, such as `bob$ git fetch`, in their own clone; they have nothing else.
+The operator is `bot`, on the server. A clone is made when it is needed first. In a command, APPROVAL is the id of the oldest
 approval, COMMIT its commit, and URL the address of the server.
 """
 

@@ -254,7 +254,7 @@ def _unexpected(
         elif may != expected:
             yield (
                 f"{wanted} on {scope}: expected exactly {_listed(expected)}, got {_listed(may)}",
-                next(iter(sorted(may ^ expected))),
+                min(may ^ expected),
             )
     for actor in case.actors:
         decision = _decided(case, action, actor, scope, guarded)
