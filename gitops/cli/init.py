@@ -224,7 +224,10 @@ def _ask(question: str, default: str | None) -> str | None:
 
 
 def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitRequest:
-    """Collect all values. Raises UsageError `usage_error`, GitopsError `init_key_missing`, `init_key_refused`."""
+    """Collect all values.
+
+    Raises UsageError `usage_error`, GitopsError `actor_required`, `init_key_missing`, `init_key_refused`.
+    """
     # The address of origin reveals the kind of forge for well-known hosts; a local folder uses hooks.
     known = ForgeKind.HOOKS if checkout.server is not None else _HOSTS.get(checkout.host or "")
     forge = options.forge or ask("Where are change requests: github, gitlab, gitea or hooks", known)
@@ -234,9 +237,11 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     cluster = options.cluster or ask("Name of the cluster", name if name[:1].isalpha() else "main") or ""
     principal = checkout.git.config("user.email") or ""
     key = options.key or checkout.git.config("user.signingKey", path=True)
-    if not principal or not key:
-        detail = "set git config user.email and user.signingKey, or pass your key with --key FILE"
-        raise GitopsError(Code.INIT_KEY_MISSING, detail)
+    if not principal:
+        fix = "git config user.email ADDRESS; then run the command again"
+        raise GitopsError(Code.ACTOR_REQUIRED, "git config user.email is not set: it is your name in the rules", fix=fix)
+    if not key:
+        raise GitopsError(Code.INIT_KEY_MISSING, "git config user.signingKey is not set, and --key FILE names no key")
     default = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
     bot = options.bot or ask("Name of the bot that signs the ledger", default) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)

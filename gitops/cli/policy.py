@@ -291,7 +291,8 @@ def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundB
     (workspace,) = to_read(options)
     if options.desired:
         loaded = load_desired(workspace.tree)
-        problems.extend(loaded.diagnostics)
+        # A failed test case is a reason to ask what the policies decide.
+        problems.extend(each for each in loaded.diagnostics if each.code is not Code.POLICY_TEST_FAILED)
         read = ((policy, read_policy(policy)[0]) for policy in loaded.judgement.policies)
         return [BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in read if b is not None]
     return _recorded_policies(workspace, problems)

@@ -127,6 +127,8 @@ def staged(case: Mapping[str, Any], folder: Path) -> Iterator[None]:
     if case.get("applied"):
         shutil.copytree(_applied(), here)
     here.mkdir(exist_ok=True)
+    # OpenSSH makes it, but in the home that the system knows.
+    (folder / ".ssh").mkdir(mode=0o700)
     if case.get("repository"):
         subprocess.run(["git", "init", "-q", "-b", "main", here], check=True)
         files = {".gitops/allowed_signers": KEYS, **files}
@@ -171,7 +173,7 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
 
 def run(command: str) -> tuple[int, str]:
     """Run a command, which may begin with NAME=VALUE, in the current folder; return its exit code and both outputs."""
-    words = shlex.split(command)
+    words = [re.sub(r"\A~(?=/)", os.environ["HOME"], word) for word in shlex.split(command)]
     name, equals, value = words[0].partition("=")
     if equals:
         with patch.dict(os.environ, {name: value}):

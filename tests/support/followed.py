@@ -8,8 +8,8 @@ Each case of `tests/data/remedies` is about one remedy of a code:
     message     true if the commands are in the message
     follow      which of the commands in the remedy are run, as a pattern; by default all, each by the person for whom it is
     fill        words for the words in capitals, which the reader has to find out
-    says        what the remedy says to do by hand, which `first` does: commands, or edits of files as `{file: {old: new}}`, where
-                TAKEN is what the pattern `takes` finds in the output
+    says        what the remedy says to do by hand, which `first` does before its commands, and `then` after them: commands, or edits
+                of files as `{file: {old: new}}`, where TAKEN is what the pattern `takes` finds in the output
     after       what is to be done by hand after a command, which need not succeed
     works       what works then; by default the command that printed the remedy
 
@@ -214,7 +214,7 @@ class _Case:
         for step in case.get("first", ()):
             self.by_hand(step)
         chosen = [each for each in remedies(remedy) if re.search(case.get("follow", ""), each.text)]
-        if not chosen and "first" not in case:
+        if not chosen and not case.keys() & {"first", "then"}:
             yield f"nothing to follow\n{told}"
         for each in chosen:
             words = [self._filled(word) for word in each.words]
@@ -224,6 +224,8 @@ class _Case:
                 self.by_hand(step)
             if ended not in (0, 3) and not by_hand:
                 yield f"{shlex.join(words)}: exit {ended}\n{answer}\nafter {told}"
+        for step in case.get("then", ()):
+            self.by_hand(step)
         for command in case.get("works", [case["run"]]):
             ended, answer = self._command(command)
             if ended != 0 or (command == case["run"] and problem_of(answer, code)):

@@ -161,7 +161,8 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
         refusal = step.check(case)
         if refusal is not None:
             refused, (code, message) = Diagnostics(), refusal
-            detail, fix = f"approval {_short(evidence.commit)}: {message}", remedy_of(code, need.target)
+            detail = f"approval {_short(evidence.commit)}: {message}"
+            fix = remedy_of(code, need.target, need.change.address)
             refused.add(code, need.change.address, detail, step=number, fix=fix)
             return ApprovalVerification(evidence, diagnostics=refused)
     return ApprovalVerification(evidence, case.approval.approved_by, case.names())
@@ -174,10 +175,10 @@ def is_for_another_change(evidence: ApprovalEvidence, need: ApprovalNeed, trust:
     return _difference(_Case(evidence, need, trust)) is not None
 
 
-def remedy_of(code: Code, target: ClusterTarget) -> str | None:
-    """Return the remedy for a refusal on this target branch. None means the code's usual remedy."""
+def remedy_of(code: Code, target: ClusterTarget, address: str = "") -> str | None:
+    """Return the remedy for a refusal of `address` on this target branch. None means the code's usual remedy."""
     if code is Code.APPROVAL_WRONG_TARGET:
-        return (remedy(code, "") or "").replace("NAME", target.cluster)
+        return (remedy(code, address) or "").replace("NAME", target.cluster)
     if code is not Code.APPROVAL_AUTHORS_UNKNOWN:
         return None
     return (remedy(code, "") or "").replace(
