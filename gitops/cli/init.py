@@ -239,7 +239,9 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     key = options.key or checkout.git.config("user.signingKey", path=True)
     if not principal:
         fix = "git config user.email ADDRESS; then run the command again"
-        raise GitopsError(Code.ACTOR_REQUIRED, "git config user.email is not set: it is your name in the rules", fix=fix)
+        raise GitopsError(
+            Code.ACTOR_REQUIRED, "git config user.email is not set: it is your name in the rules", fix=fix
+        )
     if not key:
         raise GitopsError(Code.INIT_KEY_MISSING, "git config user.signingKey is not set, and --key FILE names no key")
     default = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"

@@ -162,6 +162,11 @@ def _path(scene: str) -> Iterator[str]:
     yield scene
 
 
+def is_staged(case: Mapping[str, Any]) -> bool:
+    """Whether the scenes of a case need a place with two clusters."""
+    return any(_scenes()[name].get("staged") for name in order(case))
+
+
 def order(case: Mapping[str, Any]) -> tuple[str, ...]:
     """Cases in this order play each scene once."""
     return tuple(_path(case["scene"])) if "scene" in case else ()

@@ -13,7 +13,7 @@ import pytest
 from gitops.cli.main import build_parser
 from gitops.core.codes import REGISTRY
 from tests.support import beginners
-from tests.support.followed import Stage, follow_in_folder, followed, order
+from tests.support.followed import DATA, Stage, follow_in_folder, followed, is_staged, order
 from tests.support.persons import place
 from tests.support.remedies import Remedy, remedies
 
@@ -95,8 +95,8 @@ def test_what_a_remedy_says_is_done_in_a_folder_and_then_it_works(name: str, tmp
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with place("hooks") as there:
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with place("hooks", staged=request.param) as there:
         made = Stage(there)
         yield made
         made.close()
@@ -107,7 +107,16 @@ _IN_SCENES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", _IN_SCENES)
+@pytest.mark.parametrize(
+    ("stage", "name"), [(is_staged(_FOLLOWED[name]), name) for name in _IN_SCENES], indirect=["stage"], ids=_IN_SCENES
+)
 def test_what_a_remedy_says_is_done_by_persons_and_then_it_works(name: str, stage: Stage) -> None:
     wrong = stage.follow(_FOLLOWED[name])
     assert not wrong, "\n\n".join(wrong)
+
+
+def test_each_code_with_a_remedy_has_a_case_or_is_listed_with_what_a_case_needs() -> None:
+    rows = (line.split("\t")[1] for line in (DATA / "left.tsv").read_text("utf-8").splitlines() if "\t" in line)
+    left = [code for codes in rows for code in codes.split()]
+    have = {case.get("cause", case["code"]) for case in _FOLLOWED.values()}
+    assert sorted(left) == sorted({code for code, entry in REGISTRY.items() if entry.fix} - have)
