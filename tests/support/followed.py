@@ -8,8 +8,8 @@ Each case of `tests/data/remedies` is about one remedy of a code:
     message     true if the commands are in the message
     follow      which of the commands in the remedy are run, as a pattern; by default all, each by the person for whom it is
     fill        words for the words in capitals, which the reader has to find out
-    says        what the remedy says to do by hand, which `first` does before its commands, and `then` after them: commands, or edits
-                of files as `{file: {old: new}}`, where TAKEN is what the pattern `takes` finds in the output
+    says        what the remedy says to do by hand, which `first` does before its commands, and `then` after them: commands, or
+                edits of files as `{file: {old: new}}`, where TAKEN is what the pattern `takes` finds in the output
     after       what is to be done by hand after a command, which need not succeed
     works       what works then; by default the command that printed the remedy
 
