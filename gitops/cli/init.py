@@ -235,15 +235,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         raise UsageError(Code.USAGE_ERROR, "set --forge to github, gitlab, gitea or hooks")
     name = _UNFIT.sub("-", checkout.name.rpartition("/")[2]).strip("-")
     cluster = options.cluster or ask("Name of the cluster", name if name[:1].isalpha() else "main") or ""
-    principal = checkout.git.config("user.email") or ""
-    key = options.key or checkout.git.config("user.signingKey", path=True)
-    if not principal:
-        fix = "git config user.email ADDRESS; then run the command again"
-        raise GitopsError(
-            Code.ACTOR_REQUIRED, "git config user.email is not set: it is your name in the rules", fix=fix
-        )
-    if not key:
-        raise GitopsError(Code.INIT_KEY_MISSING, "git config user.signingKey is not set, and --key FILE names no key")
+    principal, key = _yourself(options, checkout)
     default = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
     bot = options.bot or ask("Name of the bot that signs the ledger", default) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
@@ -288,6 +280,18 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         apply_in_jobs=options.apply_in_jobs,
         enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )
+
+
+def _yourself(options: argparse.Namespace, checkout: Checkout) -> tuple[str, str]:
+    """Return the principal and the key of whoever runs this. Raises GitopsError `actor_required`, `init_key_missing`."""
+    principal = checkout.git.config("user.email")
+    key = options.key or checkout.git.config("user.signingKey", path=True)
+    if not principal:
+        detail, fix = "git config user.email is not set", "git config user.email ADDRESS; then run the command again"
+        raise GitopsError(Code.ACTOR_REQUIRED, f"{detail}: it is your name in the rules", fix=fix)
+    if not key:
+        raise GitopsError(Code.INIT_KEY_MISSING, "git config user.signingKey is not set, and --key FILE names no key")
+    return principal, key
 
 
 def _is_on_cloud(checkout: Checkout) -> bool:
