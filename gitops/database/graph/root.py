@@ -213,4 +213,4 @@ def root_taken(location: str, names: Collection[str]) -> GitopsError:
     """Return the error for creating a graph at an occupied root. `names` are the names that were found there."""
     found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
     fix = "move the files at this root away first; then the graph can be created there"
-    return GitopsError(Code.GRAPH_EXISTS, f"{location} contains {found}", path=location, fix=fix)
+    return GitopsError(Code.GRAPH_EXISTS, f"{location} is not empty: it contains {found}", path=location, fix=fix)
