@@ -27,6 +27,7 @@ from gitops.bot.report import (
     record_deployment,
     report_apply,
     report_refusal,
+    report_unanswered,
     retry_command,
     set_labels,
     status_context,
@@ -43,7 +44,7 @@ from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.sources import trust_waits
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetSource, ChangesetState
-from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.ledger import Debt, LockObservation
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.model.plan import Plan
 from gitops.cluster.plan.plan import plan
@@ -235,7 +236,7 @@ def _apply_step(
         held = yield from _report_refused(context, subject, "apply", diagnostics_of(error))
         return _Applied(None if held else rule, refused=True)
     if (busy := _lock_held(outcome.diagnostics)) is not None:
-        yield busy
+        yield from _report_busy(context, rule, busy)
         return _Applied(None)
     if not step.covers and commit != applied and _did_nothing(outcome):
         yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
@@ -324,6 +325,34 @@ def _carry_out(
     return replace(outcome, diagnostics=(*outcome.diagnostics, *more)), left, moved.rule
 
 
+def report_lock(context: EventContext, rule: ClusterRule, lock: LockObservation) -> Iterator[LogLine]:
+    """Report a held lock on the merged requests that wait for the run that holds it. Raises GitopsError."""
+    head = context.repository.head_of(rule.ref)
+    if head is None:
+        return
+    queue = read_queue(context, rule, head)
+    first = interrupted_merge(context, rule)
+    step = queue.up_to(first) if first is not None else next_merge(context, rule, queue, (), (), together=False)
+    step = step or last_step(context, rule, queue)[0]
+    merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
+    _, requests = _requests_of_step(context, rule, context.position(rule), step, merged.requests)
+    subject = comment_subject(rule, 0, step.commit, step.commit)
+    yield from report_unanswered(context, _subjects(subject, requests[-_MOST_REPORTED:]), rule, lock)
+
+
+def _report_busy(context: EventContext, rule: ClusterRule, busy: LogLine) -> Iterator[LogLine]:
+    """Log that the lock is held. A server also reports it on the merged requests: a killed run has probably left it."""
+    yield busy
+    if not context.bot.serves:
+        return
+    ledger = context.repository.ledger(rule)
+    lock = ledger.observe_lock()
+    yield from report_lock(context, rule, lock) if lock.held else ()
+    if ledger.observe_lock().key != lock.key:
+        # Its run ended meanwhile, and its own report may be overwritten.
+        yield LogLine(f"apply of {rule.name}: the run that held the lock has ended", RunResult.LOST)
+
+
 def _concerns_drift(position: LedgerPosition, outcome: ApplyOutcome) -> bool:
     """Return whether drift blocked an apply at this position, or the apply settled drift."""
     settled = position.drifted and outcome.state is not None and not outcome.state.has_drift
@@ -386,7 +415,7 @@ def _report_applied(
     `found` are its observations.
     """
     done = outcome.ok and outcome.converged
-    subjects = [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
+    subjects = _subjects(subject, requests)
     owed = () if outcome.state is None else outcome.state.debts
     added = tuple(debt for debt in owed if debt not in debts_before)
     waited = left_before(None if left is None else left.plan, before)
@@ -410,6 +439,11 @@ def _report_applied(
     # Record only the end, because at the start it is not known whether this run will get the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
+
+
+def _subjects(subject: CommentSubject, requests: Sequence[ChangeRequest]) -> list[CommentSubject]:
+    """Return the subject of each request's report, or the subject itself if there is no request."""
+    return [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
 
 
 def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:

@@ -29,6 +29,7 @@ from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCo
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.report import retry_command
+from gitops.bot.sweep import sweep_cluster
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.changeset import ChangesetState
 from gitops.cluster.session.status import force_unlock
@@ -43,6 +44,7 @@ from gitops.render.markdown import code, hidden, text
 from gitops.repository.results import LogLine, RunResult, combined_result, logged
 
 _ANSWER = hidden("gitops answer")
+_UNLOCKED = "an interrupted run left this merge, and a person removed its lock"
 _MOST_CHARACTERS = 65_536
 
 
@@ -145,7 +147,7 @@ def _carry_out(
 
 
 def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[LogLine]:
-    """Remove a lock by its id. It is not an error if the lock is already gone."""
+    """Remove a lock by its id, then continue what its run left. It is not an error if the lock is already gone."""
     head = context.repository.head_of(rule.ref)
     if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
@@ -154,6 +156,8 @@ def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[
         if each.severity == "error" and each.code != Code.STATE_LOCK_MISSING:
             raise GitopsError(each.code, each.message, path=each.path)
     yield LogLine(f"unlock of {rule.name}: {'removed' if outcome.lock_removed else 'the lock is not held'}")
+    # The run that held it may have left a merge without a result.
+    yield from sweep_cluster(context, rule, _UNLOCKED)
 
 
 def _refuse(

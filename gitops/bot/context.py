@@ -52,7 +52,8 @@ class Bot:
     `actor` is the name recorded in ledger entries. `person` commits the bot's data in git outside of the ledger; None
     means that no such data is stored. `approval_publisher` returns the object that signs attestations for a named
     cluster, or None without a key. `run_url` is the URL of the job's page, if it has one. `on_report` gets every
-    report, even if no comment is written; `on_event` observes applies, and `cancel` requests a stop.
+    report, even if no comment is written; `on_event` observes applies, and `cancel` requests a stop. `serves` is True for
+    a server, which handles one event after another: if it finds a lock, a killed run has probably left it.
     """
 
     repository: Repository
@@ -64,6 +65,7 @@ class Bot:
     on_report: Callable[[ClusterReport], object] = lambda _: None
     on_event: Observer | None = None
     cancel: Cancellation = field(default_factory=Cancellation)
+    serves: bool = False
 
 
 class EventContext:

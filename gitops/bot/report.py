@@ -12,15 +12,16 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+from gitops.bot.command_syntax import CommandAction, CommentCommand
 from gitops.bot.context import ClusterReport, EventContext, warning_key
-from gitops.cluster.approvals.verify import REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
+from gitops.cluster.approvals.verify import HOSTED, REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.ledger import Debt, LockObservation
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import canonical_digest
@@ -268,6 +269,48 @@ def retry_command(context: EventContext, rule: ClusterRule, failed: Changeset) -
     if number and takes_commands(context):
         return f"comment /gitops retry on request {number}"
     return f"on the machine that keeps the graphs: gitops changeset retry {failed.key} --cluster {rule.name}"
+
+
+def unlock_command(context: EventContext, rule: ClusterRule, lock: LockObservation) -> str:
+    """Return the command that removes a lock whose run is over: a comment on a hosted forge, otherwise a shell command."""
+    only = len(context.clusters) == 1
+    if context.repository.forge_kind in HOSTED:
+        cluster = None if only else rule.name
+        return str(CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=cluster))
+    # Whoever reads this is at a shell, and may have no request to comment on.
+    return f"gitops force-unlock {lock.unlock_id}{'' if only else f' --cluster {rule.name}'}"
+
+
+def report_unanswered(
+    context: EventContext, subjects: Sequence[CommentSubject], rule: ClusterRule, lock: LockObservation
+) -> Iterator[LogLine]:
+    """Report on merged requests that a lock keeps their merge waiting, with the command that removes it.
+
+    Sets no status, because the run that holds the lock may still be active, and reports its result at its end.
+    """
+    info, found = lock.info, Diagnostics()
+    holder = (
+        "an unknown run holds the lock"
+        if info is None
+        else f"{info.operation} has held the lock since {info.created_at}"
+    )
+    found.add(Code.STATE_LOCK_HELD, rule.name, f"{holder}, and this merge has no result yet", fix="")
+    unlock = unlock_command(context, rule, lock)
+    for subject in subjects:
+        comment = RefusalComment(
+            subject=subject,
+            command="apply",
+            diagnostics=tuple(found),
+            unlock=unlock,
+            run=context.bot.run_url,
+            forge_commands=context.repository.forge_kind in HOSTED,
+            several=len(context.clusters) > 1,
+            templates=context.templates,
+        )
+        context.bot.on_report(ClusterReport(comment, f"apply of {rule.name}: interrupted or still running"))
+        yield from _write_comment(context, subject, refusal_comment(comment))
+        if subject.request:
+            yield LogLine(f"request {subject.request}: its merge has no result yet; if that run is over: {unlock}")
 
 
 def _set_status(

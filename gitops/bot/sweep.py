@@ -3,20 +3,18 @@
 After a merge with `[skip ci]`, a cancelled run or a lost webhook, a branch is ahead of its ledger, or a head lacks a
 plan status. After an interrupted hook, in a repository that is its own forge, a branch lacks a request. The sweep finds
 all of these. It never breaks a lock, because a crashed holder cannot be distinguished from a slow one. Instead, it
-shows the command that removes the lock.
+shows the command that removes the lock, also on the merged requests that the holder has not answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
-from gitops.bot.command_syntax import CommandAction, CommentCommand
+from gitops.bot.apply_clusters import apply_cluster, plan_open_requests, report_lock
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
-from gitops.bot.report import status_context
+from gitops.bot.report import status_context, unlock_command
 from gitops.bot.request_keeper import RequestKeeper, catch_up
-from gitops.cluster.approvals.verify import HOSTED
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.ledger import LockObservation
@@ -32,6 +30,7 @@ from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, error_line
 
 _FOUND_BY_SWEEP = "found by the sweep: no run applied this merge"
+_WAITING = "a merged change is not applied yet"
 _MOST_REQUESTS = 20
 
 
@@ -45,7 +44,7 @@ def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine
             yield error_line("change requests", error)
     for rule in rules:
         try:
-            yield from _sweep_cluster(context, rule)
+            yield from sweep_cluster(context, rule, _FOUND_BY_SWEEP)
         except GitopsError as error:
             yield error_line(rule.name, error)
     try:
@@ -54,31 +53,29 @@ def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine
         yield error_line("open requests", error)
 
 
-def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    store, ledger = context.store, context.repository.ledger(rule)
+def sweep_cluster(context: EventContext, rule: ClusterRule, note: str) -> Iterator[LogLine]:
+    """Apply what waits in a cluster, or report the lock that keeps it waiting. `note` is a line for the comment.
+
+    Raises GitopsError.
+    """
+    ledger = context.repository.ledger(rule)
     lock = ledger.observe_lock()
+    if not lock.held:
+        yield from take_in_revocations(context, rule)
+    head = context.repository.head_of(rule.ref)
+    reason = None if head is None else _missed(context, rule, head)
     if lock.held:
         yield _lock_line(context, rule, lock)
-        return
-    yield from take_in_revocations(context, rule)
-    head = context.repository.head_of(rule.ref)
-    if head is None:
+        if reason is None:
+            return
+        yield from report_lock(context, rule, lock)
+        if ledger.observe_lock().key == lock.key:
+            return
+        # The run ended meanwhile. Its report may be overwritten, so repeat it.
+    elif head is None or reason is None:
         yield LogLine(f"{rule.name}: nothing to do")
         return
-    position = context.position(rule)
-    if position.applied is not None:
-        context.repository.fetch_commits(position.applied)
-    if position.applied is None:
-        reason = "the cluster has no ledger yet"
-    elif trees_differ(context.repository, rule, store.commit(head).tree, store.commit(position.applied).tree):
-        reason = f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
-    elif ledger.intents().intents:
-        reason = "an operation was interrupted"
-    elif position.converged and not context.repository.scope_waits(rule, position, context.config):
-        yield LogLine(f"{rule.name}: nothing to do")
-        return
-    else:
-        reason = "a merged change is not applied yet"
+    elif reason == _WAITING:
         outcome = plan(context.workspace_at(rule, head))
         changes = None if outcome.plan is None else outcome.plan.changes
         # An empty apply would only repeat the last report. Without a plan, an apply reports the reason.
@@ -87,17 +84,28 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
             yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
             return
     yield LogLine(f"{rule.name}: {reason}")
-    yield from apply_cluster(context, rule, notes=(_FOUND_BY_SWEEP,))
+    yield from apply_cluster(context, rule, notes=(note,))
     yield from plan_open_requests(context, rule)
+
+
+def _missed(context: EventContext, rule: ClusterRule, head: str) -> str | None:
+    """Return the reason why a cluster needs an apply of its branch's `head`, or None if it does not need one."""
+    store, position = context.store, context.position(rule)
+    if position.applied is None:
+        return "the cluster has no ledger yet"
+    context.repository.fetch_commits(position.applied)
+    if trees_differ(context.repository, rule, store.commit(head).tree, store.commit(position.applied).tree):
+        return f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
+    if context.repository.ledger(rule).intents().intents:
+        return "an operation was interrupted"
+    if position.converged and not context.repository.scope_waits(rule, position, context.config):
+        return None
+    return _WAITING
 
 
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
     """Return a line about a lock: the operation that holds it, since when, and the command that removes it."""
-    info, only = lock.info, len(context.clusters) == 1
-    command: object = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
-    if context.repository.forge_kind not in HOSTED:
-        # Whoever reads this line is at a shell, and may have no request to comment on.
-        command = f"gitops force-unlock {lock.unlock_id}{'' if only else f' --cluster {rule.name}'}"
+    info, command = lock.info, unlock_command(context, rule, lock)
     if info is None:
         detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"
         return LogLine(f"{rule.name}: {detail}", RunResult.PROBLEMS)

@@ -103,7 +103,7 @@ class ServedRepository:
         watched = WatchedForge(forge)
         # Reports go to the forge; a server has no job page.
         bot = bot_of(local, cast(Forge, watched), self.kind, local.git.person())
-        yield from handle_event(replace(bot, cancel=self._cancel), event)
+        yield from handle_event(replace(bot, cancel=self._cancel, serves=True), event)
         if watched.failure is not None:
             raise watched.failure
         if watched.refusal is not None:

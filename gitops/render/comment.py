@@ -212,10 +212,16 @@ def refusal_comment(comment: RefusalComment) -> str:
     values = {
         "command": f"gitops {comment.command}",
         "summary": summaries[0] if summaries else "see below",
-        "retry": _forge_command(comment, "retry"),
+        "retry": "" if comment.unlock else _forge_command(comment, "retry"),
+        "unlock_comment": comment.unlock if comment.forge_commands else "",
+        "unlock_command": f"{comment.unlock}\ngitops bot sweep"
+        if comment.unlock and not comment.forge_commands
+        else "",
         "notes": comment.notes,
     }
     about = f"{_onto(comment.subject)}. Nothing was changed."
+    if comment.unlock:
+        about = f"commit {_commit(comment.subject, comment.subject.head)}."
     return assemble(_sections("refusal", comment, values, found, about))
 
 

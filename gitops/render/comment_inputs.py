@@ -168,11 +168,16 @@ class ApplyComment(RequestComment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalComment(RequestComment):
-    """Input of `refusal_comment`: a command (`apply`, `approve`, …) and at least one problem that stopped it."""
+    """Input of `refusal_comment`: a command (`apply`, `approve`, …) and at least one problem that stopped it.
+
+    `unlock` means that another run holds the lock, or was interrupted. It is the command that removes the lock, as a
+    comment if there are `forge_commands`, otherwise for a shell.
+    """
 
     command: str
     diagnostics: tuple[Diagnostic, ...]
     notes: tuple[str, ...] = ()
+    unlock: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -494,7 +494,8 @@ def _holder(seen: StateObservations) -> str:
     holder = seen.held.info
     if holder is None:
         return f" ({seen.held.problem}, id={seen.held.unlock_id})" if seen.held.problem else ""
-    facts = f"id={seen.held.unlock_id}, operation={holder.operation}, pid={holder.pid}, created_at={holder.created_at}"
+    process = f", pid={holder.pid}" if holder.pid else ""
+    facts = f"id={seen.held.unlock_id}, operation={holder.operation}{process}, created_at={holder.created_at}"
     age = "" if seen.lock_age_seconds is None else f", age_seconds={seen.lock_age_seconds}"
     return f" ({facts}{age})"
 

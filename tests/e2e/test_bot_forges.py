@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,34 @@ def test_what_no_job_did_is_found_by_the_sweep(site: Site) -> None:
     quiet = site.run("sweep", site.timer)
     assert "no run planned" not in quiet.text
     assert [call for call in quiet.calls if not call.startswith("GET ")] == []
+
+
+def test_a_killed_apply_is_named_on_its_request_and_continued_after_its_lock_is_removed(site: Site) -> None:
+    number = site.propose("alice", "query", {"cluster/notes.gq": QUERY}).number
+    assert site.run("plan", site.on_request(number)).code == 0
+    before = site.loop.tip()
+    tip = site.merge("carol", number)
+    killed = site.run("apply", site.on_push(before, "carol"), dying="ledger.branch.after_push")
+    assert killed.code == -signal.SIGKILL, killed.text
+    assert "ready to merge" in site.comments(number)[0]
+    # A second push finds the lock, and can't know whether its holder still runs.
+    site.push("carol", "main", {"README.md": b"Other words.\n"})
+    assert "already running" in site.run("apply", site.on_push(tip, "carol")).text
+    assert "ready to merge" in site.comments(number)[0]
+
+    for _ in range(2):
+        swept = site.run("sweep", site.timer)
+        assert swept.code == 0, swept.text
+        (comment,) = site.comments(number)
+        assert "interrupted or still running" in comment
+    (command,) = re.findall(r"\n(/gitops unlock [0-9A-Z]{26})\n", comment)
+    done = site.run("command", site.say_to("carol", number, command))
+    assert done.code == 0, done.text
+    assert site.reactions(site.world.pull(number).comments[-1]) == [site.thumbs[0]]
+    assert site.status(tip, "apply") == "success: 1 applied"
+    assert " · converged**" in site.comments(number)[0]
+    assert "unlock" not in site.comments(number)[0]
+    assert site.loop.gitops("carol", "audit").text.startswith("audit good")
 
 
 def test_an_outage_of_what_names_authors_keeps_only_gates_shut(site: Site) -> None:

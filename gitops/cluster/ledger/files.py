@@ -114,10 +114,9 @@ def lock_held_message(seen: LockObservation, at: str | None = None, place: str =
             f"the ledger is locked by {info.operation} since {info.created_at}{age}, but no process {info.pid} runs on this "
             f"machine; unless it runs on another one: gitops force-unlock {lock}"
         )
-    return (
-        f"the ledger is locked by {info.operation} since {info.created_at}{age} (process {info.pid}); "
-        f"if that process has ended: gitops force-unlock {lock}"
-    )
+    # A run in a job or on a server may be on any machine, so it records no process.
+    process, end = (f" (process {info.pid})", "that process has ended") if info.pid else ("", "that run is over")
+    return f"the ledger is locked by {info.operation} since {info.created_at}{age}{process}; if {end}: gitops force-unlock {lock}"
 
 
 def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:

@@ -415,7 +415,10 @@ class UnreadableDocument:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """`lock.json`, version 1. `created_at` is the RFC 3339 text as found; `pid` is the holder's process id on its host."""
+    """`lock.json`, version 1. `created_at` is the RFC 3339 text as found; `pid` is the holder's process id on its host.
+
+    The process id is 0 if the host isn't known.
+    """
 
     lock_id: str
     operation: str

@@ -122,23 +122,24 @@ def test_stopped_in_an_apply_it_starts_nothing_more_and_handles_the_event_again(
 
 
 def test_killed_in_an_apply_it_goes_on_when_a_person_has_removed_the_lock(host: ServeHost) -> None:
-    """No lock is ever broken by itself: the server names the one that its dead predecessor left, and waits for a person."""
+    """No lock is ever broken by itself: the merged request names the one that the dead server left, and a person removes it."""
     hub = host.hub
     push = webhook(merged(hub))
     with host.serve(point="ledger.branch.after_push") as first:
         first.post(push.headers, push.body)
         assert first.ended() == -signal.SIGKILL
+    assert "ready to merge" in hub.comment(1)
     with host.serve() as second:
         second.log.until(": done")
-        (held,) = second.log.until("already running")
-        found = re.search(r"force-unlock ([0-9A-Z]{26})", held)
-        assert found is not None
+        found = re.search(r"\n(/gitops unlock [0-9A-Z]{26})\n", hub.comment(1))
+        assert found is not None, hub.comment(1)
+        assert "interrupted or still running" in hub.comment(1)
+        assert "ready to merge" not in hub.comment(1)
         assert hub.loop.graph("legacy").exists()
-        for done, line in enumerate((f"/gitops unlock {found[1]}", "/gitops retry"), start=2):
-            hub.say("carol", 1, line)
-            command = webhook(hub.world.happenings[-1])
-            assert second.post(command.headers, command.body) == 202
-            second.log.until(": done", done)
+        hub.say("carol", 1, found[1])
+        command = webhook(hub.world.happenings[-1])
+        assert second.post(command.headers, command.body) == 202
+        second.log.until(": done", 2)
         assert second.stop() == 0
     applied_once(hub)
     assert host.listed() == []
@@ -382,7 +383,6 @@ def test_10_a_server_that_dies_while_it_prepares_goes_on_with_the_same_changeset
         assert found is not None
         story.deliver(second)
         story.say(second, 1, f"/gitops unlock {found[1]}")
-        story.say(second, 1, "/gitops retry")
         assert second.stop() == 0
     (record,) = _changesets(hub.loop, merge)
     assert (record.key, record.state, record.retry_of) == (begun.key, ChangesetState.FINALIZED, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from dataclasses import dataclass, field
@@ -114,8 +115,8 @@ class Site(Hub, ABC):
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
-    def run(self, verb: str, started: Started, *arguments: str, token: bool = True) -> Ran:
-        """Run a job in this process, in a fresh clone."""
+    def run(self, verb: str, started: Started, *arguments: str, token: bool = True, dying: str = "") -> Ran:
+        """Run a job in a fresh clone: in this process, or in one that is killed at the fault point `dying`."""
         variables, event = started
         self._count += 1
         place = self.jobs / f"job-{self._count}"
@@ -129,7 +130,8 @@ class Site(Hub, ABC):
         environ |= {"GITHUB_STEP_SUMMARY": str(place / "summary.md"), "GITHUB_OUTPUT": str(place / "output.txt")}
         environ |= {"GITOPS_TOKEN": TOKEN} if token else {}
         before = len(self.server.calls)
-        code, text = within(["bot", verb, "--repo", str(clone), *arguments], environ, self.waited)
+        words = ["bot", verb, "--repo", str(clone), *arguments]
+        code, text = _killed(dying, words, environ) if dying else within(words, environ, self.waited)
         left = [given[name].read_text() for name in ("summary.md", "output.txt")]
         assert not any(secret in said for secret in (TOKEN, READER) for said in (text, *left))
         return Ran(code, text, left[0], left[1], tuple(self.server.calls[before:]))
@@ -147,6 +149,14 @@ class Site(Hub, ABC):
             subprocess.run(["git", "config", name, value], cwd=clone, check=True)
         self.login(clone)
         return clone
+
+
+def _killed(point: str, arguments: list[str], environ: dict[str, str]) -> tuple[int, str]:
+    program = [sys.executable, "-m", "tests.support.week.dying", point, *arguments]
+    done = subprocess.run(
+        program, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout
 
 
 class GiteaSite(Site):

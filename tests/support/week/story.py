@@ -240,12 +240,14 @@ class Week:
         file.write_text("".join(f"{record}\n" for record in records))
         return self.operator(f"gitops graph load {graph} {file} --root {self._graph(cluster, graph)}")
 
-    def unlock(self, cluster: str) -> str:
-        """The operator removes the lock of a cluster, as the status prints it."""
-        held = self.team.loop.gitops("bot", "status", "--cluster", cluster, at=self.team.loop.server, check=False).text
-        found = re.search(r"id=([0-9A-Z]{26})", held)
-        assert found is not None, held
-        return self.operator(f"gitops force-unlock {found[1]} --cluster {cluster}")
+    def unlock(self, who: str, branch: str) -> str:
+        """Do what the comment on a merged request says about its lock: write a comment, or run commands beside the repository."""
+        text = "\n".join(self.team.comments(self.team.number(branch)))
+        commands = re.findall(r"^(?:/?gitops \S*unlock .*|gitops bot sweep)$", text, re.MULTILINE)
+        assert commands, text
+        if commands[0].startswith("/"):
+            return self.say(who, branch, commands[0])
+        return "\n".join(map(self.operator, commands))
 
     def migrate_by_hand(self, cluster: str, graph: str, edit: Edits) -> str:
         """Somebody changes the schema of a graph behind the back of the ledger."""

@@ -475,6 +475,15 @@ def comments() -> dict[str, str]:
             )
         ),
         "refusal": refusal_comment(RefusalComment(subject=SUBJECT, command="apply", diagnostics=MOVED)),
+        "refusal_unlock": refusal_comment(
+            RefusalComment(
+                subject=SUBJECT,
+                command="apply",
+                diagnostics=MOVED,
+                unlock="/gitops unlock 01JZ0000000000000000000001",
+                forge_commands=True,
+            )
+        ),
         "refusal_everything": refusal_comment(
             RefusalComment(
                 subject=replace(SUBJECT, request=0),
