@@ -5,6 +5,7 @@ An event is only a hint. Heads, authors and states are read again.
     RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
     CommentEvent                 execute the command in the comment
+    RequestEvent for `apply`     a merged request: apply its target branch as after a push
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
     QueueEvent                   verify the group of a merge queue
@@ -91,15 +92,10 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from carry_out_comment(context, comment)
         case "apply", PushEvent(ref=ref, new=new) if ref.startswith(SIGNED) and new != ZERO:
             yield from handle_signed_ref(context, ref)
-        case "apply", PushEvent(ref=ref, new=new) as push:
-            rules = context.rules_for(ref) if new != ZERO else ()
-            for rule in rules:
-                announced = None if push.pusher is None else Push(push.old, push.new, push.pusher)
-                yield from apply_cluster(context, rule, announced)
-            for rule in rules:
-                yield from plan_open_requests(context, rule)
-            if not rules:
-                yield LogLine(f"no cluster follows {ref}")
+        case "apply", PushEvent(ref=ref) as push:
+            yield from _apply_branch(context, ref, push)
+        case "apply", RequestEvent(number=number, action=RequestAction.MERGED):
+            yield from _apply_branch(context, context.forge.request(number).target)
         case "apply", ManualEvent() | TimerEvent():
             for rule in context.clusters:
                 if cluster in (None, rule.name):
@@ -121,6 +117,18 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             )
         case _:
             yield LogLine(f"nothing to do: gitops bot {verb} does not handle a {type(event).__name__}")
+
+
+def _apply_branch(context: EventContext, ref: str, push: PushEvent | None = None) -> Iterator[LogLine]:
+    """Apply the clusters that follow a branch, then plan its open requests. `push` moved the branch, if that is known."""
+    rules = context.rules_for(ref) if push is None or push.new != ZERO else ()
+    announced = None if push is None or push.pusher is None else Push(push.old, push.new, push.pusher)
+    for rule in rules:
+        yield from apply_cluster(context, rule, announced)
+    for rule in rules:
+        yield from plan_open_requests(context, rule)
+    if not rules:
+        yield LogLine(f"no cluster follows {ref}")
 
 
 def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:

@@ -121,7 +121,7 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
             fix = f"compare the workflows with those of this release: gitops init --diff --forge {kind} --bot-key FILE"
         yield warning("jobs.present", detail, fix)
     for job in found if kind in _HOSTED else ():
-        yield from _started(job)
+        yield from _started(kind, job)
         yield from _checkout(kind, job)
         yield from _permissions(job)
         yield from _execution(job)
@@ -216,8 +216,11 @@ def _filtered(path: str, trigger: Any, folders: Iterable[str]) -> Iterator[Docto
         yield good("jobs.paths", "the filter of paths contains the folder of every cluster", path)
 
 
-def _started(job: BotJob) -> Iterator[DoctorFinding]:
+def _started(kind: str, job: BotJob) -> Iterator[DoctorFinding]:
     wanted, triggers = _TRIGGERS[job.verb], job.triggers
+    if kind == "gitea" and job.verb == "apply":
+        wanted = ("pull_request_target", *wanted)
+        yield from _cancelled(job)
     if triggers.keys().isdisjoint({*wanted, "workflow_call"}):
         detail = f"gitops bot {job.verb} is never started by {' or '.join(wanted)}"
         yield warning("jobs.triggers", detail, f"on: {wanted[0]}", job.place)
@@ -228,6 +231,21 @@ def _started(job: BotJob) -> Iterator[DoctorFinding]:
         if not isinstance(comment, dict) or comment.get("types") != ["created"]:
             detail = "edited and deleted comments start it too"
             yield warning("jobs.comments", detail, "on.issue_comment.types: [created]", job.place)
+
+
+def _cancelled(job: BotJob) -> Iterator[DoctorFinding]:
+    """Check that a push can't cancel an apply.
+
+    Gitea up to 1.25 and Forgejo cancel the unfinished runs of the same workflow, branch and event at each push, whatever
+    `concurrency` says. A run that a merged request started goes on.
+    """
+    condition = str(job.form.get("if", ""))
+    if "push" in job.triggers and ("github.event_name" not in condition or "'push'" in condition):
+        detail = "each push cancels the apply that an earlier push started, which leaves a lock"
+        fix = "apply in a separate workflow that merges start: on.pull_request_target.types: [closed] (docs/forge-gitea.md)"
+        yield warning("jobs.concurrency", detail, fix, job.place)
+    else:
+        yield good("jobs.concurrency", "a push does not cancel an apply", job.place)
 
 
 def _checkout(kind: str, job: BotJob) -> Iterator[DoctorFinding]:

@@ -32,6 +32,7 @@ _TEMPLATES = (
     "gitlab/gitops-strategies.gitlab-ci.yml",
     "gitea/gitops-plan.yml",
     "gitea/gitops.yml",
+    "gitea/gitops-apply.yml",
     "gitea/gitops-strategies.yml",
     "requirements.txt",
     "requirements-materialize.txt",

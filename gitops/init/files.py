@@ -469,7 +469,10 @@ PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.HOOKS: {},
 }
 """The jobs of the bot, by path, with the names of their templates. On Gitea, they only plan, and a server applies."""
-GITEA_APPLIES: Mapping[str, str] = {".gitea/workflows/gitops.yml": "gitea/gitops.yml"}
+GITEA_APPLIES: Mapping[str, str] = {
+    ".gitea/workflows/gitops.yml": "gitea/gitops.yml",
+    ".gitea/workflows/gitops-apply.yml": "gitea/gitops-apply.yml",
+}
 """Jobs that apply on Gitea, with secrets that every workflow of the repository can read."""
 
 STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {

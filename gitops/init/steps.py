@@ -55,6 +55,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
     named = ("--repo", ".", "--cluster", request.cluster)
+    by_hand = request.forge is ForgeKind.GITEA and request.apply_in_jobs
     look = (_git("fetch", "origin"), *(shlex.join(("gitops", command, *named)) for command in ("status", "audit")))
     people = []
     without = [who for who, _ in request.approvers if who not in dict(request.accounts).values()]
@@ -76,7 +77,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
         SetupStep("Review the new files", (_git("status"),)),
         *people,
         *before,
-        SetupStep("Commit and push: this applies the cluster for the first time", push),
+        SetupStep(f"Commit and push{'' if by_hand else ': this applies the cluster for the first time'}", push),
         *after,
         SetupStep("Check the ledger", look),
     )
@@ -111,8 +112,9 @@ def _join_strategies(forge: ForgeKind) -> SetupStep:
             "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
             ' of gitops-sweep and gitops-drift, and that of gitops-apply for "web", with && $GITOPS_VERB != "tick"'
         )
+    also = " and gitops-apply.yml" if forge is ForgeKind.GITEA else ""
     return SetupStep(
-        f"In .{forge}/workflows/gitops.yml give the action the target too, in all jobs but verify and drift:"
+        f"In .{forge}/workflows/gitops.yml{also} give the action the target too, in all jobs but verify and drift:"
         " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a merged"
         " change wait for the next tick"
     )
@@ -284,7 +286,11 @@ def _gitea_jobs(request: InitRequest, key: str) -> tuple[list[SetupStep], list[S
         f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}. Everyone with write access can read it with a workflow"
         " in a branch, and can then sign entries: gitops doctor keeps reporting this as an error"
     )
-    return [account, signing, _storage(request, None)], [_gitea_protection(request)]
+    first = SetupStep(
+        "Run the workflow `gitops apply` (Actions > gitops apply > Run workflow): this applies the cluster for the first time."
+        " Afterwards, merged requests start it"
+    )
+    return [account, signing, _storage(request, None)], [first, _gitea_protection(request)]
 
 
 def _gitea_server(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:

@@ -262,9 +262,18 @@ def test_ticks_come_every_five_minutes_and_by_hand_they_carry_out_nothing(forge)
 
 
 def test_pushes_of_the_bot_start_nothing():
-    for forge, path in (("github", ".github/workflows/gitops.yml"), ("gitea", ".gitea/workflows/gitops.yml")):
-        form = yaml.safe_load(made(forge)[path])
-        assert form.get("on", form.get(True))["push"]["branches"] == ["main"]
+    form = yaml.safe_load(made("github")[".github/workflows/gitops.yml"])
+    assert form.get("on", form.get(True))["push"]["branches"] == ["main"]
+
+
+def test_no_push_cancels_an_apply_of_gitea():
+    """It cancels what an earlier push started. A merged request starts the apply, in a workflow of its own."""
+    files = made("gitea", strategies=True)
+    forms = {path: yaml.safe_load(text) for path, text in files.items() if path.startswith(".gitea/workflows/")}
+    started = {path.rpartition("/")[2]: form.get("on", form.get(True)) for path, form in forms.items()}
+    assert not any("push" in events for events in started.values())
+    assert started["gitops-apply.yml"]["pull_request_target"] == {"types": ["closed"], "branches": ["main"]}
+    assert started["gitops-apply.yml"].keys() == {"pull_request_target", "schedule", "workflow_dispatch"}
 
 
 @pytest.mark.parametrize(("path", "paths"), [("a/b", ["a/b/**", "gitops.yaml", ".gitops/**"]), (".", None)])

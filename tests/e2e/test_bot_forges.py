@@ -227,6 +227,17 @@ def test_a_request_that_gitea_cannot_show_keeps_only_gates_shut(gitea: GiteaSite
     assert loop.gitops("carol", "audit").text.startswith("audit good")
 
 
+def test_a_merged_request_starts_the_apply_of_a_job(gitea: GiteaSite) -> None:
+    """Not the push, which would cancel the apply of an earlier push. Another event of the request applies nothing."""
+    number = gitea.propose("alice", "query", {"cluster/notes.gq": QUERY}).number
+    assert "nothing to do" in gitea.run("apply", gitea.on_request(number)).text
+    tip = gitea.merge("carol", number)
+    applied = gitea.run("apply", gitea.on_request(number, "closed"))
+    assert applied.code == 0, applied.text
+    assert gitea.status(tip, "apply") == "success: 1 applied"
+    assert " · converged**" in gitea.comments(number)[0]
+
+
 def test_who_may_not_be_asked_about_gets_an_answer(gitea: GiteaSite) -> None:
     """The token of an account that may only write cannot look up what a commenter may do in an organization."""
     gitea.world.organization = True

@@ -342,22 +342,25 @@ def _seen(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-EVENTS = {
-    "pull_request_target": ({"pull_request": {"number": 1, "base": {"ref": "main"}}}, ["plan"], "main"),
-    "issue_comment": ({"comment": {"id": 5, "body": "/gitops plan"}}, ["command"], None),
-    "push": ({"ref": "refs/heads/main"}, ["apply"], None),
-    "workflow_dispatch": ({}, ["apply"], None),
-    "schedule": ({"schedule": "17 * * * *"}, ["sweep", "drift"], None),
-}
+def _request(**more: object) -> dict[str, object]:
+    return {"pull_request": {"number": 1, "base": {"ref": "main"}, **more}}
 
 
-@pytest.mark.parametrize(
-    ("name", "workflow"), [*((name, "gitops") for name in EVENTS), ("schedule", "gitops-strategies")]
-)
-def test_an_event_of_gitea_starts_its_verbs(name: str, workflow: str, tmp_path: Path) -> None:
-    payload, verbs, ref = EVENTS[name]
-    if workflow == "gitops-strategies":
-        verbs = ["tick"]
+EVENTS = [
+    ("gitops", "pull_request_target", _request(), ["plan"], "main"),
+    ("gitops", "issue_comment", {"comment": {"id": 5, "body": "/gitops plan"}}, ["command"], None),
+    ("gitops-apply", "pull_request_target", _request(merged=True), ["apply"], "main"),
+    ("gitops-apply", "pull_request_target", _request(merged=False), [], "main"),
+    ("gitops-apply", "workflow_dispatch", {}, ["apply"], ""),
+    ("gitops-apply", "schedule", {"schedule": "17 * * * *"}, ["sweep", "drift"], None),
+    ("gitops-strategies", "schedule", {"schedule": "*/5 * * * *"}, ["tick"], None),
+]
+
+
+@pytest.mark.parametrize(("workflow", "name", "payload", "verbs", "ref"), EVENTS)
+def test_an_event_of_gitea_starts_its_verbs(
+    workflow: str, name: str, payload: dict[str, object], verbs: list[str], ref: str | None, tmp_path: Path
+) -> None:
     workspace = tmp_path / "work"
     for path, content in made("gitea", strategies=True).items():
         place = workspace / path
@@ -382,7 +385,7 @@ def test_an_event_of_gitea_starts_its_verbs(name: str, workflow: str, tmp_path: 
             done = job.steps(each)
             assert done.ok, done.text
     assert [seen["arguments"][:2] for seen in _seen(tmp_path)] == [["bot", verb] for verb in verbs]
-    assert [given.get("ref") for given in checkouts] == [ref]
+    assert [given.get("ref") for given in checkouts] == ([ref] if verbs else [])
     for seen in _seen(tmp_path):
         assert seen["environ"]["GITOPS_TOKEN"] == "the token"
         assert seen["key"] == "the key\n"
@@ -496,7 +499,7 @@ def test_the_doctor_keeps_an_error_for_each_job_of_gitea_with_secrets() -> None:
     files = {path: content for path, content in made("gitea").items() if path.startswith(".gitea/workflows/")}
     found = [each for each in job_findings("gitea", files) if str(each.health) != "good"]
     assert {(str(each.health), each.check) for each in found} == {("error", "jobs.secrets")}
-    assert len(found) == len(yaml.safe_load(files[".gitea/workflows/gitops.yml"])["jobs"])
+    assert len(found) == sum(len(yaml.safe_load(content)["jobs"]) for content in files.values())
 
 
 RUNNING = install_files(running_wheel(), "")
