@@ -7,7 +7,7 @@ The cluster folder of a request is read from git objects, as it would be after t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from gitops.cluster.approvals.counting import CountedCommits
@@ -43,6 +43,7 @@ from gitops.repository.revert_message import takes_back
 
 _WITHOUT_FOLDER = f"keep the folder; or write its new path, or remove the cluster, in {CONFIG_FILE}"
 _ROOT = "root:"
+_MOST_MERGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,6 +535,17 @@ class ClusterAt:
     def changed_files(self, tree: str) -> tuple[str, ...]:
         """Return the files in the cluster folder that differ from another version of its tree."""
         return changed_paths(self.repository.git, tree, self.folder.tree)
+
+    def changed_by(self, since: str, files: Collection[str]) -> str | None:
+        """Return the first commit of the target branch after `since` that changed one of these files of the folder."""
+        git, head, path = self.repository.git, self.repository.head_of(self.target.ref), self.target.path
+        if head is None or git.resolve(since) is None:
+            return None
+        for commit in reversed(git.commits_between(since, head, first_parent=True, most=_MOST_MERGES)):
+            before, after = (git.subtree(git.commit(each).tree, path) for each in (commit.parents[0], commit.id))
+            if before != after and after is not None and not set(files).isdisjoint(git.changed_paths(before, after)):
+                return commit.id
+        return None
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
         """Return the cluster's location in the newest entry of a view.

@@ -27,6 +27,7 @@ from gitops.database.graph.staged import WriteContext
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.stores import graph_engine
 from gitops.repository.wiring.system import RandomIds, SystemClock
+from tests.support.bot_stage import QUERY
 from tests.support.faults import DoAt, FailAt
 from tests.support.loop import (
     APPROVALS,
@@ -180,6 +181,32 @@ def test_the_gate_says_who_may_still_approve_and_why_each_approval_does_not_coun
     refused = [line for line in quorum.comment(1).splitlines() if "doesn't count" in line]
     assert refused == ["  - an approval doesn't count (`approval_stale`): " + refused[0].partition(": ")[2]]
     assert "README.md" in refused[0]
+
+
+def test_a_stale_approval_names_the_merge_that_voided_it(loop: Loop) -> None:
+    """In the comment, in a clone, in the refusal of the merge, and after it; the command beside it renews the approval."""
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    loop.confirmed("bob", "approve", "graph.legacy", "--request", "1")
+    loop.arrived(loop.approvals()[0])
+    loop.move(MAIN, loop.commit("carol", {"README.md": b"Elsewhere.\n"}))
+    loop.move("refs/heads/words", loop.commit("carol", {"cluster/notes.gq": QUERY}))
+    merge, _ = loop.merge("carol", 2)
+    loop.move(MAIN, loop.commit("carol", {"cluster/README.md": b"Later words.\n"}))
+
+    # Two files differ from what was approved. The first merge that changed one of them voided it.
+    words = f"merge {merge[:12]} of request 2 changed the cluster folder after it was given: README.md, notes.gq"
+    assert words in loop.comment(1).replace("`", "")
+    shown = loop.gitops("bob", "plan", "--request", "1").text
+    assert words in shown
+    (command,) = re.findall(r"^    (gitops approve graph.legacy .*)$", shown, re.MULTILINE)
+    _, lines = loop.merge("carol", 1)
+    assert any(words in line for line in lines)
+    assert loop.graph("legacy").exists()
+    # Merged, the change is on the branch, and no request is left to select.
+    (command,) = {command for line in lines for command in re.findall(r"in a clone: (gitops approve .*)$", line)}
+    loop.confirmed("bob", *shlex.split(command)[1:])
+    loop.arrived(loop.approvals()[-1])
+    assert not loop.graph("legacy").exists()
 
 
 def test_approvals_of_other_changes_are_not_reported_again_and_again(loop: Loop) -> None:

@@ -146,6 +146,11 @@ def test_one_changed_byte_in_the_folder_voids_the_approval(loop: Loop, move: str
     assert loop.status(head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     assert "approval_stale" in loop.comment(1)
     assert file.replace(".", r"\.") in loop.comment(1) or file in loop.comment(1)
+    # The merge that did it is named; what the author pushed is no merge.
+    by = re.findall(
+        r"merge ([0-9a-f]{12}) changed the cluster folder after it was given", loop.comment(1).replace("`", "")
+    )
+    assert by == ([loop.tip()[:12]] if "on main" in move else [])
 
     _, lines = loop.merge("carol", 1)
     assert "approval_stale" in codes(lines)

@@ -390,7 +390,9 @@ def _difference(case: _Case) -> str | None:
         moved = case.evidence.moved
         shown = ", ".join(moved[:_SHOWN_PATHS])
         more = f" and {len(moved) - _SHOWN_PATHS} more" if len(moved) > _SHOWN_PATHS else ""
-        return f"the cluster folder changed: {shown}{more}" if shown else "the cluster folder changed"
+        by = case.evidence.moved_by
+        what = f"{by} changed the cluster folder after it was given" if by else "the cluster folder changed"
+        return f"{what}: {shown}{more}" if shown else what
     if approval.resource != change.address or approval.operation is not change.action:
         return f"it is for {approval.operation} {approval.resource}"
     pairs = (
@@ -402,7 +404,8 @@ def _difference(case: _Case) -> str | None:
     )
     for what, approved, now in pairs:
         if approved != now:
-            return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
+            by = f" with {case.evidence.moved_by}" if case.evidence.moved_by else ""
+            return f"{what} changed{by} (approved {_short(approved)}, now {_short(now)})"
     return None
 
 

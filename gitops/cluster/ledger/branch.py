@@ -63,8 +63,10 @@ from gitops.cluster.ledger.port import (
     BlobCondition,
     BlobReading,
     IntentListing,
+    LaterEntries,
     LedgerView,
     LedgerWrite,
+    RecordedMerge,
 )
 from gitops.cluster.ledger.records import ChangesetReader, ChangesetRecords, Recording
 from gitops.cluster.ledger.trailers import check_trailers, commit_message
@@ -165,16 +167,19 @@ class BranchReader(ChangesetReader):
             unreadable=(*listing.unreadable, *contradicting),
         )
 
-    def moved_since(self, entry: str) -> frozenset[Address]:
-        """Return the resources that entries after `entry` changed. Reads all entries back to that one."""
+    def entries_since(self, entry: str) -> LaterEntries:
+        """Return what the entries after `entry` record. Reads all entries back to that one."""
         moved: set[Address] = set()
-        at = self._head()
-        while at is not None and at != entry:
-            commit = self._store.commit(at)
+        merges: list[RecordedMerge] = []
+        at, last = self._head(), False
+        while at is not None and not last:
+            commit, last = self._store.commit(at), at == entry
             found = read_entry(self._store.read(commit.tree, ENTRY) or b"")
-            moved |= found.moved
+            moved |= frozenset() if last else found.moved
+            if found.source is not None:
+                merges.append(RecordedMerge(found.source.commit, found.trust_digest))
             at = next(iter(commit.parents), None)
-        return frozenset(moved)
+        return LaterEntries(frozenset(moved), tuple(reversed(merges)))
 
     def check_anchor(self, view: LedgerView) -> None:
         """Compare the ledger with the anchor next to the graphs, if this machine has access to their storage."""

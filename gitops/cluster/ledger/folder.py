@@ -41,6 +41,7 @@ from gitops.cluster.ledger.port import (
     BlobCondition,
     BlobReading,
     IntentListing,
+    LaterEntries,
     LedgerView,
     LedgerWrite,
 )
@@ -335,9 +336,9 @@ class FolderLedger(ChangesetReader):
         except RemoteError as error:
             return ApprovalListing(problem=error.detail)
 
-    def moved_since(self, entry: str) -> frozenset[Address]:  # noqa: ARG002 - no entries are kept
-        """Return an empty set, because a folder keeps no history."""
-        return frozenset()
+    def entries_since(self, entry: str) -> LaterEntries:  # noqa: ARG002 - no entries are kept
+        """Return nothing, because a folder keeps no history."""
+        return LaterEntries()
 
     def blob(self, address: Address, digest: str) -> BlobReading:
         """Return the verified catalog blob of a query or policy. A folder in its place is not a blob."""

@@ -98,6 +98,25 @@ class IntentListing:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedMerge:
+    """The merge that an entry records, and the digest of the rules in force afterwards."""
+
+    commit: str
+    trust_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaterEntries:
+    """What the entries after one record: the resources that they changed, and their merges, oldest first.
+
+    `merges` begins with the merge of the entry itself, if that records one.
+    """
+
+    moved: frozenset[Address] = frozenset()
+    merges: tuple[RecordedMerge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalListing:
     """All approvals: the store's own `documents`, and `evidence` from approval commits that are not consumed yet.
 
@@ -187,8 +206,8 @@ class LedgerReader(Protocol):
         """Return the approvals."""
         ...
 
-    def moved_since(self, entry: str) -> frozenset[Address]:
-        """Return the resources that later entries changed, or an empty set for a folder, which keeps no entries."""
+    def entries_since(self, entry: str) -> LaterEntries:
+        """Return what later entries record, which is nothing for a folder, because it keeps no entries."""
         ...
 
     def blob(self, address: Address, digest: str) -> BlobReading:

@@ -141,7 +141,8 @@ class ApprovalEvidence:
     """One approval commit as found: its id, parents, added documents and signature.
 
     `on_chain` means that the parent is an entry of this ledger. `moved` are the files that differ between the approved
-    cluster folder and the current one, if both are known. `reviewed_tree` is the cluster folder of the commit that was
+    cluster folder and the current one, if both are known, and `moved_by` is the merge that changed them or the rules, in
+    words, if the ledger shows it. `reviewed_tree` is the cluster folder of the commit that was
     reviewed on a forge, None if there was none or the repository does not have the commit. `own_signature` covers the
     statement itself; None for versions of statements without one.
     """
@@ -155,6 +156,7 @@ class ApprovalEvidence:
     signature: CommitSignature
     on_chain: bool = False
     moved: tuple[str, ...] = ()
+    moved_by: str = ""
     problem: str = ""
     reviewed_tree: str | None = None
     own_signature: CommitSignature | None = None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
+from itertools import pairwise
 
 from gitops.cluster.approvals.decisions import (
     DecisionVerification,
@@ -33,7 +34,7 @@ from gitops.cluster.approvals.verify import (
 )
 from gitops.cluster.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence
+from gitops.cluster.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence, ApprovalStatement
 from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.ledger import ApprovalUse, Debt, DebtSettlement, LedgerState
 from gitops.cluster.model.resource import DesiredState
@@ -43,7 +44,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.core.errors import RemoteError
+from gitops.core.errors import GitopsError, RemoteError
 
 CountReplaced = Callable[[Change, Seen | None], int | str]
 """Returns how many rows were replaced since an approver saw them, or why that is unknown; 0 if no graph is accessible."""
@@ -132,7 +133,7 @@ def accept_approvals(
             unknown=authors.unknown,
             forge=governance.forge,
         )
-        verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust, replaced))
+        verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust, replaced, governance))
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
     needed = {a: trust.quorum(governance.target.environment).needed(c.gates) for a, c in by_address.items()}
@@ -151,18 +152,60 @@ def accept_approvals(
 
 
 def _verify(
-    ledger: LedgerReader, evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot, replaced: CountReplaced
+    ledger: LedgerReader,
+    evidence: ApprovalEvidence,
+    need: ApprovalNeed,
+    trust: TrustRoot,
+    replaced: CountReplaced,
+    governance: Governance,
 ) -> ApprovalVerification:
     """Verify an approval.
 
-    Later entries and rows are read only if it is otherwise valid, because any account can push an old commit.
+    Later entries and rows are read only if it is otherwise valid, or signed by a trusted person, because any account can
+    push an old commit.
     """
     found, statement = verify_approval(evidence, need, trust), evidence.statement
+    if (
+        found.is_signed
+        and statement is not None
+        and any(each.code == Code.APPROVAL_STALE for each in found.diagnostics)
+    ):
+        by = _moved_by(ledger, evidence.moved, statement, need, governance)
+        found = verify_approval(replace(evidence, moved_by=by), need, trust)
     if not found.accepted or statement is None:
         return replace(found, for_another=is_for_another_change(evidence, need, trust))
-    moved = need.change.address in ledger.moved_since(statement.ledger_head)
+    moved = need.change.address in ledger.entries_since(statement.ledger_head).moved
     known = replace(need, moved=moved, replaced=0 if moved else replaced(need.change, statement.seen))
     return found if known == need else verify_approval(evidence, known, trust)
+
+
+def _moved_by(
+    ledger: LedgerReader,
+    moved: Sequence[str],
+    statement: ApprovalStatement,
+    need: ApprovalNeed,
+    governance: Governance,
+) -> str:
+    """Return the first merge after an approval that changed one of the `moved` files or the rules, in words.
+
+    Returns an empty text if the ledger shows none, for example because the author of the change pushed again.
+    """
+    try:
+        merges = ledger.entries_since(statement.ledger_head).merges
+        commit = governance.changed_by(merges[0].commit, moved) if moved and merges else None
+        if commit is None and statement.policy_digest != need.policy_digest:
+            pairs = pairwise(merges)
+            commit = next((after.commit for before, after in pairs if before.trust_digest != after.trust_digest), None)
+        if commit is None:
+            return ""
+        records = (ledger.changeset(key) for key in ledger.changeset_of(commit))
+        sources = (record.source for record in records if record is not None)
+        # A changeset can apply several merges together. It records the request of the last one.
+        number = next((each.pull_request for each in sources if each.merge_commit == commit), None)
+    except GitopsError:
+        # A commit of the branch may be missing here. The refusal stands without the name of the merge.
+        return ""
+    return f"merge {commit[:12]}{f' of request {number}' if number else ''}"
 
 
 def _report_pending(governance: Governance, gated: Iterable[Change], problems: Diagnostics) -> None:
@@ -217,7 +260,7 @@ def _report_refused(
             history = problem.code in _HISTORY or newest[giver] != approval.approval_id
             # Only for signatures of trusted people: any account can push an old commit, and this reads the entries since.
             stale = each.is_signed and problem.code == Code.APPROVAL_STALE
-            if history or (stale and person[0] in ledger.moved_since(statement.ledger_head)):
+            if history or (stale and person[0] in ledger.entries_since(statement.ledger_head).moved):
                 continue
         problems.extend(replace(found, severity=Severity.WARNING) for found in each.diagnostics)
     return refused

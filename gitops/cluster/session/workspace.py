@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -121,6 +121,10 @@ class Governance(Protocol):
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
         """Return the files in the cluster folder that differ from another version of its tree."""
+        ...
+
+    def changed_by(self, since: str, files: Collection[str]) -> str | None:
+        """Return the first commit of the target branch after `since` that changed one of these files of the folder."""
         ...
 
     def admit(self, view: LedgerView) -> None:
