@@ -22,7 +22,13 @@ from functools import cache, partial
 
 from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.drift import report_drift
-from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
+from gitops.bot.plan_requests import (
+    NEEDS_APPROVAL,
+    PLAN_FAILED,
+    plan_request,
+    refresh_warnings,
+    requests_of_cluster,
+)
 from gitops.bot.report import (
     record_deployment,
     report_apply,
@@ -176,6 +182,7 @@ def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[Log
     for request in requests_of_cluster(context, rule, requests):
         for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
             yield LogLine(line.text)
+    yield from refresh_warnings(context, rule.ref)
 
 
 def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:

@@ -27,7 +27,7 @@ from gitops.bot.apply_clusters import apply_cluster, newest_changesets
 from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
-from gitops.bot.plan_requests import plan_request
+from gitops.bot.plan_requests import plan_request, refresh_warnings
 from gitops.bot.report import retry_command
 from gitops.bot.sweep import sweep_cluster
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -126,6 +126,7 @@ def _carry_out(
     rules = [rule for rule in following if command.cluster in (None, rule.name)]
     if len(rules) > 1 and command.action is CommandAction.PLAN and request.state is RequestState.OPEN:
         yield from plan_request(context, request)
+        yield from refresh_warnings(context, request.target)
         return
     if len(rules) != 1:
         known = ", ".join(rule.name for rule in following) or "none"
@@ -141,9 +142,11 @@ def _carry_out(
     elif command.action is CommandAction.APPROVE:
         yield from attest_command(context, rule, request, command, event)
         yield from plan_request(context, request, cluster=rule.name)
+        yield from refresh_warnings(context, request.target)
     else:
         explained = (command.address,) if command.action is CommandAction.EXPLAIN else ()
         yield from plan_request(context, request, cluster=rule.name, explained=explained)
+        yield from refresh_warnings(context, request.target)
 
 
 def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[LogLine]:

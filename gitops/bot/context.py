@@ -72,8 +72,12 @@ class EventContext:
     """The context that the module docstring describes. An instance serves one event in one thread."""
 
     def __init__(self, bot: Bot) -> None:
-        """Create the context without reading anything."""
+        """Create the context without reading anything.
+
+        `approvals_changed` becomes True if the approvals that count differ from the last plan of a request.
+        """
         self.bot = bot
+        self.approvals_changed = False
         self.forge = bot.forge
         self.repository = bot.repository
         self._positions: dict[str, LedgerPosition] = {}

@@ -26,6 +26,7 @@ from gitops.bot.report import (
     with_unknown_authors,
 )
 from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.chain import approvals_prefix
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.plan.plan import plan
@@ -53,6 +54,8 @@ def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]
     found = [request for request in context.open_requests() if chosen(request)]
     for request in found:
         yield from plan_request(context, request)
+    for target in {request.target for request in found}:
+        yield from refresh_warnings(context, target)
     if not found:
         yield LogLine("the forge has no open change request with this number")
 
@@ -125,6 +128,46 @@ def requests_of_cluster(
     return tuple(r for r in found if _concerns(context, rule, r))
 
 
+def _voided_requests(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> tuple[OtherRequest, ...]:
+    """Return the other open requests, among the newest fifty, whose approvals become stale if `request` is merged first.
+
+    An approval covers the whole cluster folder and the rules, so these are all approved requests if this one changes any
+    of that. The stored plans show which requests are approved.
+    """
+    others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
+    target = context.repository.head_of(request.target)
+    given = context.repository.remote.refs(approvals_prefix(rule.name).rstrip("/")) if others else ()
+    if not given or not changes_cluster(context.repository, rule, target, request.head):
+        return ()
+    with suppress(GitopsError):
+        # One fetch, also of this request's own plan, which is read next.
+        context.repository.fetch_refs(*(plan_ref(rule.name, each.number) for each in (request, *others)))
+    found = ((other, kept_plan(context.repository, rule.name, other.number)) for other in others)
+    return tuple(
+        OtherRequest(other.number, other.title, other.url, tuple(map(Address, kept.approved)))
+        for other, kept in found
+        if kept is not None and kept.head == other.head and kept.approved
+    )
+
+
+def refresh_warnings(context: EventContext, target: str) -> Iterator[LogLine]:
+    """If the approvals that count have changed in this event, update the warnings on the other open requests.
+
+    Plans the requests into the branch `target` again whose comments don't warn of exactly the approvals that their merges
+    make stale. These plans don't affect the result of the run.
+    """
+    requests = context.open_requests(target)[-_MOST_OTHERS:] if context.approvals_changed else ()
+    context.approvals_changed = False
+    for rule in context.rules_for(target) if len(requests) > 1 else ():
+        for request in requests_of_cluster(context, rule, requests):
+            kept = kept_plan(context.repository, rule.name, request.number)
+            if kept is None or kept.head != request.head:
+                continue
+            if kept.voids != tuple(each.number for each in _voided_requests(context, rule, request)):
+                for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
+                    yield LogLine(line.text)
+
+
 def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:
     """Return whether a request touches a cluster, or touched it when it was last planned."""
     try:
@@ -152,6 +195,7 @@ def _plan_cluster(
     """
     begin = f"request {request.number}: "
     last = kept_plan(context.repository, rule.name, request.number) if skip_unchanged else None
+    voids = _voided_requests(context, rule, request)
     try:
         position = context.position(rule)
         workspace = context.workspace_of(rule, request)
@@ -172,7 +216,7 @@ def _plan_cluster(
     unmet = {gate.resource for gate in gates if not gate.satisfied}
     earlier = unmet & _left_before(context, rule, request, outcome) if unmet else frozenset()
     missing, failed = bool(unmet - earlier), not outcome.lands and not (unmet and outcome.ok)
-    if is_reported(last, plan_record(subject, outcome)):
+    if is_reported(last, plan_record(subject, outcome, voids=voids)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
     outcome = _with_what_if(workspace, request, outcome)
@@ -181,6 +225,7 @@ def _plan_cluster(
         subject,
         outcome,
         others=_overlapping_requests(context, rule, request),
+        voids=voids,
         explained=explained,
         refusals=refusals,
         debts=position.debts,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.dispatch import handle_signed_ref
-from gitops.bot.plan_requests import plan_request
+from gitops.bot.plan_requests import plan_request, refresh_warnings
 from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update, take_in
 from gitops.cluster.ledger.chain import SIGNED
 from gitops.cluster.model.plan import Observer
@@ -74,6 +74,7 @@ def _plan_topic(
     request, line = open_or_update(context, forge, source, update.new, pusher)
     yield line
     yield from plan_request(context, request)
+    yield from refresh_warnings(context, target)
 
 
 def _apply_merged(context: EventContext, forge: RequestKeeper, update: RefUpdate) -> Iterator[LogLine]:

@@ -18,6 +18,7 @@ from gitops.cluster.approvals.verify import HOSTED, REFUSALS, UNKNOWN_AUTHORS, c
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
@@ -77,6 +78,7 @@ def report_plan(
     outcome: PlanOutcome,
     *,
     others: tuple[OtherRequest, ...] = (),
+    voids: tuple[OtherRequest, ...] = (),
     explained: tuple[str, ...] = (),
     refusals: tuple[RefusedCommand, ...] = (),
     debts: tuple[Debt, ...] = (),
@@ -87,14 +89,13 @@ def report_plan(
 ) -> Iterator[LogLine]:
     """Report a plan.
 
-    `others` are overlapping requests, `explained` are addresses to describe in full, and `refusals` are refused
-    commands. `via_forge` are the tiers of changes for which reviews and commands count as approvals. `verdict_missing`
-    means that the forge's own verdict is required but is not "approved". `earlier` are approvals that the target branch
-    lacks even without the request, and `standing` are its warnings without the request.
+    `others` are overlapping requests, `voids` are those whose approvals a merge makes stale, `explained` are addresses to
+    describe in full, and `refusals` are refused commands. `via_forge` are the tiers of changes for which reviews and
+    commands count as approvals. `verdict_missing` means that the forge's own verdict is required but is not "approved".
+    `earlier` are approvals that the target branch lacks anyway, and `standing` are its own warnings.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
-    line = f"plan of {subject.cluster}: {text}"
     caused = _without_used(outcome, standing)
     approvals = _gate_states(subject, caused, earlier, via_forge=via_forge)
     comment = PlanComment(
@@ -103,6 +104,7 @@ def report_plan(
         approvals=approvals,
         approve_all=_approve_all(context, approvals, subject, request=subject.request),
         others=others,
+        voids=voids,
         explained=explained,
         refusals=refusals,
         debts=debts,
@@ -112,25 +114,24 @@ def report_plan(
         templates=context.templates,
         view=_view(context, outcome),
     )
-    bot.on_report(ClusterReport(comment, line, outcome.plan))
+    bot.on_report(ClusterReport(comment, line := f"plan of {subject.cluster}: {text}", outcome.plan))
     not_kept, kept = "", None
     if subject.request and bot.person is not None:
         before = kept_plan(context.repository, subject.cluster, subject.request)
-        kept = plan_record(subject, outcome, before)
+        kept = plan_record(subject, outcome, before, voids)
         comment = replace(comment, since=kept.since)
         commit, not_kept = keep_plan(context, kept, outcome, comment)
         comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
     body = plan_comment(replace(comment, run=bot.run_url))
     yield from _set_status(context, subject, "plan", state, text)
     yield from _write_check(context, subject, state, text, body, caused.diagnostics)
-    quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained)
+    quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained or voids)
     shown = yield from _write_comment(context, subject, body, only_update=quiet)
     if kept is not None and not shown:
         _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
     yield LogLine(line, result)
     yield from diagnostic_lines((d for d in outcome.diagnostics if d.severity is Severity.ERROR), outcome.config_dir)
-    if not_kept:
-        yield LogLine(not_kept)
+    yield from map(LogLine, filter(None, [not_kept]))
 
 
 def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
@@ -408,7 +409,13 @@ def with_unknown_authors(
             if request is not None and code is Code.APPROVAL_AUTHORS_UNKNOWN:
                 fix = request.rebased(_SIGN)
             found.add(code, need.resource, "; ".join(authors.unknown), severity=Severity.WARNING, fix=fix)
-    return replace(outcome, diagnostics=(*outcome.diagnostics, *found))
+    # Approvals that were given nevertheless are refused for the same reason, and need the same remedy.
+    fixes = {each.path: each.fix for each in found}
+    given = (
+        replace(each, fix=fixes[each.path]) if each.code in UNKNOWN_AUTHORS and each.path in fixes else each
+        for each in outcome.diagnostics
+    )
+    return replace(outcome, diagnostics=(*given, *found))
 
 
 def _gate_states(
@@ -547,11 +554,17 @@ _MOST_FACTS = 5
 _SHOWN = 3
 
 
-def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
+def plan_record(
+    subject: CommentSubject,
+    outcome: PlanOutcome,
+    before: PlanRecord | None = None,
+    voids: Sequence[OtherRequest] = (),
+) -> PlanRecord:
     """Return the record for a plan that is about to be reported. `before` is the previous record."""
-    plan = outcome.plan
+    plan, numbers = outcome.plan, [each.number for each in voids]
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
-    digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
+    parts = [subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest, numbers]
+    digest = canonical_digest(parts if numbers else parts[:-1])
     changed = [change.address for change in plan.changes] if plan else []
     found = PlanRecord(
         subject.cluster,
@@ -565,6 +578,13 @@ def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecor
         missing=_names(need.resource for need in plan.approvals_required if not need.satisfied) if plan else (),
         errors=sum(each.severity is Severity.ERROR for each in outcome.diagnostics),
         seen=_seen(plan.changes) if plan else (),
+        approved=_names(need.resource for need in plan.approvals_required if need.approvals) if plan else (),
+        voids=tuple(numbers),
+        unknown=tuple(
+            UnknownAuthors(Address(each.path), each.code, each.message, each.fix or "")
+            for each in outcome.diagnostics
+            if each.code in UNKNOWN_AUTHORS and each.step is None and is_line(each.message) and is_line(each.fix or "")
+        ),
     )
     return replace(found, since=() if before is None else moved_since(before, found))
 
@@ -672,7 +692,9 @@ def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -
     if person is None:
         return "", ""
     try:
-        old = context.repository.head_of(ref)
+        old, before = context.repository.head_of(ref), kept_plan(context.repository, kept.cluster, kept.request)
+        if kept.approved != (() if before is None else before.approved):
+            context.approvals_changed = True
         tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
         if old is not None and store.commit(old).tree == tree:
             return old, ""

@@ -64,6 +64,7 @@ class _Chosen:
 
 def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     """`gitops approve`. Raises UsageError `usage_error` for options that contradict each other."""
+    from gitops.cluster.approvals.verify import UNKNOWN_AUTHORS
     from gitops.cluster.approving.approve import review, sign_approvals
 
     options.all = options.all or not options.resources
@@ -89,9 +90,9 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         if not problems.has_errors:
             detail = "no change is waiting for an approval that you can give"
             look = "gitops status" if options.request is None else f"gitops plan --request {options.request}"
-            problems.add(
-                Code.APPROVAL_NOT_REQUIRED, "", detail, fix=f"list the pending approvals and who can give them: {look}"
-            )
+            first = next((each.fix for each in others if each.code in UNKNOWN_AUTHORS), None)
+            look = first or f"list the pending approvals and who can give them: {look}"
+            problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix=look)
         return shared.show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
     named = all(each.change.plan_digest is not None for each in chosen)
     if not named or _on_terminal(options):

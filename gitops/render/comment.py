@@ -344,6 +344,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         ),
         "explained": explanations(outcome, view, comment.explained, gates),
         "others": comment.others,
+        "voids": comment.voids,
         "atomic": _sentence(ATOMIC),
         **(_NO_PLAN if view is None else _plan_values(view, gates, fixes, nodes, most)),
     }
@@ -665,8 +666,12 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
     """Leave out warnings about refused approvals if a missing approval already shows the same reason and remedy."""
     said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
-    said |= {(code, s.resource, s.unknown) for s in missing if s.unknown for code in UNKNOWN_AUTHORS}
-    return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
+    unknown = {s.resource for s in missing if s.unknown}
+
+    def is_shown(each: Diagnostic) -> bool:
+        return (each.code, each.path, each.message) in said or (each.code in UNKNOWN_AUTHORS and each.path in unknown)
+
+    return tuple(each for each in found if each.severity is Severity.ERROR or not is_shown(each))
 
 
 def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:

@@ -133,7 +133,8 @@ class RequestComment:
 class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
-    `others` are requests that touch the same resources. `explained` are addresses to describe in full. `debts` block
+    `others` are requests that touch the same resources. `voids` are requests whose approvals become stale if this one is
+    merged first, with the approved resources. `explained` are addresses to describe in full. `debts` block
     the next apply until they are countersigned. `since` are the differences from the last reported plan.
     `forge_verdict_missing` means that the trust rules also require an approving review, and there is none. `ref` and
     its commit `kept` store the full plan. `view` is the plan view that all printers share, if there is one.
@@ -142,6 +143,7 @@ class PlanComment(RequestComment):
     outcome: PlanOutcome
     approvals: tuple[ApprovalState, ...] = ()
     others: tuple[OtherRequest, ...] = ()
+    voids: tuple[OtherRequest, ...] = ()
     explained: tuple[str, ...] = ()
     debts: tuple[Debt, ...] = ()
     since: tuple[str, ...] = ()

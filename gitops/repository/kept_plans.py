@@ -21,6 +21,7 @@ from functools import cached_property, reduce
 
 from gitops.cluster.approvals.documents import SEEN
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Change, Seen
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
@@ -34,6 +35,7 @@ from gitops.core.documents.forms import (
     Form,
     FormMember,
     Members,
+    enum,
     integer,
     list_of,
     nullable,
@@ -71,7 +73,9 @@ class PlanRecord:
     omitted. The next report is compared with the first of the `changes` (`count` is their total number), the ones
     `missing` an approval, and the number of `errors`. `since` are the differences from the previous report that this
     report listed. `shown` is False until the forge has accepted the comment, so the next run writes it again. `seen`
-    are the graphs of its data changes.
+    are the graphs of its data changes. `approved` are the changes with an approval that counts, `voids` are the requests
+    whose approvals become stale if this one is merged first, as the report warns, and `unknown` are the changes that no
+    one can approve yet.
     """
 
     cluster: str
@@ -87,6 +91,9 @@ class PlanRecord:
     since: tuple[str, ...] = ()
     shown: bool = True
     seen: tuple[SeenChange, ...] = ()
+    approved: tuple[str, ...] = ()
+    voids: tuple[int, ...] = ()
+    unknown: tuple[UnknownAuthors, ...] = ()
 
 
 _MEMBERS: Members = {
@@ -115,10 +122,24 @@ _SEEN_CHANGE: Members = {
 _DATED: Members = {**_SEEN_CHANGE, "recorded_at": nullable(LINE)}
 _COUNT: Form[StepCount] = record(StepCount, {"rows": integer(), "breaking": integer(), "lost": integer()})
 _COUNTED: Members = {**_DATED, "counts": nullable(list_of(nullable(_COUNT)))}
+_UNKNOWN: Members = {
+    "resource": Form(lambda value: Address(LINE.read(value))),
+    "code": enum(Code),
+    "detail": LINE,
+    "fix": LINE,
+}
+_WITH_APPROVALS: Members = {
+    **_SHOWN,
+    "seen": list_of(record(SeenChange, _COUNTED)),
+    "approved": list_of(LINE),
+    "voids": list_of(integer(1)),
+    "unknown": list_of(record(UnknownAuthors, _UNKNOWN)),
+}
 
 
 def _version(kept: PlanRecord) -> int:
-    if any(each.counts is not None for each in kept.seen):
+    counted = any(each.counts is not None for each in kept.seen)
+    if counted or kept.approved or kept.voids or kept.unknown:
         return 6
     if any(each.recorded_at for each in kept.seen):
         return 5
@@ -132,7 +153,7 @@ PLAN_RECORD = Document(
         3: record(PlanRecord, _SHOWN),
         4: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _SEEN_CHANGE))}),
         5: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _DATED))}),
-        6: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _COUNTED))}),
+        6: record(PlanRecord, _WITH_APPROVALS),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,
@@ -184,6 +205,16 @@ class PlannedData:
         """Return the rows that the newest plan counted for each step of a migration, or None if none did."""
         known = [(made, each.counts) for made, each in self._about(change) if each.counts is not None]
         return max(known, key=lambda each: each[0])[1] if known else None
+
+    def unknown(self, commit: str, address: Address) -> UnknownAuthors | None:
+        """Return why no one can approve the change of `address` yet, from the stored plans of a commit.
+
+        Anyone with push rights can replace a stored plan, but that can only keep people from approving until the bot
+        plans again.
+        """
+        plans = (kept for _, kept in self._plans if kept.head == commit)
+        found = (each for kept in plans for each in kept.unknown if each.resource == address)
+        return next(found, None)
 
     def _about(self, change: Change) -> list[tuple[str, SeenChange]]:
         identity = change.address, change.before, change.after

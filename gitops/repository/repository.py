@@ -23,7 +23,7 @@ from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.ledger.sources import declared_storage, recorded_scope, trust_at, trust_waits
 from gitops.cluster.model.address import Address, Kind, cluster_address
-from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.approval import ClusterTarget, UnknownAuthors
 from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
 from gitops.cluster.model.scope import UNKNOWN_STORAGE, ClusterScope
@@ -496,6 +496,7 @@ class ClusterAt:
     check: bool
     seen_elsewhere: Callable[[Change, Seen | None], Seen | None] = lambda _, recorded: recorded
     counted_elsewhere: Callable[[Change], tuple[StepCount | None, ...] | None] = lambda _: None
+    unknown_elsewhere: Callable[[Address], UnknownAuthors | None] = lambda _: None
 
     @property
     def source(self) -> SourceRevision:

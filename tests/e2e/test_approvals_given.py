@@ -183,6 +183,26 @@ def test_the_gate_says_who_may_still_approve_and_why_each_approval_does_not_coun
     assert "README.md" in refused[0]
 
 
+def test_a_request_warns_of_the_approvals_that_its_merge_makes_stale(loop: Loop) -> None:
+    """As long as they count, in whatever order the requests are approved and planned."""
+    warning = "### Makes other approvals stale"
+    loop.move("refs/heads/words", loop.commit("carol", {"cluster/notes.gq": QUERY}))
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    loop.move("refs/heads/elsewhere", loop.commit("carol", {"README.md": b"Elsewhere.\n"}))
+    assert warning not in loop.comment(1)
+    loop.confirmed("bob", "approve", "graph.legacy", "--request", "2")
+    loop.arrived(loop.approvals()[0])
+    assert warning in loop.comment(1)
+    assert re.search(r"^- request 2, Retire legacy: `graph.legacy`$", loop.comment(1), re.MULTILINE)
+    assert warning not in loop.comment(2)
+    # A request that is opened later warns at once.
+    loop.move("refs/heads/more", loop.commit("carol", {"cluster/README.md": b"Other words.\n"}))
+    assert warning in loop.comment(3)
+    # The author's own push makes the approval stale, so nothing is left to warn of.
+    loop.move("refs/heads/retire", loop.commit("alice", {"cluster/README.md": b"Mine.\n"}, loop.request(2).head))
+    assert [warning in loop.comment(number) for number in (1, 2, 3)] == [False] * 3
+
+
 def test_a_stale_approval_names_the_merge_that_voided_it(loop: Loop) -> None:
     """In the comment, in a clone, in the refusal of the merge, and after it; the command beside it renews the approval."""
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))

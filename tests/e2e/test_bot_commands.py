@@ -128,6 +128,22 @@ def test_approve_is_refused_where_it_would_not_count(stage: Stage, account: str,
     assert stage.loop.approvals() == ()
 
 
+def test_approve_is_refused_while_an_author_is_unknown(stage: Stage) -> None:
+    head = stage.loop.commit("mallory", dict(DELETE_LEGACY), key=None)
+    stage.loop.store.update_refs([RefUpdate("refs/heads/retire", ZERO, head)])
+    stage.loop.book.open_or_update("refs/heads/retire", MAIN, head, "Retire", email("mallory"))
+    stage.say(BOB, 1, "/gitops plan")
+    notes = stage.say(BOB, 1, f"/gitops approve graph.legacy {_digest(stage)}")
+    assert "command refused: approval_authors_unknown" in said(notes)
+    assert stage.reactions(1) == ["refused"]
+    assert stage.loop.approvals() == ()
+    # One remedy, which is for the author and can be copied as it is.
+    comment = _own_comment(stage)
+    assert comment.count("git rebase --exec 'git commit --amend --no-edit -S' origin/main") == 1
+    assert "git push --force-with-lease origin retire" in comment
+    assert "BRANCH" not in comment
+
+
 def test_approve_names_something_that_needs_it(stage: Stage) -> None:
     digest = _planned(stage)
     refused = said(stage.say(BOB, 1, f"/gitops approve graph.notes {digest}"))

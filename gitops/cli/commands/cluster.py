@@ -195,7 +195,8 @@ CLUSTER_COMMANDS = (
         Argument("--reason", "TEXT", "one-line reason why no second person could approve"),
         CLUSTER,
         REQUEST,
-        epilog=_SIGNS,
+        epilog="an approval survives rebase, squash and commits outside the cluster folder; it becomes stale when a file in that "
+        f"folder or the applied resource changes; {_SIGNS}",
     ),
     Command(
         "status",

@@ -318,7 +318,8 @@ def person_refusal(
 
 def code_of_unknown(unknown: Sequence[str]) -> Code:
     """Return the code for refusing a change whose authors are unknown for these reasons."""
-    return Code.APPROVAL_HISTORY_TOO_LONG if TOO_LONG in unknown else Code.APPROVAL_AUTHORS_UNKNOWN
+    too_long = any(TOO_LONG in reason for reason in unknown)
+    return Code.APPROVAL_HISTORY_TOO_LONG if too_long else Code.APPROVAL_AUTHORS_UNKNOWN
 
 
 def has_account(names: frozenset[str], forge: str) -> bool:

@@ -17,6 +17,7 @@ from functools import partial
 from gitops.cluster.approvals.documents import statement_message, write_approval
 from gitops.cluster.approvals.verify import (
     STEPS,
+    UNKNOWN_AUTHORS,
     ApprovalNeed,
     alone_refusal,
     change_digest,
@@ -93,7 +94,7 @@ def review(
         def check(gated: GatedChange) -> None:
             refusal = None if key is None else _refusal(gated, key, alone=alone)
             if refusal is not None and refusal[0] != Code.APPROVAL_QUORUM:
-                raise GitopsError(*refusal, path=address, fix=remedy_of(refusal[0], gated.governance.target))
+                raise GitopsError(*refusal, path=address, fix=gated.remedy(refusal[0]))
 
         gated = read_gated_change(current, address, rows, check)
 
@@ -413,7 +414,10 @@ class GatedChange:
         return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
 
     def need(self) -> ApprovalNeed:
-        """Return the current requirements for approving the change. The bot checks origins that are unknown here."""
+        """Return the current requirements for approving the change.
+
+        The bot checks origins that are unknown here. What it found when it planned this commit is known from its plan.
+        """
         authors = self.governance.authors_for(self.change)
         return ApprovalNeed(
             target=self.governance.target,
@@ -423,9 +427,20 @@ class GatedChange:
             change=self.change,
             at=self.at,
             authors=authors.people,
-            unknown=authors.unknown if self.governance.knows_origins() else (),
+            unknown=authors.unknown if self.governance.knows_origins() else self._unknown_elsewhere(),
             forge=self.governance.forge,
         )
+
+    def _unknown_elsewhere(self) -> tuple[str, ...]:
+        found = self.governance.unknown_elsewhere(self.change.address)
+        return () if found is None else (found.detail,)
+
+    def remedy(self, code: Code) -> str | None:
+        """Return the remedy for a refusal of an approval of this change. None means the code's usual remedy."""
+        found = self.governance.unknown_elsewhere(self.change.address) if code in UNKNOWN_AUTHORS else None
+        if found is None:
+            return remedy_of(code, self.governance.target)
+        return f"nothing that you sign counts before the author has done this: {found.fix}"
 
 
 def push_approvals(workspace: Workspace, publisher: ApprovalPublisher, updates: Sequence[RefUpdate]) -> None:
@@ -483,7 +498,7 @@ def write_approval_commit(
     ref = publisher.ref_prefix + approval.approval_id
     evidence = read_evidence(publisher.store, ref, commit, frozenset({statement.ledger_head}))
     for problem in verify_approval(evidence, gated.need(), trust).diagnostics:
-        raise GitopsError(problem.code, problem.message, path=gated.change.address)
+        raise GitopsError(problem.code, problem.message, path=gated.change.address, fix=gated.remedy(problem.code))
     return approval, RefUpdate(ref, ZERO, commit)
 
 
@@ -535,11 +550,13 @@ def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
             for requirement in plan.approvals_required:
                 if requirement.satisfied:
                     continue
-                refusal = _refusal(find_gated_change(current, plan, requirement.resource), key)
+                gated = find_gated_change(current, plan, requirement.resource)
+                refusal = _refusal(gated, key)
                 if refusal is None:
                     found.append(requirement.resource)
                 else:
-                    others.add(refusal[0], requirement.resource, refusal[1], severity=Severity.WARNING)
+                    fix = gated.remedy(refusal[0])
+                    others.add(refusal[0], requirement.resource, refusal[1], severity=Severity.WARNING, fix=fix)
         except GitopsError as error:
             others.add_error(error)
         return replace(outcome, addresses=tuple(found), diagnostics=tuple(others))

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Seen
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.git.port import CommitSignature
 
@@ -86,6 +87,16 @@ class Approval:
     consumed_at: str | None = None
     consumed_by_operation: str | None = None
     seen: Seen | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownAuthors:
+    """Why no one can approve a change yet: its authors are unknown, for these reasons. `fix` is the author's next step."""
+
+    resource: Address
+    code: Code
+    detail: str
+    fix: str
 
 
 DOCUMENT_LIFETIME = timedelta(days=7)

@@ -13,7 +13,7 @@ from gitops.cluster.config.sound import VouchedGraphs
 from gitops.cluster.config.source import SourceTree
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.approval import ClusterTarget, UnknownAuthors
 from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.changeset import Changeset, ChangesetKind, ChangesetSource
 from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
@@ -141,6 +141,10 @@ class Governance(Protocol):
 
     def stores_at(self, scope: ClusterScope) -> Stores:
         """Return a location's stores."""
+        ...
+
+    def unknown_elsewhere(self, address: Address) -> UnknownAuthors | None:
+        """Return why no one can approve a change yet, as the bot found for the same commit; None if anyone may."""
         ...
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:

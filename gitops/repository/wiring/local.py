@@ -301,9 +301,13 @@ class LocalRepository(Repository):
         return self.with_plans(here).workspace(actor)
 
     def with_plans(self, here: ClusterAt, request: int | None = None) -> ClusterAt:
-        """Return the cluster for use in a clone, where the bot's plans provide data about graphs that cannot be read."""
+        """Return the cluster for use in a clone, where the bot's plans provide what only the bot can know.
+
+        That is data about graphs that cannot be read, and which authors are unknown.
+        """
         planned = PlannedData(self, here.rule.name, request)
-        return replace(here, seen_elsewhere=planned.seen, counted_elsewhere=planned.counts)
+        unknown = partial(planned.unknown, here.folder.commit)
+        return replace(here, seen_elsewhere=planned.seen, counted_elsewhere=planned.counts, unknown_elsewhere=unknown)
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """Return the person, key and branch for approvals given on this machine.

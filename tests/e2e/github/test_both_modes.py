@@ -103,6 +103,24 @@ def test_a_byte_after_the_approval_voids_it(ready: Mode) -> None:
     assert hub.status(tip, "apply").startswith("failure")
 
 
+def test_the_comment_of_another_request_warns_before_its_merge_voids_an_approval(planned: Mode) -> None:
+    hub = planned.hub
+    other = hub.propose("carol", "reword", REWORDED)
+    planned.settle()
+    assert "Makes other approvals stale" not in hub.comment(other.number)
+    assert hub.approve("bob", "graph.legacy", request=1).ok
+    hub.say("carol", 1, "/gitops plan")
+    planned.settle()
+    comment = hub.comment(other.number)
+    assert "### Makes other approvals stale" in comment
+    assert re.search(r"^- \[request 1\]\(\S+/pull/1\), .+: `graph.legacy`$", comment, re.MULTILINE), comment
+    tip = hub.merge("carol", other.number)
+    planned.settle()
+    assert f"merge `{tip[:12]}` of request {other.number} changed the cluster folder after it was given" in hub.comment(
+        1
+    )
+
+
 def test_nobody_approves_their_own(planned: Mode) -> None:
     hub = planned.hub
     pull = hub.world.pull(1)

@@ -27,10 +27,8 @@ pytestmark = pytest.mark.e2e
 
 
 def _printed(hub: Hub, number: int, program: str) -> list[str]:
-    """The command of the comment that begins so, as words."""
-    printed = set(re.findall(rf"`({program} [^`]+)`", html.unescape(hub.comment(number))))
-    # A problem's general remedy leaves out what the request's own names.
-    (found,) = {command for command in printed if "BRANCH" not in command} or printed
+    """The only command of the comment that begins so, as words."""
+    (found,) = re.findall(rf"`({program} [^`]+)`", html.unescape(hub.comment(number)))
     return shlex.split(found)
 
 
@@ -58,8 +56,7 @@ def test_the_printed_remedy_gives_commits_of_a_request_their_authors(hub: Hub, r
     # The target has moved on since the clone.
     hub.world.move(MAIN, hub.loop.commit("alice", {"cluster/README.md": b"Other words.\n"}, hub.tip()), "alice")
     for command in ("git fetch", "git rebase", "git push"):
-        words = _printed(hub, number, command)
-        hub.loop.program("carol", *["retire" if word == "BRANCH" else word for word in words], at=clone)
+        hub.loop.program("carol", *_printed(hub, number, command), at=clone)
     runner.settle()
     hub.approve("bob", "graph.legacy", request=number)
     hub.say("carol", number, "/gitops plan")
@@ -67,6 +64,29 @@ def test_the_printed_remedy_gives_commits_of_a_request_their_authors(hub: Hub, r
     hub.merge("carol", number)
     good(runner)
     assert not hub.loop.graph("legacy").exists()
+
+
+def test_an_approval_that_cannot_count_is_refused_with_the_next_step_of_the_author(
+    hub: Hub, runner: Runner, tmp_path: Path
+) -> None:
+    """In a clone, which cannot ask who pushed, as soon as the bot has planned this head."""
+    number = _unknown(hub, runner)
+    before = hub.loop.store.refs(APPROVALS.rstrip("/"))
+    line = f"gitops approve graph.legacy --request {number}"
+    first = "nothing that you sign counts before the author has done this: update the target: git fetch origin; "
+    step = "sign the commits: git rebase --exec 'git commit --amend --no-edit -S' origin/main; then push it: git push "
+    for place, command in (("named", line), ("all", f"gitops approve --all --request {number}")):
+        refused = _run(hub, "bob", tmp_path / place, command)
+        assert refused.code != 0
+        assert "approval_authors_unknown" in refused.text
+        assert "it is not signed" in refused.text
+        assert first + step in refused.text
+    assert hub.loop.store.refs(APPROVALS.rstrip("/")) == before
+
+    # As soon as the head is another one, the stored plan says nothing about it.
+    hub.world.move("refs/heads/retire", hub.loop.commit("alice", DELETE_LEGACY, hub.tip()), "alice")
+    approved = _run(hub, "bob", tmp_path / "later", f"{line} --rows 1")
+    assert "approval_authors_unknown" not in approved.text
 
 
 def test_the_printed_remedy_takes_back_what_is_merged(hub: Hub, runner: Runner, tmp_path: Path) -> None:

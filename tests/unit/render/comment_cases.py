@@ -190,6 +190,7 @@ def everything() -> PlanComment:
         outcome=replace(outcome, plan=replace(outcome.plan, graph=GRAPH), texts=TEXTS),
         approvals=(replace(MISSING, via_forge=True),),
         others=OTHERS,
+        voids=OTHERS,
         explained=(
             "graph.legacy",
             "query.knowledge.find_experts",

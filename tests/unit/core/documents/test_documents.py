@@ -31,6 +31,7 @@ from gitops.cluster.audit.statement import (
 )
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Seen
 from gitops.core.canonical import canonical, digest
 from gitops.core.codes import Code
@@ -584,6 +585,12 @@ _records = st.builds(
     since=st.lists(_names, max_size=3).map(tuple),
     shown=st.booleans(),
     seen=st.lists(_seen, max_size=2).map(tuple),
+    approved=st.lists(_names, max_size=2).map(tuple),
+    voids=st.lists(st.integers(1, 99), max_size=2).map(tuple),
+    unknown=st.lists(
+        st.builds(UnknownAuthors, _names.map(Address), st.just(Code.APPROVAL_AUTHORS_UNKNOWN), _names, _names),
+        max_size=1,
+    ).map(tuple),
 )
 RECORD = PlanRecord("brain", 7, "a" * 40, "b" * 40, None, "c" * 64)
 
