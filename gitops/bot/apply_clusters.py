@@ -59,10 +59,12 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
+from gitops.forge.events import ReplanEvent
 from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, ReviewDecision
 from gitops.git.port import Commit
 from gitops.render.changesets import changeset_outcome
 from gitops.render.comment_inputs import CommentSubject
+from gitops.render.words import count
 from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.changes import commit_changes
@@ -174,15 +176,34 @@ def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
     """Re-plan a cluster's open requests after an apply, because it may have changed their effects.
 
-    These plans don't affect the result of the run.
+    A server does this later, so that other events don't wait for it. These plans don't affect the result of the run.
     """
     if context.bot.cancel.requested:
         return
     requests = context.open_requests(rule.ref)[-_MOST_REPORTED:]
+    if context.bot.replan_later is not None:
+        if requests:
+            context.bot.replan_later([ReplanEvent(request.number, rule.name) for request in requests])
+            yield LogLine(f"{rule.name}: {count(len(requests), 'open change request')} will be planned again")
+        return
     for request in requests_of_cluster(context, rule, requests):
-        for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
-            yield LogLine(line.text)
+        yield from _plan_again(context, rule, request)
     yield from refresh_warnings(context, rule.ref)
+
+
+def plan_again(context: EventContext, event: ReplanEvent) -> Iterator[LogLine]:
+    """Re-plan one request that an apply left for later, unless it is closed or its cluster is gone."""
+    rule = next((rule for rule in context.clusters if rule.name == event.cluster), None)
+    found = [] if rule is None else [r for r in context.open_requests(rule.ref) if r.number == event.number]
+    if rule is not None:
+        for request in requests_of_cluster(context, rule, found):
+            yield from _plan_again(context, rule, request)
+        yield from refresh_warnings(context, rule.ref)
+
+
+def _plan_again(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:
+    for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
+        yield LogLine(line.text)
 
 
 def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:

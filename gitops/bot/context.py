@@ -25,6 +25,7 @@ from gitops.core.cancel import Cancellation
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
+from gitops.forge.events import ReplanEvent
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
@@ -54,6 +55,7 @@ class Bot:
     cluster, or None without a key. `run_url` is the URL of the job's page, if it has one. `on_report` gets every
     report, even if no comment is written; `on_event` observes applies, and `cancel` requests a stop. `serves` is True for
     a server, which handles one event after another: if it finds a lock, a killed run has probably left it.
+    `replan_later` takes the open requests to plan again after an apply, oldest first; None plans them in the same run.
     """
 
     repository: Repository
@@ -66,6 +68,7 @@ class Bot:
     on_event: Observer | None = None
     cancel: Cancellation = field(default_factory=Cancellation)
     serves: bool = False
+    replan_later: Callable[[Sequence[ReplanEvent]], object] | None = None
 
 
 class EventContext:

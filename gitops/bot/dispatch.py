@@ -4,6 +4,7 @@ An event is only a hint. Heads, authors and states are read again.
 
     RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
+    ReplanEvent                  plan an open request again, which an apply left for later
     CommentEvent                 execute the command in the comment
     RequestEvent for `apply`     a merged request: apply its target branch as after a push
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gitops.bot.apply_clusters import apply_cluster, plan_open_requests, retry_waiting
+from gitops.bot.apply_clusters import apply_cluster, plan_again, plan_open_requests, retry_waiting
 from gitops.bot.attestations import attest_reviews, reviews_count
 from gitops.bot.comment_commands import carry_out_comment
 from gitops.bot.context import Bot, EventContext
@@ -36,6 +37,7 @@ from gitops.forge.events import (
     ManualEvent,
     PushEvent,
     QueueEvent,
+    ReplanEvent,
     RequestAction,
     RequestEvent,
     ReviewEvent,
@@ -84,6 +86,8 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
                     if request.head == head:
                         yield from _attest(context, request)
             yield from plan_requests(context, lambda r: r.head == head)
+        case "plan", ReplanEvent() as later:
+            yield from plan_again(context, later)
         case "plan", ManualEvent(inputs=inputs):
             # The job was started manually, for the request in the input `request` or for all open requests.
             wanted = dict(inputs).get("request", "")
@@ -156,6 +160,7 @@ _VERBS_FOR: Mapping[type[Event], tuple[str, ...]] = {
     RequestEvent: ("plan",),
     ReviewEvent: ("plan",),
     HeadEvent: ("plan",),
+    ReplanEvent: ("plan",),
     CommentEvent: ("command",),
     PushEvent: ("apply",),
     QueueEvent: ("verify",),

@@ -127,7 +127,7 @@ def _server(
         found = served.get(repository)
         if found is None:
             raise GitopsError(Code.QUEUE_EVENT_INVALID, f"{repository} is no longer served")
-        return found.handle(event)
+        return found.handle(event, partial(events.enqueue_all, repository))
 
     def ready(address: ListenAddress) -> None:
         context.log(f"listening on {address} for {', '.join(sorted(served))}")

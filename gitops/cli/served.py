@@ -7,7 +7,7 @@ as a job.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.core.faults import Faults
 from gitops.core.redact import Secret
-from gitops.forge.events import Event
+from gitops.forge.events import Event, ReplanEvent
 from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
 from gitops.repository.changes import brings_nothing
@@ -92,8 +92,8 @@ class ServedRepository:
         self.token = found.token
         self.name = repository_key(self.kind, found.project)
 
-    def handle(self, event: Event) -> Iterator[LogLine]:
-        """Handle an event.
+    def handle(self, event: Event, replan_later: Callable[[Sequence[ReplanEvent]], object]) -> Iterator[LogLine]:
+        """Handle an event. `replan_later` takes the open requests to plan again after an apply.
 
         Raises at the end RemoteError if a call to the forge failed temporarily, and UnwrittenError if the forge refused
         to write something.
@@ -103,7 +103,8 @@ class ServedRepository:
         watched = WatchedForge(forge)
         # Reports go to the forge; a server has no job page.
         bot = bot_of(local, cast(Forge, watched), self.kind, local.git.person())
-        yield from handle_event(replace(bot, cancel=self._cancel, serves=True), event)
+        bot = replace(bot, cancel=self._cancel, serves=True, replan_later=replan_later)
+        yield from handle_event(bot, event)
         if watched.failure is not None:
             raise watched.failure
         if watched.refusal is not None:

@@ -76,6 +76,14 @@ class HeadEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplanEvent:
+    """An apply may have changed what an open request would do to a cluster. No forge sends this: a server adds it."""
+
+    number: int
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimerEvent:
     """A timer for the sweep and drift detection fired."""
 
@@ -106,6 +114,7 @@ Event = (
     | PushEvent
     | QueueEvent
     | HeadEvent
+    | ReplanEvent
     | TimerEvent
     | TickEvent
     | ManualEvent

@@ -5,9 +5,11 @@
 2. If several waiting events have the same subject, only the newest is kept, at the position of the first.
 3. `take` returns the oldest due event, and only one event per repository at a time. It counts the attempt first, so
    that an event that crashes the process is not retried endlessly.
-4. An event that was being handled when the process crashed becomes pending again when the queue is opened. So events
+4. Plans that only follow from an apply (`ReplanEvent`) have a lane of their own. They wait until no other event is due, and
+   start with the newest change request, so that people don't wait for them. They don't count towards the limit.
+5. An event that was being handled when the process crashed becomes pending again when the queue is opened. So events
    are handled at least once, and handlers must be idempotent.
-5. One process owns a queue, through a lock file next to it, and can use it from several threads.
+6. One process owns a queue, through a lock file next to it, and can use it from several threads.
 
 Times are integers in milliseconds since 1970.
 """
@@ -217,6 +219,13 @@ class Database:
 # Forges offer to redeliver events that are several days old:
 # https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks
 _REMEMBERED = timedelta(days=14)
+# The lane of plans that follow from an apply: the subjects of `ReplanEvent`, see `event_subject`.
+_REPLANS = "subject GLOB 'replan *'"
+_FIRST_DUE = (
+    "SELECT number, repository, document, attempts, due FROM event WHERE state = 'waiting' AND due <= ?"  # noqa: S608 - constants
+    " AND repository NOT IN (SELECT repository FROM event WHERE state = 'running')"
+    f" ORDER BY {_REPLANS}, CASE WHEN {_REPLANS} THEN -CAST(substr(subject, 8) AS INTEGER) END, number LIMIT 1"
+)
 _MAX_REASON = 500
 
 
@@ -330,8 +339,8 @@ class EventQueue(Database):
                     (document, now, now, number),
                 )
             else:
-                (waiting,) = database.execute("SELECT count(*) FROM event WHERE state = 'waiting'").fetchone()
-                if waiting >= self._most:
+                waiting = _count_from_outside(database)
+                if waiting >= self._most and not isinstance(event, events.ReplanEvent):
                     raise GitopsError(Code.QUEUE_FULL, f"{waiting} events are already waiting", path=str(self.path))
                 number = database.execute(
                     "INSERT INTO event (repository, subject, document, state, attempts, received, due, reason)"
@@ -344,15 +353,16 @@ class EventQueue(Database):
             )
         return EnqueueResult.QUEUED if waits is None else EnqueueResult.MERGED
 
+    def enqueue_all(self, repository: str, added: Sequence[Event]) -> None:
+        """Add events of a repository that no forge delivered."""
+        for event in added:
+            self.enqueue(repository, event)
+
     def take(self) -> QueuedEvent | None:
-        """Return the oldest due event of a repository that has no running event. None if there is none."""
+        """Return the first due event of a repository that has no running event, by rules 3 and 4. None if there is none."""
         with self.writing(wakes=False) as database:
             now = self._now()
-            found = database.execute(
-                "SELECT number, repository, document, attempts, due FROM event WHERE state = 'waiting' AND due <= ?"
-                " AND repository NOT IN (SELECT repository FROM event WHERE state = 'running') ORDER BY number LIMIT 1",
-                (now,),
-            ).fetchone()
+            found = database.execute(_FIRST_DUE, (now,)).fetchone()
             if found is None:
                 return None
             number, repository, document, attempts, due = found
@@ -410,7 +420,8 @@ class EventQueue(Database):
 
     def has_room(self) -> bool:
         """Return True if the queue can accept another event now."""
-        return self.counts()[EventState.WAITING] < self._most
+        with self.reading() as database:
+            return _count_from_outside(database) < self._most
 
     def counts(self) -> Mapping[EventState, int]:
         """Count the events in each state."""
@@ -437,6 +448,13 @@ class EventQueue(Database):
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
+
+
+def _count_from_outside(database: Connection) -> int:
+    """Count the waiting events that count towards the limit."""
+    counted = f"SELECT count(*) FROM event WHERE state = 'waiting' AND NOT {_REPLANS}"  # noqa: S608 - a constant
+    (waiting,) = database.execute(counted).fetchone()
+    return int(waiting)
 
 
 def _remove_given_up(database: Connection, event: QueuedEvent) -> None:
@@ -500,6 +518,7 @@ _KINDS: Mapping[str, tuple[type[events.Event], Members]] = {
     "push": (events.PushEvent, {"ref": TEXT, "old": OBJECT_ID, "new": OBJECT_ID, "pusher": nullable(TEXT)}),
     "queue": (events.QueueEvent, {"head": OBJECT_ID, "base": OBJECT_ID, "target": TEXT}),
     "head": (events.HeadEvent, {"head": OBJECT_ID}),
+    "replan": (events.ReplanEvent, {"number": integer(), "cluster": TEXT}),
     "timer": (events.TimerEvent, {}),
     "tick": (events.TickEvent, {}),
     "manual": (events.ManualEvent, {"inputs": list_of(Form(_pair, list))}),
@@ -530,5 +549,7 @@ def event_subject(event: events.Event) -> str:
             return f"push {event.ref} {event.old} {event.new}"
         case events.QueueEvent() | events.HeadEvent():
             return f"{_NAMES[type(event)]} {event.head}"
+        case events.ReplanEvent():
+            return f"replan {event.number} {event.cluster}"
         case events.TimerEvent() | events.TickEvent() | events.ManualEvent() | events.IgnoredEvent():
             return _NAMES[type(event)]

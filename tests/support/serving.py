@@ -56,6 +56,11 @@ class Log:
                 raise AssertionError(f"{text!r} was not said {times} time(s):\n" + "\n".join(self.lines))
             return found()
 
+    def when(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds, which is looked at after each line."""
+        with self._changed:
+            assert self._changed.wait_for(holds, _LONGEST_S), "\n".join(self.lines)
+
 
 class _Lines(logging.Handler):
     """Hands the text of each record on, with the level of those that are not only information."""

@@ -287,10 +287,9 @@ class Story:
         new, self._seen = happened[self._seen - again :], len(happened)
         answers = []
         for sent in map(webhook, new):
-            done = sum(": done" in line for line in server.log.lines)
             answers.append(server.post(sent.headers, sent.body))
             if answers[-1] == 202:
-                server.log.until(": done", done + 1)
+                server.log.when(self.host.idle)
         assert set(answers) <= {200, 202}
         return answers
 
@@ -392,3 +391,29 @@ def test_10_a_server_that_dies_while_it_prepares_goes_on_with_the_same_changeset
     assert " · converged**" in hub.comment(1)
     assert "- **`ADDS`** `graph.extra`\n" in hub.comment(1)
     assert audit(hub.loop).startswith("audit good")
+
+
+def test_an_event_goes_before_the_plans_that_follow_from_a_merge(hub: Hub, tmp_path: Path) -> None:
+    story, pause = Story(hub, tmp_path / "host"), Pause(tmp_path / "pause")
+    first, second, third = (
+        hub.propose("alice", name, files)
+        for name, files in (("one", WITH_BODY), ("two", REWORDED), ("three", _declaring("extra")))
+    )
+    with story.host.serve() as server:
+        story.deliver(server)
+    hub.merge("carol", first.number)
+    push = webhook(next(h for h in reversed(hub.world.happenings) if h.name == "push"))
+    with story.host.serve(point="server.worker.after_handle", pause=pause) as server:
+        server.post(push.headers, push.body)
+        pause.reached()
+        # The merge is applied, and none of the other two requests has been planned again.
+        hub.say("carol", second.number, "/gitops plan")
+        command = webhook(hub.world.happenings[-1])
+        assert server.post(command.headers, command.body) == 202
+        pause.go_on()
+        server.log.when(story.host.idle)
+    begun = [
+        found[1] for line in server.log.lines if (found := re.search(r" #\d+: (push|comment \d+|replan \d+)", line))
+    ]
+    assert begun == ["push", f"comment {second.number}", f"replan {third.number}", f"replan {second.number}"]
+    assert hub.status(third.head, "plan").startswith("success")

@@ -24,7 +24,7 @@ from gitops.cli.served import webhook_format
 from gitops.core.clock import Clock
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
-from gitops.forge.events import CommentEvent, Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
+from gitops.forge.events import CommentEvent, Event, HeadEvent, ReplanEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account
 from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.system import SystemClock
@@ -124,6 +124,29 @@ def test_repositories_do_not_wait_for_each_other(queue) -> None:
         queue.enqueue(repository, move(2))
     taken = [queue.take(), queue.take()]
     assert [task.repository for task in taken] == [ONE, TWO]
+    assert queue.take() is None
+
+
+def test_plans_that_follow_from_an_apply_wait_for_everything_else_and_start_with_the_newest(queue) -> None:
+    """Thirteen of them fit beside a full queue, and an event that comes later overtakes those that are left."""
+    queue.enqueue_all(ONE, [ReplanEvent(number, "brain") for number in range(1, 14)])
+    for number in range(20, 25):
+        queue.enqueue(ONE, move(number))
+    assert not queue.has_room()
+    taken = []
+
+    def take(many: int) -> None:
+        for _ in range(many):
+            task = queue.take()
+            taken.append(read_event(task.document).number)
+            queue.finish(task)
+
+    take(7)
+    queue.enqueue(ONE, move(30))
+    # The next merge: a request that waits already keeps one place.
+    queue.enqueue_all(ONE, [ReplanEvent(11, "brain"), ReplanEvent(14, "brain")])
+    take(13)
+    assert taken == [20, 21, 22, 23, 24, 13, 12, 30, 14, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
     assert queue.take() is None
 
 

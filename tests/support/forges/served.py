@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,8 @@ from gitops.core.cancel import Cancellation
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
 from gitops.repository.results import LogLine
-from gitops.server.queue import EventState
+from gitops.repository.wiring.system import SystemClock
+from gitops.server.queue import EventQueue, EventState
 from tests.support.forges.github_forms import FULL_NAME, Delivery, delivery
 from tests.support.forges.hub import JOB, Hub, bot_environment, token_of
 from tests.support.forges.records import Happening
@@ -148,7 +149,7 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
 
     def handle(repository: str, event: Event) -> Iterator[LogLine]:
         assert repository == served.name
-        return served.handle(event)
+        return served.handle(event, lambda later: running.queue.enqueue_all(repository, later))
 
     with serving(Setting(folder, handle)) as running:
         yield AsServer(hub, running)
@@ -176,6 +177,13 @@ class ServeHost:
 
     def serve(self, *more: str, point: str = "", pause: Pause | None = None) -> ServeProcess:
         return ServeProcess([*self.arguments, *more], self.environ, point, pause)
+
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        with closing(EventQueue(self.queue, SystemClock())) as queue:
+            queue.open_shared()
+            counts = queue.counts()
+        return not counts[EventState.WAITING] + counts[EventState.RUNNING]
 
     def listed(self) -> list[dict[str, object]]:
         """What the queue holds, as its operator sees it."""

@@ -427,6 +427,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
             "queue/event_1.push.json",
             "queue/event_1.push.unknown.json",
             "queue/event_1.queue.json",
+            "queue/event_1.replan.json",
             "queue/event_1.request.json",
             "queue/event_1.review.json",
             "queue/event_1.tick.json",
