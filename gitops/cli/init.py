@@ -43,6 +43,7 @@ from gitops.init.files import (
 from gitops.init.files import init as plan_files
 from gitops.init.install import JOBS, Wheel, dependencies_of_jobs, install_files, released, running_wheel
 from gitops.init.install import upgrade as plan_upgrade
+from gitops.init.split import is_split
 from gitops.init.steps import SetupStep, next_steps, upgrade_steps
 from gitops.render.commands import completing, with_typed
 from gitops.render.text import diagnostic_lines
@@ -112,7 +113,7 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
     added = [file.path for file in outcome.files if file.state is FileState.NEW]
     differ = (file for file in outcome.files if file.state is FileState.DIFFERS)
     lacks = [line for file in differ for line in missing_includes(file.path, file.before or b"", file.content)]
-    steps = upgrade_steps(gitops.__version__, added, lacks) if changed else ()
+    steps = upgrade_steps(gitops.__version__, added, lacks, split=is_split(outcome)) if changed else ()
     problems = Diagnostics(outcome.diagnostics)
     lines, form = _proposed_rules(options, checkout, problems)
     outcome = replace(outcome, diagnostics=tuple(problems))
@@ -366,7 +367,7 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
 _DONE = {
     FileState.NEW: "made {}",
     FileState.RENEWED: "renewed {}",
-    FileState.OBSOLETE: "removed {}: a different version",
+    FileState.OBSOLETE: "removed {}: it is replaced",
 }
 _WORDS = {
     FileState.NEW: "would make {}",
@@ -374,7 +375,7 @@ _WORDS = {
     FileState.OWN: "kept {}: the repository has its own",
     FileState.DIFFERS: "kept {}: it differs",
     FileState.RENEWED: "would renew {}",
-    FileState.OBSOLETE: "would remove {}: a different version",
+    FileState.OBSOLETE: "would remove {}: it is replaced",
 }
 
 

@@ -12,11 +12,13 @@ import stat
 from collections.abc import Iterator
 from importlib.abc import Traversable
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, system_reason
+from gitops.init.files import GITEA_APPLIES, PIPELINES, STRATEGIES_PIPELINES
 
 _TEMPLATES = (
     "gitops.yaml",
@@ -24,16 +26,7 @@ _TEMPLATES = (
     "cluster/gitattributes",
     "cluster/schema.pg",
     "cluster/notes.gq",
-    "github/gitops-plan.yml",
-    "github/gitops.yml",
-    "github/gitops-strategies.yml",
-    "gitlab/gitlab-ci.yml",
-    "gitlab/gitops.gitlab-ci.yml",
-    "gitlab/gitops-strategies.gitlab-ci.yml",
-    "gitea/gitops-plan.yml",
-    "gitea/gitops.yml",
-    "gitea/gitops-apply.yml",
-    "gitea/gitops-strategies.yml",
+    *chain(*(paths.values() for paths in (*PIPELINES.values(), GITEA_APPLIES, *STRATEGIES_PIPELINES.values()))),
     "requirements.txt",
     "requirements-materialize.txt",
 )

@@ -231,6 +231,17 @@ def init(
     # Replace a different version completely or not at all.
     other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
     found = Diagnostics()
+    # A job that is in two files would run twice.
+    earlier = SEVERAL_EVENTS.get(request.forge)
+    if earlier is not None and existing(earlier) is not None:
+        made = {path: content for path, content in made.items() if "/workflows/" not in path}
+        detail = f"{earlier} has the jobs of all events, and was not changed"
+        found.add(
+            Code.INIT_FILE_DIFFERS,
+            earlier,
+            detail,
+            fix="to move its jobs to a file for each event: gitops init --upgrade",
+        )
     files: list[InitFile] = []
     for path, content in sorted(made.items()):
         before = existing(path)
@@ -458,8 +469,8 @@ def _declare(request: InitRequest) -> str:
 
 PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.GITHUB: {
-        ".github/workflows/gitops-plan.yml": "github/gitops-plan.yml",
-        ".github/workflows/gitops.yml": "github/gitops.yml",
+        f".github/workflows/gitops-{event}.yml": f"github/gitops-{event}.yml"
+        for event in ("plan", "review", "post", "command", "verify", "apply", "sweep", "drift")
     },
     ForgeKind.GITEA: {".gitea/workflows/gitops-plan.yml": "gitea/gitops-plan.yml"},
     ForgeKind.GITLAB: {
@@ -468,12 +479,20 @@ PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     },
     ForgeKind.HOOKS: {},
 }
-"""The jobs of the bot, by path, with the names of their templates. On Gitea, they only plan, and a server applies."""
+"""The jobs of the bot, by path, with the names of their templates. On Gitea, they only plan, and a server applies.
+
+Each workflow of GitHub and Gitea has one job, so no event starts jobs that are skipped.
+"""
 GITEA_APPLIES: Mapping[str, str] = {
-    ".gitea/workflows/gitops.yml": "gitea/gitops.yml",
-    ".gitea/workflows/gitops-apply.yml": "gitea/gitops-apply.yml",
+    f".gitea/workflows/gitops-{event}.yml": f"gitea/gitops-{event}.yml"
+    for event in ("apply", "command", "post", "watch")
 }
 """Jobs that apply on Gitea, with secrets that every workflow of the repository can read."""
+SEVERAL_EVENTS: Mapping[ForgeKind, str] = {
+    ForgeKind.GITHUB: ".github/workflows/gitops.yml",
+    ForgeKind.GITEA: ".gitea/workflows/gitops.yml",
+}
+"""The workflow of earlier releases with the jobs of all events, which `upgrade` splits."""
 
 STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     ForgeKind.GITHUB: {".github/workflows/gitops-strategies.yml": "github/gitops-strategies.yml"},

@@ -1,7 +1,8 @@
 """Files that jobs install, and upgrades of a repository's jobs: installation, copies of the action, and tick jobs.
 
-Workflows are not changed, because they define when the bot runs, and may have been customised. The tick jobs are a
-separate file, which is created if it is missing, with the action, storage and host of the other jobs.
+Workflows are not changed, because they define when the bot runs, and may have been customised; only earlier ones are split
+(`gitops.init.split`). The tick jobs are a separate file, which is created if it is missing, with the action, storage and
+host of the other jobs.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
 
 import gitops
-from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
-from gitops.core.codes import Code
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, parse_bot_config
+from gitops.core.codes import Code, Severity
 from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.files import (
     ACTION_FOLDERS,
@@ -32,6 +33,7 @@ from gitops.init.files import (
     PAUSE_SWITCH,
     PIPELINES,
     REQUIREMENTS,
+    SEVERAL_EVENTS,
     STRATEGIES_PIPELINES,
     FileState,
     ForgeKind,
@@ -41,10 +43,15 @@ from gitops.init.files import (
     schema_files,
     values_of_bot,
 )
+from gitops.init.split import SplitOutcome, split_workflows
 
 JOBS: Mapping[ForgeKind, tuple[str, ...]] = {
-    ForgeKind.GITHUB: (".github/workflows/gitops.yml",),
-    ForgeKind.GITEA: (*GITEA_APPLIES, ".gitea/workflows/gitops-plan.yml"),
+    ForgeKind.GITHUB: (".github/workflows/gitops-apply.yml", SEVERAL_EVENTS[ForgeKind.GITHUB]),
+    ForgeKind.GITEA: (
+        ".gitea/workflows/gitops-apply.yml",
+        SEVERAL_EVENTS[ForgeKind.GITEA],
+        ".gitea/workflows/gitops-plan.yml",
+    ),
     ForgeKind.GITLAB: (".gitlab/gitops.gitlab-ci.yml",),
 }
 """Files of which one exists if a repository has the jobs of a forge."""
@@ -95,9 +102,27 @@ def upgrade(
         before = existing(path)
         state = FileState.NEW if before is None else FileState.SAME if before == content else FileState.DIFFERS
         files.append(InitFile(path, content, state, before))
+    split = _split(templates, existing)
+    files += split.files
+    problems = Diagnostics()
+    if split.kept is not None:
+        path, reason = split.kept
+        detail = f"each event starts all jobs of {path}, and most are skipped; they were not moved to separate files: {reason}"
+        fix = "move what is yours to a different workflow, then run gitops init --upgrade again"
+        problems.add(Code.INIT_FILE_DIFFERS, path, detail, severity=Severity.WARNING, fix=fix)
     wheels = {f"{INSTALL_FOLDER}/{name}" for name in present if name.endswith(".whl")}
     files += [InitFile(path, b"", FileState.OBSOLETE, existing(path)) for path in sorted(wheels - install.keys())]
-    return InitOutcome(tuple(files))
+    return InitOutcome(tuple(files), tuple(problems))
+
+
+def _split(templates: Mapping[str, str], existing: Read) -> SplitOutcome:
+    """Split the workflows of earlier releases, whichever forge they are for."""
+    content = existing(CONFIG_FILE)
+    kind = next((kind for kind, path in SEVERAL_EVENTS.items() if existing(path) is not None), None)
+    if content is None or kind is None:
+        return SplitOutcome()
+    values, flags = _settings(kind, existing, parse_bot_config(content), strategies=False, cloud=True)
+    return split_workflows(templates, existing, values, flags)
 
 
 def _added_jobs(
@@ -109,13 +134,26 @@ def _added_jobs(
         fix = f"gitops init{' --strategies' if strategies else ''} --new-bot-key FILE"
         raise UsageError(Code.USAGE_ERROR, f"{CONFIG_FILE} is missing", fix=fix)
     if kind is None:
-        detail = f"no jobs of the bot are here: {', '.join(chain(*JOBS.values()))} are missing"
+        detail = f"no jobs of the bot are here: {', '.join(paths[0] for paths in JOBS.values())} are missing"
         raise UsageError(Code.USAGE_ERROR, detail, fix="gitops init --upgrade --strategies --forge github|gitlab|gitea")
-    if strategies and kind is ForgeKind.GITEA and not any(map(existing, GITEA_APPLIES)):
+    applies = (*GITEA_APPLIES, SEVERAL_EVENTS[ForgeKind.GITEA])
+    if strategies and kind is ForgeKind.GITEA and not any(map(existing, applies)):
         detail = "on Gitea and Forgejo, the server runs ticks, because everyone with write access can read the secrets of jobs"
         fix = "gitops bot serve --repo REPO --queue FILE --forge gitea --tick-every 5m"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
-    config = parse_bot_config(content)
+    values, flags = _settings(kind, existing, parse_bot_config(content), strategies=strategies, cloud=cloud)
+    new = not any(map(existing, JOBS.get(kind, ())))
+    names = {**(PIPELINES[kind] if new else {}), **(STRATEGIES_PIPELINES[kind] if strategies else {})}
+    made = {path: fill(templates[name], values, flags) for path, name in names.items()}
+    if new and kind in ACTION_FOLDERS:
+        made[f"{ACTION_FOLDERS[kind]}/action.yml"] = templates["action.yml"].encode()
+    return made
+
+
+def _settings(
+    kind: ForgeKind, existing: Read, config: BotConfig, *, strategies: bool, cloud: bool
+) -> tuple[dict[str, str], dict[str, bool]]:
+    """Return the values and flags of templates: those of the existing jobs, otherwise by the rules of the repository."""
     jobs = next((found for path in JOBS.get(kind, ()) if (found := existing(path)) is not None), None)
     rule = config.cluster(config.clusters[0].name if config.clusters else None)
     folders = [each.path for each in config.clusters]
@@ -131,7 +169,14 @@ def _added_jobs(
         }
     else:
         text = jobs.decode("utf-8", "replace")
-        flags = {"cloud": "deployment: false" in text, "storage": "AWS_ACCESS_KEY_ID: $" in text}
+        stored, ticks = "AWS_ACCESS_KEY_ID: $" in text, "MZ_URL: $" in text
+        flags = {
+            "cloud": "deployment: false" in text,
+            "pause": True,
+            "secrets": stored or ticks,
+            "storage": stored,
+            "strategies": ticks,
+        }
     flags["paths"] = "." not in folders
     pinned = _PINNED_ACTION.search((jobs or b"").decode("utf-8", "replace"))
     watched = (*(f"{folder}/**" for folder in folders), CONFIG_FILE, ".gitops/**")
@@ -143,11 +188,7 @@ def _added_jobs(
         "PATHS": ", ".join(map(json.dumps, watched)),
         "SWITCH": PAUSE_SWITCH,
     }
-    names = {**(PIPELINES[kind] if jobs is None else {}), **(STRATEGIES_PIPELINES[kind] if strategies else {})}
-    made = {path: fill(templates[name], values, flags) for path, name in names.items()}
-    if jobs is None and kind in ACTION_FOLDERS:
-        made[f"{ACTION_FOLDERS[kind]}/action.yml"] = templates["action.yml"].encode()
-    return made
+    return values, flags
 
 
 # -- the wheel, packed from the running installation, so that jobs install exactly the reviewed files ------------------

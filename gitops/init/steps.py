@@ -83,12 +83,14 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     )
 
 
-def upgrade_steps(version: str, added: Collection[str] = (), includes: Sequence[str] = ()) -> tuple[SetupStep, ...]:
+def upgrade_steps(
+    version: str, added: Collection[str] = (), includes: Sequence[str] = (), *, split: bool = False
+) -> tuple[SetupStep, ...]:
     """Return the steps that remain after jobs were upgraded to a version and the files `added` were created.
 
-    `includes` are the lines that `.gitlab-ci.yml` lacks.
+    `includes` are the lines that `.gitlab-ci.yml` lacks. With `split`, `added` are workflows with the jobs of an earlier one.
     """
-    new = [kind for kind, paths in PIPELINES.items() if not paths.keys().isdisjoint(added)]
+    new = [kind for kind, paths in PIPELINES.items() if not split and not paths.keys().isdisjoint(added)]
     kept = [kind for kind in new if kind is not ForgeKind.GITEA]
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
     forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
@@ -112,9 +114,8 @@ def _join_strategies(forge: ForgeKind) -> SetupStep:
             "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
             ' of gitops-sweep and gitops-drift, and that of gitops-apply for "web", with && $GITOPS_VERB != "tick"'
         )
-    also = " and gitops-apply.yml" if forge is ForgeKind.GITEA else ""
     return SetupStep(
-        f"In .{forge}/workflows/gitops.yml{also} give the action the target too, in all jobs but verify and drift:"
+        f"In .{forge}/workflows/gitops-*.yml give the action the target too, in the jobs post, command, apply and sweep:"
         " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a merged"
         " change wait for the next tick"
     )
@@ -210,7 +211,7 @@ def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[Setup
         "Decide how often the schedule runs. The sweep is hourly, about 720 runs of a minute a month, which private"
         " repositories pay for. To change it, edit its cron line"
     )
-    return before, [*after, SetupStep(text, ("grep -n cron .github/workflows/gitops.yml",))]
+    return before, [*after, SetupStep(text, ("grep -n cron .github/workflows/gitops-sweep.yml",))]
 
 
 def _github_storage(request: InitRequest) -> list[SetupStep]:

@@ -129,7 +129,7 @@ FAULTS = {
     "credentials that stay": (r"\n +persist-credentials: false", "", "artipacked"),
     "permissions for everything": (r"permissions: \{\}", "permissions: write-all", "excessive-permissions"),
     "a title in a script": (
-        r"echo 'The workflow[^\n]*",
+        r"echo 'The workflow[^\n]*",  # in the job of a review
         "echo '${{ github.event.pull_request.title }}'",
         "template-injection",
     ),
@@ -139,7 +139,7 @@ FAULTS = {
         "dangerous-triggers",
     ),
     "a misspelt key": ("timeout-minutes", "timeout-minuets", "timeout-minuets"),
-    "a name that nobody knows": (r"github\.event_name", "github.evnt_name", "evnt_name"),
+    "a name that nobody knows": (r"github\.event\.comment\.id", "github.evnt.comment.id", "evnt"),
     "an input that is none": ("verb: plan", "verbs: plan", "verbs"),
 }
 
@@ -148,10 +148,8 @@ FAULTS = {
 def test_the_checkers_see_a_planted_fault(fault, tmp_path):
     pattern, planted, named = FAULTS[fault]
     files = made("github")
-    path = ".github/workflows/gitops-plan.yml"
-    changed, times = re.subn(pattern, lambda _: planted, files[path].decode())
-    assert times
-    files[path] = changed.encode()
+    places = [path for path in files if "/workflows/" in path and re.search(pattern, files[path].decode())]
+    files[places[0]] = re.sub(pattern, lambda _: planted, files[places[0]].decode()).encode()
     complaints = _complaints(_lay(tmp_path / "repo", files))
     assert any(named in text for text in complaints), complaints
 
@@ -170,6 +168,19 @@ def _jobs(forge):
             form = yaml.safe_load(files[path])
             for name, job in form["jobs"].items():
                 yield path, name, form, job
+
+
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_no_event_starts_a_job_to_skip_it(forge):
+    """One event and one job for each workflow; only a comment is looked at, because no trigger can look at its text."""
+    seen = set()
+    for path, name, form, job in _jobs(forge):
+        events = form[True].keys() - {"workflow_dispatch"}
+        assert (len(events), [*form["jobs"]]) == (1, [name]), path
+        seen |= events
+        conditions = str(job.get("if", "vars.GITOPS_PAUSED != 'true'")).split(" && ")
+        assert conditions == ["vars.GITOPS_PAUSED != 'true'"] or events == {"issue_comment"}, path
+    assert len(seen) == {"github": 7, "gitea": 4}[forge]
 
 
 @pytest.mark.parametrize("forge", ["github", "gitea"])
@@ -197,13 +208,7 @@ def test_no_job_checks_out_what_a_request_brings(forge):
                 ref = step["with"].get("ref")
                 assert ref in trusted, name
                 # Without a ref, these would check out the merge of the request or the group.
-                assert ref is not None or not {"pull_request", "merge_group"} & _events(job, form), name
-
-
-def _events(job, form):
-    """Events that a job is for, by its condition; all of the workflow where it names none."""
-    named = set(re.findall(r"event_name == '(\w+)'", str(job.get("if", ""))))
-    return named or set(form.get("on", form.get(True)))
+                assert ref is not None or not {"pull_request", "merge_group"} & set(form[True]), name
 
 
 @pytest.mark.parametrize("forge", ["github", "gitea"])
@@ -222,15 +227,20 @@ def test_the_jobs_that_look_at_a_request_get_no_secret_and_cannot_write(forge):
 
 
 def test_what_writes_takes_nothing_from_the_job_that_looked():
-    lines = made("github")[".github/workflows/gitops.yml"].decode().splitlines()
+    files = made("github")
+    writing = [
+        files[f".github/workflows/gitops-{name}.yml"].decode()
+        for name in ("post", "command", "apply", "sweep", "drift")
+    ]
+    lines = "\n".join(writing).splitlines()
     text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     for word in ("artifact", "cache", "head_branch", "head_repository", "comment.body }}", "github.head_ref"):
         assert word not in text
 
 
 def test_applies_wait_for_each_other_and_are_never_cancelled():
-    form = yaml.safe_load(made("github")[".github/workflows/gitops.yml"])
     for name in ("apply", "sweep"):
+        form = yaml.safe_load(made("github")[f".github/workflows/gitops-{name}.yml"])
         assert form["jobs"][name]["concurrency"] == {
             "group": "gitops-apply",
             "cancel-in-progress": False,
@@ -262,7 +272,7 @@ def test_ticks_come_every_five_minutes_and_by_hand_they_carry_out_nothing(forge)
 
 
 def test_pushes_of_the_bot_start_nothing():
-    form = yaml.safe_load(made("github")[".github/workflows/gitops.yml"])
+    form = yaml.safe_load(made("github")[".github/workflows/gitops-apply.yml"])
     assert form.get("on", form.get(True))["push"]["branches"] == ["main"]
 
 
@@ -273,12 +283,12 @@ def test_no_push_cancels_an_apply_of_gitea():
     started = {path.rpartition("/")[2]: form.get("on", form.get(True)) for path, form in forms.items()}
     assert not any("push" in events for events in started.values())
     assert started["gitops-apply.yml"]["pull_request_target"] == {"types": ["closed"], "branches": ["main"]}
-    assert started["gitops-apply.yml"].keys() == {"pull_request_target", "schedule", "workflow_dispatch"}
+    assert started["gitops-apply.yml"].keys() == {"pull_request_target", "workflow_dispatch"}
 
 
 @pytest.mark.parametrize(("path", "paths"), [("a/b", ["a/b/**", "gitops.yaml", ".gitops/**"]), (".", None)])
 def test_merges_that_change_no_cluster_start_no_apply(path, paths):
-    form = yaml.safe_load(made(path=path)[".github/workflows/gitops.yml"])
+    form = yaml.safe_load(made(path=path)[".github/workflows/gitops-apply.yml"])
     assert form.get("on", form.get(True))["push"].get("paths") == paths
 
 

@@ -354,12 +354,12 @@ def test_the_remedy_for_a_key_names_the_option_that_it_is_for(machine: Machine, 
 @pytest.mark.e2e
 def test_diff_writes_nothing(machine: Machine) -> None:
     machine.init("--yes")
-    workflow = machine.folder / "company/.github/workflows/gitops.yml"
+    workflow = machine.folder / "company/.github/workflows/gitops-apply.yml"
     workflow.parent.mkdir(parents=True)
     workflow.write_text("name: mine\n")
     before = machine.files()
     _, text = machine.init("--diff", "--forge", "github")
-    assert "+++ b/.github/workflows/gitops.yml" in text
+    assert "+++ b/.github/workflows/gitops-apply.yml" in text
     assert "init_file_differs" in text
     assert machine.files() == before
 
@@ -528,7 +528,7 @@ def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("url", "file", "repository"),
     [
-        ("https://github.com/brain/clusters.git", ".github/workflows/gitops.yml", "brain/clusters"),
+        ("https://github.com/brain/clusters.git", ".github/workflows/gitops-apply.yml", "brain/clusters"),
         ("git@gitlab.com:brain/deep/clusters.git", ".gitlab-ci.yml", "brain/deep/clusters"),
         ("ssh://git@codeberg.org/brain/clusters", ".gitea/workflows/gitops-plan.yml", "brain/clusters"),
     ],
@@ -547,7 +547,7 @@ def test_the_address_says_the_forge(machine: Machine, url: str, file: str, repos
 def test_workflows_for_a_github_server_use_only_what_its_manual_has(machine: Machine, host: str, server: bool) -> None:
     machine.run("git", "remote", "set-url", "origin", f"git@{host}:brain/clusters.git", at="company")
     machine.init("--yes", "--forge", "github")
-    workflow = machine.files()[".github/workflows/gitops.yml"]
+    workflow = machine.files()[".github/workflows/gitops-apply.yml"]
     assert [b"queue:" in workflow, b"deployment:" in workflow] == [not server] * 2
 
 
@@ -619,4 +619,4 @@ def test_on_a_terminal_it_asks(
     assert len(asked) == 6
     assert b"github:583231" in machine.files()["gitops.yaml"]
     assert "clusters/brain/cluster.yaml" in machine.files()
-    assert ".github/workflows/gitops.yml" in machine.files()
+    assert ".github/workflows/gitops-apply.yml" in machine.files()

@@ -115,8 +115,10 @@ def test_from_an_empty_repository_to_the_second_change(fresh: Actions) -> None:
 
     hub.say("bob", 1, "/gitops plan")
     _good(actions.settle(), "command")
+    assert actions.skipped == []
     hub.say("bob", 1, "Thank you! /gitops plan is nice")
     _good(actions.settle())
+    assert actions.skipped == [("issue_comment", "command")]
 
     tip = hub.merge("bob", 1, "squash")
     _applied(actions, tip)
@@ -140,7 +142,7 @@ def test_a_fork_is_planned_without_a_secret_and_told_by_the_default_branch(actio
     assert (planned.workflow, planned.job, planned.event) == ("gitops-plan.yml", "plan", "pull_request")
     assert planned.outcome.ok, planned.outcome.text
     assert "Tag" in planned.summary
-    assert (posted.workflow, posted.job, posted.event) == ("gitops.yml", "post", "workflow_run")
+    assert (posted.workflow, posted.job, posted.event) == ("gitops-post.yml", "post", "workflow_run")
     assert posted.outcome.ok, posted.outcome.text
     assert hub.status(pull.head, "plan").startswith("success: ")
     assert hub.tip(LEDGER) == ledger
@@ -194,7 +196,8 @@ def test_the_wheel_in_the_repository_applies_the_cluster(fresh: Actions) -> None
     hub.push("alice", "main", {REQUIREMENTS: required[: required.index(b"annotated-types==")]})
     fresh.forget()
     fresh.installs = True
-    fresh.start(Happening("0-run", "workflow_dispatch", {"inputs": {"verb": "apply"}}, Cause(JOB, hub.tip(), MAIN)))
+    started = {"workflow": ".github/workflows/gitops-apply.yml"}
+    fresh.start(Happening("0-run", "workflow_dispatch", started, Cause(JOB, hub.tip(), MAIN)))
     _good(fresh.ran, "apply")
     assert hub.loop.graph("notes").exists()
     assert hub.status(hub.tip(), "apply").startswith("success")

@@ -41,6 +41,7 @@ from gitops.init.files import (
 from gitops.init.install import dependencies_of_jobs, install_files, pack, released, running_wheel, upgrade
 from gitops.init.steps import next_steps, upgrade_steps
 from tests.support.actions.scaffolds import INSTALL, KEYS, PINNED, made, request
+from tests.support.pages import ROOT
 
 FORGES = [str(kind) for kind in ForgeKind]
 TRUST = ("gitops.yaml", ".gitops/allowed_signers")
@@ -110,14 +111,14 @@ def test_made_again_nothing_changes(forge):
 
 
 def test_a_file_that_differs_is_named_and_kept():
-    files = {**made(), ".github/workflows/gitops.yml": b"name: mine\n"}
+    files = {**made(), ".github/workflows/gitops-apply.yml": b"name: mine\n"}
     del files["gitops.yaml"]
     outcome = init(request(), templates(), INSTALL, files.get)
     assert {f.path for f in outcome.files if f.state is FileState.NEW} == {"gitops.yaml"}
     (differs,) = [f for f in outcome.files if f.state is FileState.DIFFERS]
-    assert (differs.path, differs.before) == (".github/workflows/gitops.yml", b"name: mine\n")
+    assert (differs.path, differs.before) == (".github/workflows/gitops-apply.yml", b"name: mine\n")
     (problem,) = errors(outcome)
-    assert (problem.code, problem.path) == ("init_file_differs", ".github/workflows/gitops.yml")
+    assert (problem.code, problem.path) == ("init_file_differs", ".github/workflows/gitops-apply.yml")
 
 
 def test_an_installation_of_another_version_is_kept_as_a_whole():
@@ -155,6 +156,115 @@ def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
     assert {str(file.state) for file in upgrade(INSTALL, templates(), again.get, []).files} == {"same"}
 
 
+EARLIER = {
+    "github": {"storage": "s3://bucket/brain", "strategies": True, "branch": "trunk"},
+    "gitea": {"storage": "s3://bucket/brain"},
+}
+"""What `init` was asked for when it wrote the workflows with several events in `tests/data/init`."""
+
+
+def with_earlier_jobs(forge):
+    """A repository whose workflows start all jobs for each event, and the workflows that `init` makes of the same request."""
+    whole = made(forge, **EARLIER[forge])
+    folder = f".{forge}/workflows/"
+    wanted = {path: text for path, text in whole.items() if path.startswith(folder) and "strategies" not in path}
+    rest = {path: text for path, text in whole.items() if path not in wanted}
+    earlier = (ROOT / "tests/data/init/several-events" / forge).iterdir()
+    return {**rest, **{f"{folder}{path.name}": path.read_bytes() for path in earlier}}, wanted
+
+
+def split(there):
+    """The workflows after an upgrade, what it says about them, and the files of its second run that are not the same."""
+    outcome = upgrade(INSTALL, templates(), there.get, [])
+    gone = {file.path for file in outcome.files if file.state is FileState.OBSOLETE}
+    after = {**there, **{file.path: file.content for file in outcome.files}}
+    after = {path: text for path, text in after.items() if path not in gone}
+    again = [
+        file.path for file in upgrade(INSTALL, templates(), after.get, []).files if file.state is not FileState.SAME
+    ]
+    jobs = {path: text for path, text in after.items() if "/workflows/" in path and "strategies" not in path}
+    return jobs, list(outcome.diagnostics), again
+
+
+@pytest.mark.parametrize("forge", EARLIER)
+def test_an_upgrade_moves_earlier_jobs_to_a_workflow_for_each_event(forge):
+    there, wanted = with_earlier_jobs(forge)
+    jobs, problems, again = split(there)
+    assert (jobs.keys(), problems, again) == (wanted.keys(), [], [])
+    # The job of a review only prints a line, which is moved as it is.
+    assert [path for path in wanted if jobs[path] != wanted[path]] in ([], [".github/workflows/gitops-review.yml"])
+
+
+def test_moved_jobs_keep_what_the_repository_changed():
+    there, wanted = with_earlier_jobs("github")
+    path = ".github/workflows/gitops.yml"
+    changes = {
+        b'- cron: "17 * * * *"': b'- cron: "17 */6 * * *" # four times a day',
+        b'paths: ["cluster/**", ': b'paths: ["cluster/**", "shared/**", ',
+        b"'41 4 * * *'": b"'41 5 * * *'",
+        b'- cron: "41 4 * * *"': b'- cron: "41 5 * * *"',
+        b"    name: apply\n": b"    name: apply\n    env: {HTTPS_PROXY: http://proxy.example}\n",
+        b"ubuntu-24.04": b"[self-hosted, graphs]",
+        b"vars.GITOPS_PAUSED != 'true'": b"vars.GITOPS_RUNS == 'true'",
+    }
+    for old, new in changes.items():
+        assert old in there[path]
+        there[path] = there[path].replace(old, new)
+    jobs, problems, _ = split(there)
+    assert (jobs.keys(), problems) == (wanted.keys(), [])
+    forms = {path.rpartition("-")[2].removesuffix(".yml"): yaml.safe_load(text) for path, text in jobs.items()}
+    crons = {name: [each["cron"] for each in forms[name][True]["schedule"]] for name in ("sweep", "drift")}
+    assert crons == {"sweep": ["17 */6 * * *"], "drift": ["41 5 * * *"]}
+    assert "shared/**" in forms["apply"][True]["push"]["paths"]
+    assert forms["apply"]["jobs"]["apply"]["env"] == {"HTTPS_PROXY": "http://proxy.example"}
+    assert forms["command"]["jobs"]["command"]["runs-on"] == ["self-hosted", "graphs"]
+    assert forms["verify"]["jobs"]["verify"]["if"] == "vars.GITOPS_RUNS == 'true'"
+
+
+def test_jobs_of_the_first_release_are_moved_too():
+    there, wanted = with_earlier_jobs("github")
+    first = ROOT / "tests/data/doctor/first-release/gitops.yml"
+    there[".github/workflows/gitops.yml"] = first.read_bytes()
+    jobs, problems, _ = split(there)
+    assert (jobs.keys(), problems) == (wanted.keys(), [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b"\n  apply:\n", b"\n  lint: {runs-on: ubuntu-24.04, steps: [{run: make}]}\n\n  apply:\n", "it has lint"),
+        (b"\non:\n", b"\nenv: {DEBUG: 1}\n\non:\n", "it has env"),
+        (b"\non:\n", b"\non:\n  release:\n", "it has the trigger release"),
+        (b"types: [created]", b"types: [created, edited]", "its trigger issue_comment was changed"),
+        (b"  merge_group:\n", b"  merge_group: &here\n", "it cannot be read"),
+        (None, b"name: mine\n", ".github/workflows/gitops-sweep.yml exists"),
+    ],
+)
+def test_jobs_that_cannot_be_moved_stay_where_they_are(old, new, said):
+    there, _ = with_earlier_jobs("github")
+    path = ".github/workflows/gitops.yml"
+    if old is None:
+        there[".github/workflows/gitops-sweep.yml"] = new
+    else:
+        assert old in there[path]
+        there[path] = there[path].replace(old, new, 1)
+    jobs, (problem,), _ = split(there)
+    assert jobs == {each: text for each, text in there.items() if "/workflows/" in each and "strategies" not in each}
+    assert (problem.code, str(problem.severity), problem.path) == ("init_file_differs", "warning", path)
+    assert problem.message.endswith(said)
+
+
+def test_init_makes_no_jobs_beside_those_of_an_earlier_release():
+    there, _ = with_earlier_jobs("github")
+    outcome = init(request(**EARLIER["github"]), templates(), INSTALL, there.get)
+    assert [file.path for file in outcome.files if "/workflows/" in file.path] == []
+    (problem,) = errors(outcome)
+    assert (problem.path, problem.fix) == (
+        ".github/workflows/gitops.yml",
+        "to move its jobs to a file for each event: gitops init --upgrade",
+    )
+
+
 TICKS = {
     "github": ".github/workflows/gitops-strategies.yml",
     "gitea": ".gitea/workflows/gitops-strategies.yml",
@@ -183,7 +293,7 @@ def test_jobs_of_ticks_that_somebody_changed_are_kept():
     ("without", "fix"),
     [
         ("gitops.yaml", "gitops init --strategies --new-bot-key FILE"),
-        (".github/workflows/gitops.yml", "gitops init --upgrade --strategies --forge github|gitlab|gitea"),
+        (".github/workflows/gitops-apply.yml", "gitops init --upgrade --strategies --forge github|gitlab|gitea"),
     ],
 )
 def test_ticks_have_no_place_where_there_are_no_other_jobs(without, fix):
@@ -394,7 +504,7 @@ def test_whatever_is_taken_is_only_a_word(text, name):
     folder = text if name == "path" and text != "." else "" if name == "path" else "cluster"
     files["cluster"] = files[f"{folder}/cluster.yaml".lstrip("/")]
     usual["cluster"] = usual["cluster/cluster.yaml"]
-    for path in (".github/workflows/gitops.yml", ".github/workflows/gitops-plan.yml", "gitops.yaml", "cluster"):
+    for path in (".github/workflows/gitops-apply.yml", ".github/workflows/gitops-plan.yml", "gitops.yaml", "cluster"):
         assert _shape(yaml.safe_load(files[path])) == _shape(yaml.safe_load(usual[path])) or name == "action"
 
 

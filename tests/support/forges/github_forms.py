@@ -335,7 +335,7 @@ class Payloads:
 
     def schedule(self, cron: str) -> dict[str, Any]:
         """There is no webhook for it; a job finds little more than this."""
-        return {"schedule": cron, "repository": self.forms.repository(), "workflow": ".github/workflows/gitops.yml"}
+        return {"schedule": cron, "repository": self.forms.repository()}
 
     def manual(self, inputs: Mapping[str, str], by: str) -> dict[str, Any]:
         return self._filled("workflow_dispatch", by, inputs=dict(inputs), ref="refs/heads/main")

@@ -49,6 +49,7 @@ class Actions:
     """Runs what happens at a hub. `secrets` are those of environments by name; `variables` those of the repository.
 
     `base` are more variables of every runner. With `installs`, jobs run what they install.
+    `skipped` are jobs by event whose condition did not hold: the forge lists them, and as checks that count as passed.
     `withhold` lets a job only read one thing that its workflow says it may write.
     """
 
@@ -60,6 +61,7 @@ class Actions:
     base: dict[str, str] = field(default_factory=dict)
     installs: bool = False
     ran: list[Ran] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
     _seen: int = 0
 
     def forget(self) -> None:
@@ -87,10 +89,13 @@ class Actions:
         """Run the workflows of one event."""
         commit = self._read_from(event)
         for path, workflow in self._workflows(commit):
-            if not _is_on(workflow["on"], event):
+            # A person starts one workflow.
+            started = event.payload["workflow"] if event.name == "workflow_dispatch" else path
+            if not _is_on(workflow["on"], event) or started != path:
                 continue
-            done = [self._run(event, path, name, job) for name, job in workflow["jobs"].items()]
-            self.ran += [each for each in done if each is not None]
+            done = {name: self._run(event, path, name, job) for name, job in workflow["jobs"].items()}
+            self.ran += [each for each in done.values() if each is not None]
+            self.skipped += [(event.name, name) for name, each in done.items() if each is None]
             self._ended(event, workflow["name"])
 
     def _read_from(self, event: Happening) -> str:

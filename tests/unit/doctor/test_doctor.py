@@ -542,7 +542,7 @@ def test_what_init_makes_has_no_gap(forge: str, strategies: bool) -> None:
     [(["cluster"], False), (["cluster/eu"], False), (["cluster", "other"], True), (["."], True), (["clusters"], True)],
 )
 def test_a_filter_of_paths_has_the_folder_of_every_cluster(folders: list[str], missed: bool) -> None:
-    path = ".github/workflows/gitops.yml"
+    path = ".github/workflows/gitops-apply.yml"
     (found,) = [f for f in job_findings("github", {path: made()[path]}, folders) if f.check == "jobs.paths"]
     assert (found.health is Health.WARNING) == missed
     every = made(path=".")
