@@ -316,7 +316,7 @@ def _execution(job: BotJob) -> Iterator[DoctorFinding]:
 # repository's wheel.
 #
 # 1. Every action in such a job is pinned by a full commit id, or is a file in the repository.
-# 2. Every `pip install` in its scripts, in scripts that it extends, and in its local actions uses `--require-hashes`.
+# 2. Every `pip install` and `pip download` in its scripts, in scripts that it extends, and in its local actions uses `--require-hashes`.
 # 3. Every Python in them that runs with an option or a file is isolated: `-I` comes first.
 # 4. A job that installs from the checkout for change requests checks out the target branch.
 # 5. Requirements and wheel exist on the target branch, each requirement has a hash, and the wheel's hash matches.
@@ -328,7 +328,7 @@ Read = Callable[[str], bytes | None]
 """Reads a file on the target branch by its path; None if it does not exist."""
 
 _PINNED = re.compile(r"(\./.*|docker://.+@sha256:[0-9a-f]{64}|[^@]+@[0-9a-f]{40}|[^@]+@[0-9a-f]{64})", re.DOTALL)
-_PIP = re.compile(r"\bpip[\d.]*[\"']?\s+(?:-\S+\s+)*install\b|\buv\s+(?:pip\s+install|tool|run)\b|\buvx\b|\bpipx\b")
+_PIP = re.compile(r"\bpip[\d.]*[\"']?\s+(?:-\S+\s+)*(?:install|download)\b|\buv\s+(?:pip\s+install|tool|run)\b|\buvx\b|\bpipx\b")
 _HASHES = "--require-hashes"
 _PYTHON = re.compile(r"\bpython[\d.]*[\"']?\s+(?:-(?!I|V\b|-version\b)|<|[\w./$\"'{}-]+\.py\b)")
 _SCRIPTS = ("before_script", "script", "after_script")

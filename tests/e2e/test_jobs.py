@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -72,12 +73,16 @@ class Stage:
             "ACTIONS_LOG": str(self.log),
         }
         self.set_up: list[dict[str, str]] = []
+        self.kept: list[dict[str, str]] = []
         self.job = Job(
             folder=folder,
             workspace=workspace,
             environ=self.environ,
             github={"token": "ghs_readonly", "server_url": "https://github.example"},
-            standins={"actions/setup-python": lambda _, given: self.set_up.append(dict(given))},
+            standins={
+                "actions/setup-python": lambda _, given: self.set_up.append(dict(given)),
+                "actions/cache": lambda _, given: self.kept.append(dict(given)),
+            },
         )
 
     def run(self, **given: str) -> Outcome:
@@ -122,8 +127,7 @@ def test_inputs_reach_the_program(stage: Stage) -> None:
     for line in ("name = bot", "email = bot@x.example", "root = /g", f"signingKey = {seen['folder']}/key"):
         assert line in seen["config"]
     assert done.outputs == {"verdict": "done", "plan-digest": "a\nb", "summary": "one line"}
-    cache = {"cache": "pip", "cache-dependency-path": "./.gitops/install/requirements.txt"}
-    assert stage.set_up == [{"python-version": "3.13", **cache}]
+    assert stage.set_up == [{"python-version": "3.13"}]
 
 
 def test_credentials_without_a_value_do_not_hide_those_of_the_runner(stage: Stage) -> None:
@@ -259,14 +263,16 @@ def test_what_is_installed_is_copied_out_of_the_checkout_and_held_to_hashes(stag
     assert set(PIP) <= set(pip["arguments"])
     assert pip["required"].encode() == INSTALL[REQUIREMENTS]
     assert stage.job.workspace not in Path(pip["at"]).parents
-    assert not any("index" in word for word in pip["arguments"])
+    assert "-i" not in pip["arguments"]
     assert stage.left() == []
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_mirror_is_one_argument(stage: Stage, text: str) -> None:
     assert stage.run(index=text).ok
-    assert ("-i", text) in pairwise(stage.only("pip")["arguments"])
+    assert ("-i", text) in pairwise(stage.only("download")["arguments"])
+    assert stage.run(index=text, cache="").ok
+    assert ("-i", text) in pairwise(stage.seen("pip")[-1]["arguments"])
     assert not list(stage.job.folder.rglob("canary"))
 
 
@@ -376,6 +382,7 @@ def test_an_event_of_gitea_starts_its_verbs(
         standins={
             "actions/checkout": lambda _, given: checkouts.append(dict(given)),
             "actions/setup-python": lambda *_: None,
+            "actions/cache": lambda *_: None,
         },
     )
     started = [form for form in workflows if name in form[True]]
@@ -535,7 +542,7 @@ class Index:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Quiet."""
 
-        self.asked = asked
+        self.asked, self.wheel = asked, answers[f"/{name}"]
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/simple"
 
@@ -587,7 +594,7 @@ def _on_github(folder: Path, files: dict[str, bytes], index: Index, ready: Path 
         workspace=workspace,
         environ=_environ(folder, workspace, ready),
         github={"event": {}, "event_name": "push", "token": "of the job", "server_url": "https://github.example"},
-        standins={"actions/setup-python": lambda *_: None},
+        standins={"actions/setup-python": lambda *_: None, "actions/cache": lambda *_: None},
     )
     done = job.action(workspace / ".github/actions/gitops", {"verb": "apply", "index": index.url})
     assert list(job.temp.iterdir()) == []
@@ -614,6 +621,27 @@ def test_what_has_no_hash_is_not_installed(attack: str, tmp_path: Path, index: I
     assert "not_a_repository" not in done.text
     assert not any("gitops" in path for path in index.asked)
     assert not (tmp_path / "canary").exists()
+
+
+def test_downloads_of_earlier_jobs_are_used_if_their_hashes_fit(tmp_path: Path, index: Index, ready: Path) -> None:
+    """Other workflows can write to the cache: what does not fit is downloaded again, and never run."""
+    files = {**made("github"), **RUNNING}
+    files[REQUIREMENTS] += f"leftpad==1.0 --hash=sha256:{sha256(index.wheel).hexdigest()}\n".encode()
+    asked, kept = [], {}
+    for name in ("nothing", "all", "poisoned"):
+        if name == "poisoned":
+            planted = f"import pathlib; pathlib.Path({str(tmp_path / 'planted')!r}).touch()\n".encode()
+            info = {"leftpad-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: leftpad\nVersion: 1.0\n"}
+            kept[".gitops-wheels/leftpad-1.0-py3-none-any.whl"] = pack({"planted.pth": planted, **info}, "leftpad-1.0.dist-info")
+        done = _on_github(tmp_path / name, {**files, **kept}, index, ready)
+        assert "not_a_repository" in done.text, done.text
+        asked.append(bool(index.asked))
+        index.asked.clear()
+        after = (tmp_path / name / "work/.gitops-wheels").iterdir()
+        kept = {f".gitops-wheels/{path.name}": path.read_bytes() for path in after}
+        assert kept[".gitops-wheels/leftpad-1.0-py3-none-any.whl"] == index.wheel
+    assert asked == [True, False, True]
+    assert not (tmp_path / "planted").exists()
 
 
 def test_on_gitlab_the_target_branch_says_what_runs(tmp_path: Path, index: Index, ready: Path) -> None:

@@ -49,14 +49,20 @@ def _stub(arguments: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     me = [sys.executable, os.path.abspath(__file__)]  # noqa: PTH100 - as it was started
     match arguments:
-        case ["-I", "-m", "venv", folder]:
+        case ["-I", "-c", code]:
+            print(code if "get_platform" in code else "site")
+        case ["-I", "-m", "pip", "--version"]:
+            pass
+        case ["-I", "-m", "venv", "--without-pip", folder]:
             bin_folder = Path(folder) / "bin"
             bin_folder.mkdir(parents=True)
             _script(bin_folder / "python", me)
-        case ["-I", "-m", "pip", "install", *rest]:
+        case ["-I", "-m", "pip", "install" | "download" as command, *rest]:
+            for kept in (Path(word.removeprefix("--dest=")) for word in rest if word.startswith("--dest=")):
+                kept.mkdir()
             held = [Path(word.removeprefix("--requirement=")) for word in rest if word.startswith("--requirement=")]
             _note(
-                "pip",
+                "pip" if command == "install" else "download",
                 {"arguments": rest, "required": "".join(path.read_text() for path in held), "at": str(Path.cwd())},
             )
         case ["-I", "-m", "gitops", *rest]:

@@ -143,7 +143,10 @@ class Actions:
             variables=self.variables,
             secrets=self.secrets.get(environment, {}) if trusted else {},
             inputs=event.payload.get("inputs") or {},
-            standins={"actions/checkout": self._checkout(event), "actions/setup-python": lambda *_: None},
+            standins={
+                "actions/checkout": self._checkout(event),
+                **dict.fromkeys(("actions/setup-python", "actions/cache"), lambda *_: None),
+            },
         )
         if not is_true(job.wanted(form)):
             return None
