@@ -328,7 +328,9 @@ Read = Callable[[str], bytes | None]
 """Reads a file on the target branch by its path; None if it does not exist."""
 
 _PINNED = re.compile(r"(\./.*|docker://.+@sha256:[0-9a-f]{64}|[^@]+@[0-9a-f]{40}|[^@]+@[0-9a-f]{64})", re.DOTALL)
-_PIP = re.compile(r"\bpip[\d.]*[\"']?\s+(?:-\S+\s+)*(?:install|download)\b|\buv\s+(?:pip\s+install|tool|run)\b|\buvx\b|\bpipx\b")
+_PIP = re.compile(
+    r"\bpip[\d.]*[\"']?\s+(?:-\S+\s+)*(?:install|download)\b|\buv\s+(?:pip\s+install|tool|run)\b|\buvx\b|\bpipx\b"
+)
 _HASHES = "--require-hashes"
 _PYTHON = re.compile(r"\bpython[\d.]*[\"']?\s+(?:-(?!I|V\b|-version\b)|<|[\w./$\"'{}-]+\.py\b)")
 _SCRIPTS = ("before_script", "script", "after_script")

@@ -632,7 +632,9 @@ def test_downloads_of_earlier_jobs_are_used_if_their_hashes_fit(tmp_path: Path, 
         if name == "poisoned":
             planted = f"import pathlib; pathlib.Path({str(tmp_path / 'planted')!r}).touch()\n".encode()
             info = {"leftpad-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: leftpad\nVersion: 1.0\n"}
-            kept[".gitops-wheels/leftpad-1.0-py3-none-any.whl"] = pack({"planted.pth": planted, **info}, "leftpad-1.0.dist-info")
+            kept[".gitops-wheels/leftpad-1.0-py3-none-any.whl"] = pack(
+                {"planted.pth": planted, **info}, "leftpad-1.0.dist-info"
+            )
         done = _on_github(tmp_path / name, {**files, **kept}, index, ready)
         assert "not_a_repository" in done.text, done.text
         asked.append(bool(index.asked))
