@@ -316,7 +316,8 @@ def _execution(job: BotJob) -> Iterator[DoctorFinding]:
 # repository's wheel.
 #
 # 1. Every action in such a job is pinned by a full commit id, or is a file in the repository.
-# 2. Every `pip install` and `pip download` in its scripts, in scripts that it extends, and in its local actions uses `--require-hashes`.
+# 2. Every `pip install` and `pip download` in its scripts, in scripts that it extends, and in its local actions uses
+#    `--require-hashes`.
 # 3. Every Python in them that runs with an option or a file is isolated: `-I` comes first.
 # 4. A job that installs from the checkout for change requests checks out the target branch.
 # 5. Requirements and wheel exist on the target branch, each requirement has a hash, and the wheel's hash matches.

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     me = [sys.executable, os.path.abspath(__file__)]  # noqa: PTH100 - as it was started
     match arguments:
         case ["-I", "-c", code]:
-            print(code if "get_platform" in code else "site")
+            sys.stdout.write("a platform" if "get_platform" in code else "site")
         case ["-I", "-m", "pip", "--version"]:
             pass
         case ["-I", "-m", "venv", "--without-pip", folder]:
