@@ -22,13 +22,7 @@ from functools import cache, partial
 
 from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.drift import report_drift
-from gitops.bot.plan_requests import (
-    NEEDS_APPROVAL,
-    PLAN_FAILED,
-    plan_request,
-    refresh_warnings,
-    requests_of_cluster,
-)
+from gitops.bot.plan_requests import plan_request, refresh_warnings, requests_of_cluster
 from gitops.bot.report import (
     record_deployment,
     report_apply,
@@ -60,7 +54,17 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.events import ReplanEvent
-from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, ReviewDecision
+from gitops.forge.port import (
+    APPLIED,
+    APPLY_WAITS,
+    NEEDS_APPROVAL,
+    PLAN_FAILED,
+    ChangeRequest,
+    CheckState,
+    DeploymentState,
+    Push,
+    ReviewDecision,
+)
 from gitops.git.port import Commit
 from gitops.render.changesets import changeset_outcome
 from gitops.render.comment_inputs import CommentSubject
@@ -73,7 +77,6 @@ from gitops.repository.results import LogLine, RunResult, diagnostic_lines, diag
 
 _MOST_REPORTED = 50
 _MOST_ROUNDS = 10
-_APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +309,7 @@ def _waiting_requests(context: EventContext, rule: ClusterRule, position: Ledger
         return ()
     commits = tuple(dict.fromkeys((position.applied, *(each.commit for each in position.origins))))
     found = requests_merged_by(context.forge, rule, commits[:MOST_ASKED])
-    return tuple(request for request in found.requests if _APPLIED not in request.labels)
+    return tuple(request for request in found.requests if APPLIED not in request.labels)
 
 
 def _carry_out(
@@ -461,7 +464,7 @@ def _report_applied(
     # waiting are not its own.
     own_done = done or (left is not None and left.plan is not None and {c.address for c in left.plan.changes} == waited)
     everywhere = own_done and not _fails_elsewhere(context, subject)
-    labels = {_APPLIED: everywhere, _WAITING: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
+    labels = {APPLIED: everywhere, APPLY_WAITS: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
         yield from set_labels(context, request.number, request.labels, labels)
     # Record only the end, because at the start it is not known whether this run will get the lock.

@@ -34,16 +34,13 @@ from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, ReviewDecision
+from gitops.forge.port import NEEDS_APPROVAL, PLAN_FAILED, ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
 from gitops.repository.changes import changes_cluster
 from gitops.repository.cluster import drift_ref
 from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, diagnostics_of
-
-NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
-"""Labels of a request that needs an approver's or its author's attention."""
 
 _MOST_OTHERS = 50
 

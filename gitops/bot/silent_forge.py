@@ -73,6 +73,9 @@ class SilentForge:
         """Return unknown rules."""
         return BranchRules()
 
+    def job_secrets(self) -> None:
+        """Return None, because a job without a token cannot list secrets."""
+
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:  # noqa: ARG002 - see above
         """Refuse. Raises GitopsError `forge_refused`."""
         raise GitopsError(

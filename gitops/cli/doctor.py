@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,8 +25,9 @@ from gitops.doctor.findings import (
     findings_text,
     sort_findings,
 )
+from gitops.forge.port import JobSecret
 from gitops.init.files import REQUIREMENTS
-from gitops.repository.wiring.forge import LOCAL, job_kind, remote_login, token_of
+from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge, remote_login, token_of
 from gitops.repository.wiring.local import LocalRepository
 
 _PROGRESS = 10  # attacks
@@ -93,14 +95,24 @@ def _attack(local: LocalRepository, options: argparse.Namespace) -> int:
     if config.ledger.store == "directory":
         detail = "the ledger is a folder, which has no signed approvals or entries to attack"
         raise UsageError(Code.USAGE_ERROR, detail, fix="examine the setup without attacks: gitops doctor")
-    hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
+    kind = options.forge or config.forge.kind or job_kind(os.environ) or LOCAL
+
+    def secrets() -> tuple[JobSecret, ...] | None:
+        url = local.git.setting(f"remote.{local.remote_name}.url")
+        choice = choose_forge(kind, os.environ, local.git.setting, config.forge, url)
+        return None if choice.silent else open_forge(choice, time.sleep, local.clock)[0].job_secrets()
 
     def on_result(done: int, total: int) -> None:
         if done % _PROGRESS == 0 and shows_progress(options):
             complain(f"doctor: {done} of {total} attacks are done")
 
     report = attack(
-        local, local.rule(options.cluster, options.config), options.only, hosted=hosted, on_result=on_result
+        local,
+        local.rule(options.cluster, options.config),
+        options.only,
+        hosted=kind != LOCAL,
+        secrets=(lambda: None) if kind == LOCAL else secrets,
+        on_result=on_result,
     )
     if options.json:
         show_form(attack_form(report))

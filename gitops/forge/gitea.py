@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -23,7 +23,17 @@ from gitops.forge import actions
 from gitops.forge.dialect import GONE, HEADS
 from gitops.forge.events import Delivery, Event, ReviewEvent
 from gitops.forge.hosted import HostedForge
-from gitops.forge.port import UNPROTECTED, Account, BranchRules, Features, Permission, RequestState
+from gitops.forge.port import (
+    LABELS,
+    UNPROTECTED,
+    Account,
+    BranchRules,
+    Features,
+    JobSecret,
+    LabelStyle,
+    Permission,
+    RequestState,
+)
 from gitops.forge.pulls_api import PullsDialect, segment
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object
 
@@ -35,7 +45,7 @@ _PAGE = 50
 _API = "/api/v1"
 _HIDDEN = frozenset({403, 404})
 _MAX_LABEL = 50
-_GREY = "#6e7781"
+_GREY = "6e7781"
 _LARGEST = 10**18
 _WILD = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 """Parts of a protection rule's pattern, as regular expressions."""
@@ -119,7 +129,17 @@ class GiteaDialect(PullsDialect):
         if not 0 < len(name) <= _MAX_LABEL:
             detail = f"{name[:80]!r} cannot be a label: Gitea accepts 1 to {_MAX_LABEL} characters"
             raise UsageError(Code.USAGE_ERROR, detail)
-        return self._send("POST", "/labels", {"name": name, "color": _GREY})
+        style = LABELS.get(name, LabelStyle(_GREY, ""))
+        return self._send("POST", "/labels", {"name": name, "color": f"#{style.colour}", "description": style.text})
+
+    def style_label(self, identifier: int, style: LabelStyle) -> WebRequest:
+        """Build the request to change how a label looks."""
+        form = {"color": f"#{style.colour}", "description": style.text}
+        return self._send("PATCH", f"/labels/{identifier}", form, quiet=GONE)
+
+    def secrets(self) -> WebRequest:
+        """Build the request for the names of the repository's secrets, which its administrators can see."""
+        return self._list("/actions/secrets")
 
     def branch(self, name: str) -> WebRequest:
         """Build the request for a branch, with the part of its rules that every token can see."""
@@ -226,6 +246,11 @@ class GiteaForge(HostedForge):
         data = answer_object(answer.body, "the branch")
         return replace(_protected(data), notes=(note,)) if data.flag("protected") else replace(UNPROTECTED, queue=False)
 
+    def job_secrets(self) -> tuple[JobSecret, ...]:
+        """Return the secrets of the repository. All workflows of all branches get them."""
+        rows = self._list(self._api.secrets())
+        return tuple(JobSecret(row.text("name"), "the repository", "everyone with write access") for row in rows)
+
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a change request and remove labels. Creates labels that the repository lacks.
 
@@ -240,11 +265,16 @@ class GiteaForge(HostedForge):
                 self._sender.send(self._api.remove_label(number, has[label]))
         missing = [label for label in dict.fromkeys(add) if label not in has]
         if missing:
-            known = _numbers(self._list(self._api.all_labels()))
+            there = tuple(self._list(self._api.all_labels()))
+            known = _numbers(there)
+            colours = {label.text("name"): label.text("color").removeprefix("#") for label in there}
             for label in missing:
                 if label not in known:
                     created = self._sender.send(self._api.make_label(label))
                     known[label] = answer_object(created.body, "the label").number("id")
+                elif label in LABELS and colours[label] == _GREY:
+                    # An earlier release created it.
+                    self._sender.send(self._api.style_label(known[label], LABELS[label]))
             self._sender.send(self._api.add_labels(number, [known[label] for label in missing]))
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
@@ -254,7 +284,7 @@ class GiteaForge(HostedForge):
             yield answer_object(answer.body, "the request")
 
 
-def _numbers(labels: Iterator[JsonObject]) -> dict[str, int]:
+def _numbers(labels: Iterable[JsonObject]) -> dict[str, int]:
     return {label.text("name"): label.number("id") for label in labels}
 
 

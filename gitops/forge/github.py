@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -51,6 +51,12 @@ _ANNOTATIONS_A_REQUEST = 50
 _MAX_ANNOTATIONS = 500
 _MAX_MESSAGE = 16_000
 _MAX_TITLE = 255
+_ENVIRONMENT = "gitops"
+"""The environment that the jobs of `gitops init` use."""
+_WRITERS = "everyone with write access"
+_PATTERN = re.compile(r"[*?\[]")
+# The colour of a label that GitHub creates because it was added to an issue.
+_UNCOLOURED = "ededed"
 
 _LEVELS = {Severity.ERROR: "failure", Severity.WARNING: "warning"}
 _CONCLUSIONS = {
@@ -222,6 +228,26 @@ class GitHubDialect(PullsDialect):
         return self._send("PATCH", f"/issues/{number}", form, quiet=GONE)
 
     # Permissions and rules
+
+    def style_label(self, name: str, style: port.LabelStyle) -> WebRequest:
+        """Build the request to change how a label looks: https://docs.github.com/en/rest/issues/labels#update-a-label."""
+        form = {"color": style.colour, "description": style.text}
+        return self._send("PATCH", f"/labels/{segment(name)}", form, quiet=GONE)
+
+    def secrets(self) -> WebRequest:
+        """Build the request for the names of secrets: https://docs.github.com/en/rest/actions/secrets."""
+        return self._list("/actions/secrets")
+
+    def environment(self, name: str) -> WebRequest:
+        """Build the request for an environment: https://docs.github.com/en/rest/deployments/environments."""
+        return self._get(f"/environments/{segment(name)}", quiet=GONE)
+
+    def environment_branches(self, name: str) -> WebRequest:
+        """Build the request for the patterns of branches and tags whose jobs can use an environment.
+
+        https://docs.github.com/en/rest/deployments/branch-policies
+        """
+        return self._list(f"/environments/{segment(name)}/deployment-branch-policies")
 
     def rules(self, branch: str) -> WebRequest:
         """Build the request for all ruleset rules that are in force for a branch."""
@@ -402,6 +428,24 @@ class GitHubForge(HostedForge):
             by_type.setdefault(rule.text("type"), []).append(rule)
         return branch_rules(by_type, self._sender.send(self._api.protection(branch)))
 
+    def job_secrets(self) -> tuple[port.JobSecret, ...]:
+        """Return the secrets of the repository, and as one the secrets of the environment `gitops`."""
+        rows = self._list(self._api.secrets(), within="secrets")
+        found = [port.JobSecret(row.text("name"), "the repository", _WRITERS) for row in rows]
+        answer = self._sender.send(self._api.environment(_ENVIRONMENT))
+        if answer.status != _NOT_FOUND:
+            policy = answer_object(answer.body, "the environment").optional("deployment_branch_policy")
+            names: list[str] = []
+            if policy is None:
+                names = ["*"]
+            elif policy.flag("custom_branch_policies"):
+                listed = self._list(self._api.environment_branches(_ENVIRONMENT), within="branch_policies")
+                names = [row.text("name") for row in listed]
+            # A person can push a branch or a tag that fits a pattern, whatever protects the target branch.
+            open_to = _WRITERS if any(map(_PATTERN.search, names)) else ""
+            found.append(port.JobSecret("all secrets", f"the environment {_ENVIRONMENT}", open_to))
+        return tuple(found)
+
     def set_check(self, check: port.CommitCheck) -> None:
         """Write the check of a commit with this name; the newest counts. Only app and job tokens are allowed to do this."""
         first, others = self._api.check(check)
@@ -425,8 +469,19 @@ class GitHubForge(HostedForge):
         for label in extra:
             self._sender.send(self._api.remove_label(number, label))
         if missing:
-            self._sender.send(self._api.add_labels(number, missing))
+            answer = self._sender.send(self._api.add_labels(number, missing))
+            if not port.LABELS.keys().isdisjoint(missing):
+                self._colour(missing, answer_object({"labels": answer.body}).parts("labels"))
         self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
+
+    def _colour(self, added: Collection[str], labels: Iterable[JsonObject]) -> None:
+        """Give added labels of the bot their colours if they have the colour of labels that GitHub created itself."""
+        for label in labels:
+            name = label.text("name")
+            if name in added and name in port.LABELS and label.text("color") == _UNCOLOURED:
+                # It works without colours too, and a token that cannot edit labels can still set them.
+                with suppress(RemoteError):
+                    self._sender.send(self._api.style_label(name, port.LABELS[name]))
 
     def record_deployment(self, deployment: port.Deployment) -> None:
         """Record the state of a deployment. The bot has a single deployment per commit and environment."""

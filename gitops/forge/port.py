@@ -75,6 +75,40 @@ class DeploymentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class JobSecret:
+    """A secret that a forge keeps for jobs, without its value.
+
+    `open_to` says who can read it with a workflow in a branch that they push, other than the target branch; empty if
+    no one can.
+    """
+
+    name: str
+    place: str
+    open_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStyle:
+    """How a label looks: RGB in hexadecimal, and a text that the forge's list of labels shows next to its name."""
+
+    colour: str
+    text: str
+
+
+NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
+"""Labels of a request that needs an approver's or its author's attention."""
+APPLIED, APPLY_WAITS = "gitops/applied", "gitops/waiting"
+"""Labels of a merged request."""
+LABELS: Mapping[str, LabelStyle] = {
+    NEEDS_APPROVAL: LabelStyle("fbca04", "A change needs the approval of an approver"),
+    PLAN_FAILED: LabelStyle("d73a4a", "The plan could not be applied as it is"),
+    APPLY_WAITS: LabelStyle("1d76db", "Merged, and not completely applied"),
+    APPLIED: LabelStyle("0e8a16", "Merged and applied"),
+}
+"""The labels of the bot. An adapter creates them like this. It never changes a label in a colour that a person chose."""
+
+
+@dataclass(frozen=True, slots=True)
 class Features:
     """What a forge offers beyond change requests, comments and statuses.
 
@@ -375,6 +409,14 @@ class ForgeReader(Protocol):
 
     def branch_rules(self, branch: str) -> BranchRules:
         """Return the rules that are enforced on a branch (short name)."""
+        ...
+
+    def job_secrets(self) -> tuple[JobSecret, ...] | None:
+        """Return the secrets that the forge keeps for the jobs of the repository; None if it has no jobs.
+
+        Secrets that several repositories share are not included. Raises RemoteError `forge_refused` if the token cannot
+        list them.
+        """
         ...
 
 

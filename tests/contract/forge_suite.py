@@ -22,6 +22,8 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.hosted import HostedForge
 from gitops.forge.port import (
+    LABELS,
+    NEEDS_APPROVAL,
     Account,
     Annotation,
     BranchRules,
@@ -311,6 +313,22 @@ class ForgeContract:
         assert set(bot.request(number).labels) == {"urgent", "gitops/library"}
         bot.set_labels(number)
         assert set(bot.request(number).labels) == {"urgent", "gitops/library"}
+
+    def test_new_labels_of_the_bot_have_colours_and_people_may_choose_others(
+        self, world: ForgeWorld, bot: Forge
+    ) -> None:
+        need(world, "labels")
+        number = world.open_request()
+        bot.set_labels(number, add=(NEEDS_APPROVAL,))
+        colours = world.label_colours()
+        if colours is None:
+            pytest.skip("labels have no colours here")
+        colours[NEEDS_APPROVAL] = "123456"
+        bot.set_labels(number, add=tuple(LABELS), remove=(NEEDS_APPROVAL,))
+        bot.set_labels(number, remove=(NEEDS_APPROVAL,))
+        bot.set_labels(number, add=(NEEDS_APPROVAL,))
+        own = {name: style.colour for name, style in LABELS.items()}
+        assert {name: world.label_colours()[name] for name in LABELS} == own | {NEEDS_APPROVAL: "123456"}
 
     # People
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent, Event, IgnoredEvent, PushEvent, RequestAction, RequestEvent
 from gitops.forge.port import (
+    APPLIED,
+    LABELS,
     Account,
     Annotation,
     BranchRules,
@@ -59,6 +62,58 @@ class TestGitHub(ForgeContract):
         with over_http(on_github(tmp_path, prompt=False)) as world:
             world.world.habits.creates_labels = world.world.habits.shows_rules = True
             yield world
+
+
+SECRETS = {"GITOPS_SIGNING_KEY": False, "MZ_URL": True}
+"""Secrets of jobs, with whether they are kept where jobs of all branches get them."""
+
+
+@pytest.mark.parametrize(
+    ("make", "opened"),
+    [
+        (partial(on_github, prompt=True), {"MZ_URL"}),
+        (on_gitlab, {"MZ_URL"}),
+        # There is no other place.
+        (on_gitea, {"MZ_URL", "GITOPS_SIGNING_KEY"}),
+    ],
+)
+def test_who_reads_the_secrets_of_jobs(make: Any, opened: set[str], tmp_path: Path) -> None:
+    with over_http(make(tmp_path)) as world:
+        world.world.secrets, world.world.admin = dict(SECRETS), True
+        found = world.reader("mira").job_secrets() or ()
+    assert {each.name for each in found if each.open_to} == opened
+    assert {each.name for each in found if not each.open_to} <= {"GITOPS_SIGNING_KEY", "all secrets"}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "free"), [(("main",), False), (("main", "release/*"), True), ((), True), (None, None)]
+)
+def test_an_environment_keeps_its_secrets_for_the_branches_that_it_names(
+    patterns: tuple[str, ...] | None, free: bool | None, tmp_path: Path
+) -> None:
+    with over_http(on_github(tmp_path, prompt=True)) as world:
+        world.world.environment_branches = patterns
+        found = world.reader("mira").job_secrets() or ()
+    assert [bool(each.open_to) for each in found] == ([] if free is None else [free])
+
+
+def test_protected_variables_are_read_where_developers_push(tmp_path: Path) -> None:
+    world = on_gitlab(tmp_path)
+    world.world.secrets = dict(SECRETS)
+    levels = [{"id": 1, "access_level": 30, "access_level_description": "Developers + Maintainers"}]
+    world.world.protected = [
+        {
+            "id": 1,
+            "name": "release/*",
+            "push_access_levels": levels,
+            "merge_access_levels": [],
+            "allow_force_push": False,
+        }
+    ]
+    assert {each.open_to for each in world.bot().job_secrets() or ()} == {
+        "everyone with the role Developer, by a push to release/*",
+        "everyone who can push a branch",
+    }
 
 
 def test_nobody_may_anything_where_the_operator_names_nobody() -> None:
@@ -217,6 +272,12 @@ def test_the_bot_uses_every_operation_of_the_description(tmp_path: Path) -> None
     bot.upsert_comment(number, MARKER, body("three"))
     bot.set_labels(number, add=("a",))
     bot.set_labels(number, remove=("a",))
+    # Its colour is that of an earlier release.
+    world.world.labels[APPLIED] = "6e7781"
+    bot.set_labels(number, add=(APPLIED,))
+    assert world.world.labels[APPLIED] == LABELS[APPLIED].colour
+    world.world.admin = True
+    assert bot.job_secrets() == ()
     bot.set_status(CheckStatus(head, "gitops/plan/library", CheckState.SUCCESS, "", "2026-07-02T10:00:00Z"))
     bot.statuses(head)
     used = {contract().find(request.method, request.path).name for request in sender.sent}

@@ -602,7 +602,7 @@ def test_a_branch_that_is_not_there(bot: GiteaForge) -> None:
 def test_labels_that_are_right_cost_one_call(gitea_world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = gitea_world.open_request()
     bot.set_labels(number, add=("gitops",))
-    assert gitea_world.world.labels == {"gitops"}
+    assert gitea_world.world.labels.keys() == {"gitops"}
     before = len(sender.sent)
     bot.set_labels(number, add=("gitops",), remove=("other",))
     assert len(sender.sent) == before + 1

@@ -14,10 +14,11 @@ import pytest
 
 from gitops.cli.main import main
 from gitops.cluster.approvals import verify as approvals
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
+from gitops.forge.port import JobSecret
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.local import LocalRepository
@@ -48,9 +49,9 @@ def other(loop: Loop) -> Loop:
     return loop
 
 
-def _attacked(loop: Loop, *names: str, cluster: str = CLUSTER, hosted: bool = False, **limits: float) -> AttackReport:
+def _attacked(loop: Loop, *names: str, cluster: str = CLUSTER, hosted: bool = False, **more: Any) -> AttackReport:
     local = LocalRepository(str(loop.server), environ=loop.environment("bot"))
-    return attack(local, local.config().cluster(cluster), names, hosted=hosted, **limits)
+    return attack(local, local.config().cluster(cluster), names, hosted=hosted, **more)
 
 
 def _ended(report: AttackReport, how: Defence) -> set[str]:
@@ -100,10 +101,9 @@ def test_defences_of_a_sound_set_up_hold_and_nothing_is_touched(
     code, form = command(*(part for name in names for part in ("--only", name)))
     found = {each["name"]: each["defence"] for each in form["attacks"]}
     assert list(found) == names
-    # The rules of this repository have neither revoked keys nor a change that two people have to approve.
-    assert {name for name, defence in found.items() if defence != "held"} == {"revoked-key", "one-person-twice"} & {
-        *names
-    }
+    # This repository has no jobs, and its rules have neither revoked keys nor a change that two people have to approve.
+    skipped = {"revoked-key", "one-person-twice", "secrets-in-a-branch"}
+    assert {name for name, defence in found.items() if defence != "held"} == skipped & {*names}
     assert (code, form["ok"], form["cluster"]) == (0, True, CLUSTER)
     assert (dict(loop.store.refs("refs")), _files(loop.server), _files(loop.folder / "data")) == before
 
@@ -113,7 +113,40 @@ def test_other_rules_are_attacked_as_they_are(other: Loop) -> None:
     remove_hooks(str(other.server), "server")
     report = _attacked(other, hosted=True)
     assert report.ok, [result for result in report.results if result.defence is Defence.FELL]
-    assert _ended(report, Defence.SKIPPED) == {"moved-approval", "spoofed-login"}
+    assert _ended(report, Defence.SKIPPED) == {"moved-approval", "spoofed-login", "secrets-in-a-branch"}
+
+
+_KEY = JobSecret("GITOPS_SIGNING_KEY", "the repository")
+_REFUSED = RemoteError("forge_refused", "status 403", status=403)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "ended", "said"),
+    [
+        ((), "held", "no secret"),
+        ((_KEY,), "held", "GITOPS_SIGNING_KEY"),
+        ((JobSecret("OTHER", "the repository", "everyone"),), "held", "no secret"),
+        ((replace(_KEY, open_to="everyone"),), "fell", "GITOPS_SIGNING_KEY of the repository: everyone"),
+        ((JobSecret("GITOPS_TOKEN", "the repository", "everyone"),), "fell", "GITOPS_TOKEN"),
+        # On GitLab, the token of plans can neither push nor approve, if applies have a token of their own.
+        (
+            (JobSecret("GITOPS_TOKEN", "p", "everyone"), JobSecret("GITOPS_APPLY_TOKEN", "p")),
+            "held",
+            "GITOPS_APPLY_TOKEN",
+        ),
+        (_REFUSED, "skipped", "cannot list"),
+        (RemoteError("forge_unavailable", "status 503", retryable=True), "unproven", "forge_unavailable"),
+    ],
+)
+def test_secrets_that_a_branch_could_read(loop: Loop, secrets: Any, ended: str, said: str) -> None:
+    def read() -> Any:
+        if isinstance(secrets, RemoteError):
+            raise secrets
+        return secrets
+
+    (result,) = _attacked(loop, "secrets-in-a-branch", hosted=True, secrets=read).results
+    assert result.defence.value == ended
+    assert said in result.detail
 
 
 def test_a_server_without_hooks_is_open(loop: Loop, command: Callable[..., Any]) -> None:

@@ -87,6 +87,10 @@ class ForgeWorld(Protocol):
 
     def label(self, number: int, label: str) -> None: ...
 
+    def label_colours(self) -> dict[str, str] | None:
+        """The colours of the repository's labels, to be changed as people change them; None where labels have none."""
+        ...
+
     def issue_as(self, login: str, title: str, body: str) -> None: ...
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]: ...
@@ -185,6 +189,9 @@ class OwnWorld:
 
     def label(self, number: int, label: str) -> None:
         self.forge().set_labels(number, add=(label,))
+
+    def label_colours(self) -> dict[str, str] | None:
+        return None
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
         return self.forge().reactions(number, comment)

@@ -14,7 +14,7 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.model.ledger import LockInfo
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.attack.copy import (
     CLUSTER,
     DELETE_LEGACY,
@@ -22,13 +22,14 @@ from gitops.doctor.attack.copy import (
     STRANGER,
     Attack,
     AttackInconclusive,
+    AttackSkipped,
     AttackSucceeded,
     ClusterCopy,
     join_reasons,
     require,
 )
 from gitops.forge.events import CommentEvent
-from gitops.forge.port import Account, CheckState, CheckStatus, Comment, Permission
+from gitops.forge.port import Account, CheckState, CheckStatus, Comment, JobSecret, Permission
 from gitops.forge.refs.local import LocalForge, OperatorSettings
 from gitops.git.command import run_program
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
@@ -404,8 +405,47 @@ def _environment(copy: ClusterCopy) -> str:
     return "programs see the variables of a list"
 
 
+SECRETS_IN_A_BRANCH = "secrets-in-a-branch"
+ReadSecrets = Callable[[], tuple[JobSecret, ...] | None]
+"""Lists the secrets of the setup's jobs; None if the forge has no jobs, or no token to list them with."""
+# GitLab's GITOPS_TOKEN can only comment and set statuses, and jobs of change requests need it (docs/forge-gitlab.md).
+_OF_THE_BOT = re.compile(
+    r"GITOPS_SIGNING_KEY|GITOPS_APPLY_TOKEN|AWS_(SECRET_ACCESS|ACCESS)_KEY(_ID)?|MZ_URL|all secrets"
+)
+_TOKEN = "GITOPS_TOKEN"  # noqa: S105 - the name of a secret
+
+
+def secrets_attack(read: ReadSecrets) -> Attack:
+    """Return the attack on the secrets of the setup itself: it asks the forge who gets them, and runs no workflow."""
+
+    def run(_: ClusterCopy) -> str:
+        try:
+            found = read()
+        except RemoteError as error:
+            if error.retryable:
+                raise
+            raise AttackSkipped(f"the token cannot list the secrets of jobs: {error.detail}") from error
+        if found is None:
+            raise AttackSkipped("no jobs, or no token to list their secrets with")
+        own = {each.name for each in found if _OF_THE_BOT.fullmatch(each.name)}
+        if "GITOPS_APPLY_TOKEN" not in own:
+            own.add(_TOKEN)
+        exposed = [
+            f"{each.name} of {each.place}: {each.open_to}" for each in found if each.name in own and each.open_to
+        ]
+        if exposed:
+            raise AttackSucceeded(f"a workflow in a branch reads {'; '.join(exposed)}")
+        return (
+            f"kept from branches: {', '.join(sorted(each.name for each in found if each.name in own)) or 'no secret'}"
+        )
+
+    title = "read the bot's secrets with a workflow in a branch"
+    return Attack(SECRETS_IN_A_BRANCH, title, f"{_FORGES}: who can read the bot's secrets", run, "applied")
+
+
 _HOOKS = "docs/hooks.md: "
 EXECUTION_ATTACKS = (
     Attack("hostile-checkout", "files with the names of Python modules", f"{_HOOKS}isolated Python", _checkout),
     Attack("secrets-of-a-job", "a hook that reads its environment", f"{_HOOKS}what the git program sees", _environment),
+    secrets_attack(lambda: None),
 )

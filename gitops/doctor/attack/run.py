@@ -14,7 +14,13 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack import copy
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS, AUTHOR_ATTACKS, DATA_ATTACKS
-from gitops.doctor.attack.content import CONTENT_ATTACKS, EXECUTION_ATTACKS, MESSAGE_ATTACKS
+from gitops.doctor.attack.content import (
+    CONTENT_ATTACKS,
+    EXECUTION_ATTACKS,
+    MESSAGE_ATTACKS,
+    ReadSecrets,
+    secrets_attack,
+)
 from gitops.doctor.attack.ledger import EVIDENCE_ATTACKS, HISTORY_ATTACKS, PLACE_ATTACKS, RUN_ATTACKS
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
@@ -49,12 +55,14 @@ def attack(
     names: Sequence[str] = (),
     *,
     hosted: bool = False,
+    secrets: ReadSecrets = lambda: None,
     limit_s: float = 60.0,
     on_result: Callable[[int, int], None] = lambda *_: None,
 ) -> AttackReport:
     """Attack a copy of the setup of `cluster` with all attacks, or with those in `names`. The copy is removed afterwards.
 
-    `hosted` means that a forge hosts the repository, and its own rules check pushes. No attack starts later than
+    `hosted` means that a forge hosts the repository, and its own rules check pushes. `secrets` lists the secrets of its
+    jobs: one attack asks who gets them, and all others leave the forge alone. No attack starts later than
     `limit_s` seconds after the first. `on_result` is called after each attack with the number of finished attacks and
     the total. Raises GitopsError if the rules cannot be used.
     """
@@ -80,7 +88,9 @@ def attack(
             raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
         states = {"applied": applied, "pending": pending}
         end = time.monotonic() + limit_s
-        chosen, results = [each for each in ATTACKS if not names or each.name in names], list[AttackResult]()
+        own = secrets_attack(secrets)
+        known = [own if each.name == own.name else each for each in ATTACKS]
+        chosen, results = [each for each in known if not names or each.name in names], list[AttackResult]()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for result in pool.map(lambda each: _run_one(each, states[each.state], folder, end), chosen):
                 results.append(result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.dialect import GONE, HEADS, Dialect, full_id
 from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.port import (
+    LABELS,
     UNPROTECTED,
     Account,
     BranchRules,
@@ -30,6 +32,8 @@ from gitops.forge.port import (
     DeploymentState,
     Features,
     Issue,
+    JobSecret,
+    LabelStyle,
     Permission,
     Reaction,
     RequestState,
@@ -169,6 +173,15 @@ class GitLabDialect(Dialect):
         form = {name: names for name, names in lists.items() if names}
         return self._send("PUT", f"/merge_requests/{number}", form, quiet=GONE)
 
+    def find_labels(self, text: str) -> WebRequest:
+        """Build the request for the labels that contain a text: https://docs.gitlab.com/api/labels/."""
+        return self._list("/labels", ("search", text), quiet=GONE)
+
+    def make_label(self, name: str, style: LabelStyle) -> WebRequest:
+        """Build the request to create a label; 409 means that it exists."""
+        form = {"name": name, "color": f"#{style.colour}", "description": style.text}
+        return self._send("POST", "/labels", form, quiet=frozenset({_CONFLICT}), repeatable=True)
+
     def list_files(self, number: int) -> WebRequest:
         """Build the request for the changed files of a merge request: https://docs.gitlab.com/api/merge_requests/."""
         return self._list(f"/merge_requests/{number}/diffs", quiet=GONE)
@@ -254,6 +267,10 @@ class GitLabDialect(Dialect):
         https://docs.gitlab.com/api/protected_branches/
         """
         return self._list("/protected_branches")
+
+    def variables(self) -> WebRequest:
+        """Build the request for the variables of jobs: https://docs.gitlab.com/api/project_level_variables/."""
+        return self._list("/variables")
 
     def deployments(self, environment: str) -> WebRequest:
         """Build the request for the newest deployments to an environment: https://docs.gitlab.com/api/deployments/."""
@@ -406,6 +423,10 @@ _OK = 200
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
 _CONFLICT = 409
+_DEVELOPER = 30
+"""The level of the role Developer: https://docs.gitlab.com/api/access_requests/#valid-access-levels."""
+_OWN_LABELS = "gitops/"
+"""What the names of the bot's labels have in common."""
 
 
 class GitLabForge(HostedForge):
@@ -476,6 +497,18 @@ class GitLabForge(HostedForge):
         # null means that this edition supports push rules, but the project has none.
         return branch_rules(branch, protections, self._settings())
 
+    def job_secrets(self) -> tuple[JobSecret, ...]:
+        """Return the project's variables. Values are in the response too, and are not used."""
+        rows = list(self._list(self._api.variables()))
+        protections = self._list(self._api.protected_branches())
+        pushable = [row.line("name", 200) for row in protections if _developers_push(row)]
+        where = f"everyone with the role Developer, by a push to {pushable[0]}" if pushable else ""
+        place = "the variables of the project"
+        return tuple(
+            JobSecret(row.text("key"), place, where if row.flag("protected") else "everyone who can push a branch")
+            for row in rows
+        )
+
     def set_status(self, status: CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the previous one. Takes one request unless GitLab refuses it.
 
@@ -498,13 +531,20 @@ class GitLabForge(HostedForge):
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a merge request and remove labels, in one request. A label in both lists is added.
 
-        Other labels are unchanged. Raises GitopsError `request_not_found`, UsageError `usage_error` for a comma, which
-        separates labels here.
+        Other labels are unchanged. Labels of the bot that the project lacks are created in their colours first. Raises
+        GitopsError `request_not_found`, UsageError `usage_error` for a comma, which separates labels here.
         """
         for name in (*add, *remove):
             if "," in name or not name.strip():
                 raise UsageError(Code.USAGE_ERROR, f"{name[:80]!r} cannot be a label on GitLab")
         off = [name for name in remove if name not in add]
+        if own := [name for name in add if name in LABELS]:
+            # It works without colours too: GitLab creates the labels that are left.
+            with suppress(RemoteError):
+                there = {label.text("name") for label in self._list(self._api.find_labels(_OWN_LABELS))}
+                for name in own:
+                    if name not in there:
+                        self._sender.send(self._api.make_label(name, LABELS[name]))
         if (add or off) and self._sender.send(self._api.set_labels(number, add, off)).status == _NOT_FOUND:
             raise no_request(number)
 
@@ -639,6 +679,14 @@ def review_decision(
     if not approvals.has("approvals_left") or approvals.number("approvals_left", least=0):
         return ReviewDecision.REQUIRED
     return ReviewDecision.APPROVED
+
+
+def _developers_push(row: JsonObject) -> bool:
+    """Return whether a protection lets everyone push who can push branches without a protection."""
+    levels = (
+        level.number("access_level", least=0) for level in row.parts("push_access_levels") if level.has("access_level")
+    )
+    return any(level == _DEVELOPER for level in levels)
 
 
 def branch_rules(branch: str, protections: Sequence[JsonObject], project: JsonObject) -> BranchRules:

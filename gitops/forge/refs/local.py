@@ -405,6 +405,9 @@ class DocumentForge(DocumentReports):
         """Return the permission that the operator gave an account."""
         return self._settings.people().get(account.id, port.Permission.NONE)
 
+    def job_secrets(self) -> None:
+        """Return None, because a bare repository has no jobs."""
+
     def branch_rules(self, branch: str) -> port.BranchRules:
         """Return the rules that the installed hook enforces on a branch (short name)."""
         known = self._settings.guarded()

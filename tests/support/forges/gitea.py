@@ -135,7 +135,7 @@ class Gitea(World):
         return {"id": status.id, "target_url": status.target_url or "", **said, **times}
 
     def _label(self, name: str) -> Form:
-        return {"id": crc32(name.encode()), "name": name, "color": "00aabb"}
+        return {"id": crc32(name.encode()), "name": name, "color": self.labels.get(name, "00aabb")}
 
     def _labels_of(self, issue: Issue) -> list[Form]:
         return [self._label(name) for name in issue.labels]
@@ -324,8 +324,15 @@ def _labels(gitea: Gitea, _login: str, at: dict[str, str], given: Form) -> Answe
 
 
 def _make_label(gitea: Gitea, _login: str, _at: dict[str, str], given: Form) -> Answer:
-    gitea.labels.add(given["name"])
+    """A name has at most 50 characters in the web interface; the API takes longer ones too."""
+    gitea.know_labels([given["name"]], given["color"].removeprefix("#"))
     return 201, gitea._label(given["name"])
+
+
+def _change_label(gitea: Gitea, _login: str, at: dict[str, str], given: Form) -> Answer:
+    names = {gitea._label(name)["id"]: name for name in gitea.labels}
+    gitea.labels[names[int(at["id"])]] = given["color"].removeprefix("#")
+    return 200, gitea._label(names[int(at["id"])])
 
 
 def _permission(gitea: Gitea, login: str, at: dict[str, str], _given: Form) -> Answer:
@@ -347,6 +354,11 @@ def _assignees(gitea: Gitea, _login: str, _at: dict[str, str], _given: Form) -> 
 
 def _rules(gitea: Gitea, _login: str, _at: dict[str, str], _given: Form) -> Answer:
     return (200, [rule | {"rule_name": name} for name, rule in gitea.rules_of.items()]) if gitea.admin else (403, None)
+
+
+def _secrets(gitea: Gitea, _login: str, _at: dict[str, str], _given: Form) -> Answer:
+    rows = [{"name": name, "description": "", "created_at": gitea.stamp()} for name in gitea.secrets]
+    return (200, rows) if gitea.admin else (403, None)
 
 
 def _branch(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answer:
@@ -404,8 +416,10 @@ HANDLERS: Mapping[str, Handler] = {
     "DELETE /issues/{index}/labels/{id}": _labels,
     "GET /labels": lambda gitea, _login, _at, _given: (200, [gitea._label(name) for name in sorted(gitea.labels)]),
     "POST /labels": _make_label,
+    "PATCH /labels/{id}": _change_label,
     "GET /collaborators/{collaborator}/permission": _permission,
     "GET /branches/{branch}": _branch,
     "GET /branch_protections": _rules,
     "GET /assignees": _assignees,
+    "GET /actions/secrets": _secrets,
 }

@@ -31,13 +31,20 @@ from tests.support.github_contract import DATA, contract
 
 REPO = "/repos/{owner}/{repo}"
 FULL_NAME = "octo/brain"
-_COLOUR = "ededed"
+_UNCOLOURED = "ededed"
+"""The colour of a label that was created by adding it to an issue."""
 
 
 class Forms:
-    """The forms of one service at `base` (address of the interface) and `web` (address for people)."""
+    """The forms of one service at `base` (address of the interface) and `web` (address for people).
 
-    def __init__(self, base: str, web: str, accounts: dict[str, Account]) -> None:
+    `labels` are the colours of its labels.
+    """
+
+    def __init__(
+        self, base: str, web: str, accounts: dict[str, Account], labels: Mapping[str, str] | None = None
+    ) -> None:
+        self._labels = {} if labels is None else labels
         self._base = f"{base}/repos/{FULL_NAME}"
         self._web = f"{web}/{FULL_NAME}"
         self._root = web
@@ -151,7 +158,7 @@ class Forms:
     def label(self, name: str) -> dict[str, Any]:
         number = sum(name.encode()) + 1000
         form = {"id": number, "node_id": f"L_{number}", "url": f"{self._base}/labels/{name}", "name": name}
-        return form | {"description": "", "color": _COLOUR, "default": False}
+        return form | {"description": "", "color": self._labels.get(name, _UNCOLOURED), "default": False}
 
     def comment(self, number: int, comment: Comment) -> dict[str, Any]:
         return _example("GET", "/issues/comments/{comment_id}", 200) | {

@@ -360,9 +360,9 @@ def _label(world: World, call: Call) -> Answer:
     issue = world.issue(call.number("issue_number"))
     # A label that the repository does not have is created, which belongs to issues alone.
     creates = world.habits.creates_labels and call.token.may("issues", "write")
-    if not set(call.body["labels"]) <= world.labels and not creates:
+    if not set(call.body["labels"]) <= world.labels.keys() and not creates:
         raise RefusedError(403, "Resource not accessible by integration")
-    world.labels.update(call.body["labels"])
+    world.know_labels(call.body["labels"])
     issue.labels += [name for name in call.body["labels"] if name not in issue.labels]
     return 200, _labels_of(world, issue)
 
@@ -374,6 +374,48 @@ def _unlabel(world: World, call: Call) -> Answer:
         raise RefusedError(404, "Label does not exist")
     issue.labels.remove(call.arguments["name"])
     return 200, _labels_of(world, issue)
+
+
+@on("PATCH /labels/{name}", "issues", "write")
+def _change_label(world: World, call: Call) -> Answer:
+    name = call.arguments["name"]
+    if name not in world.labels:
+        raise RefusedError(404, "Not Found")
+    world.labels[name] = call.body["color"]
+    return 200, world.forms.label(name) | {"description": call.body["description"]}
+
+
+@on("GET /actions/secrets", "secrets")
+def _secrets(world: World, call: Call) -> Answer:
+    """Those of the repository. What no other branch gets is in the environment, which names none."""
+    at = {"created_at": world.stamp(), "updated_at": world.stamp()}
+    rows = [{"name": name, **at} for name, free in world.secrets.items() if free]
+    return 200, Page(rows, "secrets", {"total_count": len(rows)})
+
+
+@on("GET /environments/{environment_name}", "actions")
+def _environment(world: World, call: Call) -> Answer:
+    if world.environment_branches is None:
+        raise RefusedError(404, "Not Found")
+    policy = {"protected_branches": False, "custom_branch_policies": True} if world.environment_branches else None
+    at = {"created_at": world.stamp(), "updated_at": world.stamp()}
+    form = {
+        "id": 1,
+        "node_id": "E_1",
+        "name": call.arguments["environment_name"],
+        "url": "https://x.example/e",
+        "html_url": "https://x.example/h",
+    }
+    return 200, {**form, **at, "deployment_branch_policy": policy}
+
+
+@on("GET /environments/{environment_name}/deployment-branch-policies", "actions")
+def _environment_branches(world: World, call: Call) -> Answer:
+    rows = [
+        {"id": n, "node_id": f"B_{n}", "name": name, "type": "branch"}
+        for n, name in enumerate(world.environment_branches or (), 1)
+    ]
+    return 200, Page(rows, "branch_policies", {"total_count": len(rows)})
 
 
 def _labels_of(world: World, issue: Issue) -> list[dict[str, Any]]:

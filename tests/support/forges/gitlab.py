@@ -216,6 +216,16 @@ class GitLab(World):
                     return _GONE
                 role = _LEVELS[account.permission]
                 return 200, {**self.user(account.login), "access_level": role, "expires_at": None}
+            case ("GET", "labels"):
+                return 200, [self._label(name) for name in sorted(self.labels) if given["search"] in name]
+            case ("POST", "labels"):
+                if given["name"] in self.labels:
+                    return 409, {"message": "Label already exists"}
+                self.know_labels([given["name"]], given["color"].removeprefix("#"))
+                return 201, self._label(given["name"])
+            case ("GET", "variables"):
+                shown = {"value": "hidden", "variable_type": "env_var", "masked": True, "environment_scope": "*"}
+                return 200, [{"key": key, "protected": not free, **shown} for key, free in self.secrets.items()]
             case ("GET", "protected_branches"):
                 return 200, self.protected
             case (_, "deployments", *rest):
@@ -223,6 +233,9 @@ class GitLab(World):
             case (_, "issues", *rest):
                 return self._issues(method, rest, login, given)
         raise AssertionError((method, parts))
+
+    def _label(self, name: str) -> Row:
+        return {"id": sum(name.encode()), "name": name, "color": f"#{self.labels[name]}", "description": None}
 
     def _listed(self, given: Row) -> list[Row]:
         """GitLab lists the newest first unless it is told otherwise."""
@@ -249,6 +262,7 @@ class GitLab(World):
                 return 200, {**self.pull_form(pull), "changes_count": str(len(self.files(pull)))}
             case ("PUT",):
                 labels = set(pull.labels) | set(filter(None, given.get("add_labels", "").split(",")))
+                self.know_labels(labels, "6699cc")
                 pull.labels = sorted(labels - set(given.get("remove_labels", "").split(",")))
                 self._change(pull, login, given)
                 return 200, self.pull_form(pull)

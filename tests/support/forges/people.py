@@ -197,7 +197,10 @@ class HostedWorld:
 
     def label(self, number: int, label: str) -> None:
         self.world.issue(number).labels.append(label)
-        self.world.labels.add(label)
+        self.world.know_labels([label])
+
+    def label_colours(self) -> dict[str, str]:
+        return self.world.labels
 
     def issue_as(self, login: str, title: str, body: str) -> None:
         self.world.open_issue(login, title, body)

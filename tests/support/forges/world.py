@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ from tests.support.forges.records import (
 HEADS = "refs/heads/"
 _REMEMBERED = (
     *("accounts", "tokens", "issues", "statuses", "checks", "deployments", "rulesets", "queue", "forks", "happenings"),
-    *("activities", "labels", "habits", "refused_statuses", "_ids", "_numbers"),
+    *("activities", "labels", "secrets", "environment_branches", "habits", "refused_statuses", "_ids", "_numbers"),
 )
 _SKIPS = ("[skip ci]", "[ci skip]", "[no ci]", "[skip actions]", "[actions skip]")
 
@@ -85,8 +85,13 @@ class World(Rulebook):
         self.accounts: dict[str, Account] = {}
         self.tokens: dict[str, Token] = {}
         self.issues: dict[int, Issue] = {}
-        self.labels: set[str] = set()
+        # The labels of the repository, with their colours.
+        self.labels: dict[str, str] = {}
         self.deployments: dict[int, Deployment] = {}
+        # Secrets of jobs, by name, with whether jobs of all branches get them.
+        self.secrets: dict[str, bool] = {}
+        # Patterns of branches whose jobs can use the environment; none for all branches, None without an environment.
+        self.environment_branches: tuple[str, ...] | None = ("main",)
         self.queue: list[QueueEntry] = []
         self.forks: dict[str, Path] = {}
         self.happenings: list[Happening] = []
@@ -109,7 +114,7 @@ class World(Rulebook):
 
     def say(self, *, base: str, web: str) -> None:
         """Where the service is, for the addresses in its answers."""
-        self.forms = Forms(base, web, self.accounts)
+        self.forms = Forms(base, web, self.accounts, self.labels)
         self.payloads = Payloads(self.forms)
 
     def leave(self, login: str) -> None:
@@ -383,10 +388,15 @@ class World(Rulebook):
             raise RefusedError(404, "Not Found")
         return self.issues[number]
 
+    def know_labels(self, names: Iterable[str], colour: str = "ededed") -> None:
+        """Create the labels that the repository does not have."""
+        for name in names:
+            self.labels.setdefault(name, colour)
+
     def open_issue(self, by: str, title: str, body: str, labels: Sequence[str] = ()) -> Issue:
         issue = Issue(next(self._ids), self.next_number(Issue), title, body, by, self.stamp(), labels=list(labels))
         self.issues[issue.number] = issue
-        self.labels.update(labels)
+        self.know_labels(labels)
         return issue
 
     def comment(self, by: str, number: int, body: str) -> Comment:

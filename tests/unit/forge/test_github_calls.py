@@ -18,6 +18,8 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.github import GitHubDialect, GitHubForge
 from gitops.forge.port import (
+    APPLIED,
+    LABELS,
     UNPROTECTED,
     Account,
     Annotation,
@@ -745,6 +747,10 @@ def _samples(api: GitHubDialect) -> dict[str, WebRequest]:
         "labels": lambda: api.labels(1),
         "add_labels": lambda: api.add_labels(1, ["a"]),
         "remove_label": lambda: api.remove_label(1, "a b/c"),
+        "style_label": lambda: api.style_label("a b/c", LABELS[APPLIED]),
+        "secrets": api.secrets,
+        "environment": lambda: api.environment("gitops"),
+        "environment_branches": lambda: api.environment_branches("gitops"),
         "deployments": lambda: api.deployments(DEPLOYMENT),
         "open_deployment": lambda: api.open_deployment(DEPLOYMENT),
         "set_deployment": lambda: api.set_deployment(1, DEPLOYMENT),

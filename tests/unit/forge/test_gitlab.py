@@ -26,6 +26,8 @@ from gitops.forge.gitea import decode_file as decode_gitea_file
 from gitops.forge.gitlab.events import MAX_BODY, check_signature, decode, decode_file
 from gitops.forge.gitlab.forge import GitLabDialect, branch_rules, files_of, review_decision, reviews, rows
 from gitops.forge.port import (
+    APPLIED,
+    LABELS,
     Account,
     CheckState,
     CheckStatus,
@@ -347,6 +349,9 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "change_request": calls.change_request(one, "t", "x"),
         "close_request": calls.close_request(one),
         "set_labels": calls.set_labels(one, ["a"], ["b"]),
+        "find_labels": calls.find_labels("gitops/"),
+        "make_label": calls.make_label("a", LABELS[APPLIED]),
+        "variables": calls.variables(),
         "list_files": calls.list_files(one),
         "approvals": calls.approvals(one),
         "reviewers": calls.reviewers(one),
