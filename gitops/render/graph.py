@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -34,6 +34,8 @@ from gitops.render.words import count
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
 _LABEL = 60
 _BOXES = 20
+_ALIKE = 4
+"""How many nodes of the same graph, kind and action a picture in a comment shows one by one."""
 
 ARROW = " --> "
 """The arrow between two consecutive boxes in a picture without reasons."""
@@ -121,12 +123,12 @@ def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = Tru
 
     Each compute cluster also has a frame. There are at most `most` boxes. If there are more nodes, nodes of the same
     frame, kind and action share a box that shows their number, or all nodes of a frame do. The `quiet` nodes of a graph
-    always share a box. Two boxes are connected by at most one arrow, with all its reasons. Without `reasons`, arrows
-    have no text, there are at most twice as many arrows as boxes, and barriers that don't separate changes are omitted,
-    which is enough to see the order.
+    always share a box. Two boxes are connected by at most one arrow, with all its reasons. Without `reasons`, the picture
+    fits into a comment: arrows have no text, there are at most twice as many arrows as boxes, barriers that don't separate
+    changes are omitted, and more than four nodes of the same frame, kind and action always share a box.
     """
     graph = graph if reasons else _without_idle_barriers(graph)
-    boxes = _boxes(graph, most, quiet)
+    boxes = _boxes(graph, most, quiet, most if reasons else _ALIKE)
     names = {node.id: f"n{index}" for index, box in enumerate(boxes) for node in box.nodes}
     frames: dict[str | None, list[str]] = {}
     for index, box in enumerate(boxes):
@@ -138,7 +140,9 @@ def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = Tru
         if name is None:
             lines += [f"  {line}" for line in found]
         else:
-            lines += [f'  subgraph g{index}["{_label(name)}"]', *(f"    {line}" for line in found), "  end"]
+            # A frame without arrows to other boxes would otherwise be drawn from top to bottom, as wide as all its boxes.
+            inside = (f"    {line}" for line in ("direction LR", *found))
+            lines += [f'  subgraph g{index}["{_label(name)}"]', *inside, "  end"]
     arrows: dict[tuple[str, str], dict[str, None]] = {}
     for edge in graph.edges:
         if edge.before in names and edge.after in names and names[edge.before] != names[edge.after]:
@@ -175,41 +179,34 @@ def _without_idle_barriers(graph: ExecutionGraph) -> ExecutionGraph:
     return ExecutionGraph(near.nodes, tuple(edges))
 
 
-def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Box]:
+def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str], most_alike: int) -> list[_Box]:
     """Group nodes into boxes: one per node, or per graph, kind and action, or per graph, whichever fits first.
 
-    A barrier has its own box, and nodes before it never share a box with nodes after it. If each graph is one box,
-    there are no barriers.
+    More than `most_alike` nodes of the same graph, kind and action are never shown one by one. A barrier has its own box,
+    and nodes before it never share a box with nodes after it. If each graph is one box, there are no barriers.
     """
     nodes = tuple(sorted(graph.nodes, key=lambda node: node.position))
     again: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
         if node.id in quiet:
             again.setdefault(_owner(node), []).append(node)
-    single = [_Box((node,), _in_frame(node), _owner(node)) for node in nodes if node.id not in quiet]
-    single += [
-        _Box(tuple(found), f"re-publish {len(found)} {'query' if len(found) == 1 else 'queries'}", owner)
-        for owner, found in again.items()
-    ]
-    if len(single) <= most:
-        return single
     alike: dict[tuple[str | None, str, Action, Effect], list[ExecNode]] = {}
     by_graph: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
         if node.kind != BARRIER_KIND:
-            alike.setdefault((_owner(node), node.kind, node.action, node.phase), []).append(node)
             by_graph.setdefault(_owner(node), []).append(node)
+            if node.id not in quiet:
+                alike.setdefault((_owner(node), node.kind, node.action, node.phase), []).append(node)
     barriers = [_Box((node,), _in_frame(node), None) for node in nodes if node.kind == BARRIER_KIND]
-    if len(alike) + len(barriers) <= most:
-        together = []
-        for (owner, kind, action, _), found in alike.items():
-            label = f"{action.value} {len(found)} {kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
-            if len(found) == 1:
-                label = _in_frame(found[0])
-            elif not found[0].changes:
-                label = f"{CHECK} {len(found)} {kind} nodes"
-            together.append(_Box(tuple(found), label, owner))
-        return [*together, *barriers]
+    folded = [
+        _Box(tuple(found), f"re-publish {len(found)} {'query' if len(found) == 1 else 'queries'}", owner)
+        for owner, found in again.items()
+    ]
+    for least in (most_alike, 1):
+        boxes = [box for found in alike.values() for box in _boxes_of(found, one_by_one=len(found) <= least)]
+        boxes = sorted((*boxes, *barriers), key=lambda box: box.nodes[0].position)
+        if len(boxes) + len(folded) <= most:
+            return [*boxes, *folded]
     whole = [
         _Box(tuple(found), f"{len(found)} change{'s' if len(found) > 1 else ''} of {owner or 'the cluster'}", None)
         for owner, found in by_graph.items()
@@ -219,6 +216,18 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     kept, left = whole[: max(most, 1) - 1], whole[max(most, 1) - 1 :]
     rest = tuple(node for box in left for node in box.nodes)
     return [*kept, _Box(rest, f"{len(rest)} changes of {len(left)} more graphs", None)]
+
+
+def _boxes_of(alike: Sequence[ExecNode], *, one_by_one: bool) -> Iterator[_Box]:
+    """Yield the boxes of nodes of the same graph, kind and action."""
+    first = alike[0]
+    if one_by_one or len(alike) == 1:
+        yield from (_Box((node,), _in_frame(node), _owner(node)) for node in alike)
+    elif first.changes:
+        kinds = f"{first.kind[:-1]}ies" if first.kind.endswith("y") else f"{first.kind}s"
+        yield _Box(tuple(alike), f"{first.action.value} {len(alike)} {kinds}", _owner(first))
+    else:
+        yield _Box(tuple(alike), f"{CHECK} {len(alike)} {first.kind} nodes", _owner(first))
 
 
 def _owner(node: ExecNode) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -152,11 +153,13 @@ def test_mermaid_frames_each_graph():
     assert to_mermaid(GRAPH) == (
         "flowchart LR\n"
         '  subgraph g0["kb"]\n'
+        "    direction LR\n"
         '    n0["update schema"]\n'
         '    n1["create query find"]\n'
         "  end\n"
         '  n2{{"catalog"}}\n'
         '  subgraph g2["old"]\n'
+        "    direction LR\n"
         '    n3["delete graph"]\n'
         "  end\n"
         '  n2 -->|"finish_barrier"| n3\n'
@@ -179,13 +182,22 @@ def _queries(graphs: int, queries: int) -> ExecutionGraph:
 
 def test_a_small_picture_has_every_node_and_no_reasons():
     assert to_mermaid(_queries(1, 1), reasons=False) == (
-        'flowchart LR\n  subgraph g0["g0"]\n    n0["update schema"]\n    n1["create query q0"]\n  end\n  n0 --> n1\n'
+        'flowchart LR\n  subgraph g0["g0"]\n    direction LR\n'
+        '    n0["update schema"]\n    n1["create query q0"]\n  end\n  n0 --> n1\n'
     )
+
+
+@pytest.mark.parametrize(("queries", "boxes"), [(4, 5), (5, 2), (15, 2)])
+def test_a_picture_in_a_comment_shows_at_most_four_alike_one_by_one(queries, boxes):
+    """With more, a comment is too narrow to read it. The command, whose picture has no such bound, shows each."""
+    small, whole = (to_mermaid(_queries(1, queries), reasons=reasons) for reasons in (False, True))
+    assert [len(re.findall(r"^    n", drawn, re.MULTILINE)) for drawn in (small, whole)] == [boxes, queries + 1]
 
 
 def test_thirty_leaves_are_one_box():
     assert to_mermaid(_queries(1, 30), reasons=False) == (
-        'flowchart LR\n  subgraph g0["g0"]\n    n0["update schema"]\n    n1["create 30 queries"]\n  end\n  n0 --> n1\n'
+        'flowchart LR\n  subgraph g0["g0"]\n    direction LR\n'
+        '    n0["update schema"]\n    n1["create 30 queries"]\n  end\n  n0 --> n1\n'
     )
 
 
@@ -211,12 +223,14 @@ def test_a_picture_has_no_barrier_that_keeps_nothing_apart():
     assert ARROW not in to_mermaid(_atomic(1, 3, deletes=False), reasons=False)
     assert to_mermaid(_atomic(1, 1, deletes=True), reasons=False).splitlines()[1:] == [
         '  subgraph g0["g0"]',
+        "    direction LR",
         '    n0["create query q0"]',
         '    n2["update schema"]',
         "  end",
         '  n1{{"prepared"}}',
         '  n3{{"drained"}}',
         '  subgraph g2["old"]',
+        "    direction LR",
         '    n4["delete graph"]',
         "  end",
         "  n3 --> n4",
@@ -254,7 +268,7 @@ def test_hostile_names_stay_inert():
     assert text.count("\n") == 15
     diagram = to_mermaid(graph)
     assert diagram.isascii()
-    assert len(diagram.splitlines()) == 9
+    assert len(diagram.splitlines()) == 11
     for bad in ("`", "<", "%", "\x1b", '"]\n`', 'javascript:x"'):
         assert bad not in diagram
     assert "#34;#93;#10;#96;" in diagram
