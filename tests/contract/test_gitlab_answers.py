@@ -278,6 +278,16 @@ def test_rules_of_the_ledger_branch(world, forge):
     assert (rules.protected, rules.pushers) == (True, ("gitlab:7",))
 
 
+def test_people_who_left_are_one_ghost_who_may_nothing(world, forge):
+    """GitLab moves what they wrote to an account that is there for all of them."""
+    numbers = [world.open_request(f"refs/heads/{login}", author=login) for login in ("mira", "ada")]
+    for login in ("mira", "ada"):
+        world.world.leave(login)
+    (ghost,) = {forge.request(number).author for number in numbers}
+    assert ghost.login == "ghost"
+    assert forge.permission(ghost) is Permission.NONE
+
+
 def test_labels_with_commas_would_be_two(world, server, forge):
     number = world.open_request()
     for name in ("a,b", "", "  "):

@@ -274,7 +274,9 @@ class Walk:
         """A command of the data, for somebody."""
         place = self.place
         if "PRINTED" in text:
-            text = text.replace("PRINTED", (_SIGN.findall(html.unescape(self.comment)) or ["gitops help"])[-1])
+            text = text.replace(
+                "PRINTED", (_SIGN.findall(html.unescape(self.comment).replace(" \\\n ", "")) or ["gitops help"])[-1]
+            )
         known = {
             "ADDRESS": lambda: self.gate["address"],
             "REQUEST": lambda: "--request 1" if self.phase == "open" else "",

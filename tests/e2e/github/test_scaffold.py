@@ -119,6 +119,8 @@ def test_from_an_empty_repository_to_the_second_change(fresh: Actions) -> None:
     hub.say("bob", 1, "Thank you! /gitops plan is nice")
     _good(actions.settle())
     assert actions.skipped == [("issue_comment", "command")]
+    (skipped,) = [each for each in hub.world.checks.values() if each.conclusion == "skipped"]
+    assert (skipped.name, skipped.sha) == ("carry out a command", hub.tip())
 
     tip = hub.merge("bob", 1, "squash")
     _applied(actions, tip)
@@ -146,6 +148,23 @@ def test_a_fork_is_planned_without_a_secret_and_told_by_the_default_branch(actio
     assert posted.outcome.ok, posted.outcome.text
     assert hub.status(pull.head, "plan").startswith("success: ")
     assert hub.tip(LEDGER) == ledger
+
+
+def test_what_dependabot_proposes_is_planned_though_its_jobs_get_nothing(actions: Actions) -> None:
+    """Its requests are from branches of the repository, and their jobs have what those of forks have."""
+    hub = actions.hub
+    hub.world.join("dependabot[bot]", "write", kind="Bot")
+    hub.push("alice", "tags", WITH_TAG)
+    actions.forget()
+    pull = hub.world.open_pull("dependabot[bot]", "tags")
+    _good(actions.settle(), "plan", "post")
+    assert hub.status(pull.head, "plan").startswith("success: ")
+    # Its own merge starts an apply that can sign nothing; the sweep finds the merge.
+    tip = hub.merge("dependabot[bot]", pull.number)
+    (applied,) = [each for each in actions.settle() if each.job == "apply"]
+    assert not applied.outcome.ok
+    _good(actions.tick("17 * * * *"), "sweep")
+    assert hub.status(tip, "apply").startswith("success")
 
 
 def test_a_workflow_that_a_fork_brings_gets_nothing(actions: Actions) -> None:

@@ -1,8 +1,9 @@
 """The dialect of Gitea: an instance with one private repository, each request and answer checked against its description.
 
 The description is that of a release, cut down (`tests/data/forge/gitea`). What it does not say is taken from the release's
-behaviour: pages are never larger than `page_size`, some lists name no total, comments and labels come on one page, an empty list
-is null, times have an offset, and requests cannot be listed once the fork of one is deleted.
+behaviour: pages are never larger than `page_size`, comments come on one page, an empty list is null and a page past the end is
+not, labels may have more than the 50 characters of the pages for people, times have an offset, and requests cannot be listed once
+the fork of one is deleted.
 """
 
 from __future__ import annotations
@@ -176,9 +177,9 @@ class Gitea(World):
         query = dict(request.query)
         size = min(int(query.get("limit", "30")), self.page_size)
         start = (int(query.get("page", "1")) - 1) * size
-        headers = {} if request.path.endswith("/labels") else {"x-total-count": str(len(rows))}
-        # An empty slice that was never made is null.
-        return json.loads(json.dumps(rows[start : start + size])) or None, headers
+        headers = {"x-total-count": str(len(rows))}
+        # An empty slice that was never made is null; a page past the end is an empty list.
+        return json.loads(json.dumps(rows[start : start + size])) if rows else None, headers
 
 
 class _Events:

@@ -24,12 +24,13 @@ from tests.support.actions.expressions import is_true
 from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome
 from tests.support.forges.hub import JOB, Hub, bot_environment
-from tests.support.forges.records import Cause, Happening
+from tests.support.forges.records import Cause, CheckRun, Happening
 from tests.support.loop import MAIN, ROOT
 from tests.support.prefork import PROGRAM
 
 _FAKE = ROOT / "tests" / "support" / "actions" / "fake_python.py"
 _FROM_REQUESTS = ("pull_request", "pull_request_review")
+_DEPENDABOT = "dependabot[bot]"
 _DEFAULT_TYPES = {"pull_request": {"opened", "synchronize", "reopened"}}
 
 
@@ -95,8 +96,16 @@ class Actions:
                 continue
             done = {name: self._run(event, path, name, job) for name, job in workflow["jobs"].items()}
             self.ran += [each for each in done.values() if each is not None]
-            self.skipped += [(event.name, name) for name, each in done.items() if each is None]
+            for name in (name for name, each in done.items() if each is None):
+                self._skip(event, name, workflow["jobs"][name])
             self._ended(event, workflow["name"])
+
+    def _skip(self, event: Happening, name: str, form: Mapping[str, Any]) -> None:
+        """List a job that did not run: as a check of the commit that counts as passed where it is required."""
+        world, at = self.hub.world, self.hub.world.stamp()
+        self.skipped.append((event.name, name))
+        number, shown = world.next_id(), str(form.get("name", name))
+        world.checks[number] = CheckRun(number, event.cause.sha, shown, "github-actions", "completed", "skipped", at)
 
     def _read_from(self, event: Happening) -> str:
         """The commit whose workflows count: that of the request, of the group or of the push, else the default branch's."""
@@ -127,7 +136,9 @@ class Actions:
     def _run(self, event: Happening, path: str, name: str, form: Mapping[str, Any]) -> Ran | None:
         place = self.folder / f"job-{len(list(self.folder.glob('job-*'))) + 1}"
         place.mkdir(parents=True)
-        trusted = event.name not in (*_FROM_REQUESTS, "merge_group")
+        # A job that Dependabot starts gets no secret and a token that reads, as if it came from a fork.
+        foreign = event.cause.fork or (event.cause.by == _DEPENDABOT and event.name in (*_FROM_REQUESTS, "push"))
+        trusted = event.name not in (*_FROM_REQUESTS, "merge_group") and not foreign
         given = {n: "read" if self.withhold.get(name) == n else level for n, level in form["permissions"].items()}
         environment = form.get("environment", {}).get("name", "")
         job = Job(
@@ -137,7 +148,7 @@ class Actions:
             github={
                 "event": event.payload,
                 "event_name": event.name,
-                "token": self._token(place, given, fork=event.cause.fork),
+                "token": self._token(place, given, foreign=foreign),
                 "server_url": self.hub.server.base,
             },
             variables=self.variables,
@@ -155,10 +166,10 @@ class Actions:
         summary.touch()
         return Ran(path.rpartition("/")[2], name, event.name, job.steps(form), summary.read_text())
 
-    def _token(self, place: Path, permissions: Mapping[str, str], *, fork: bool) -> str:
-        """A token of this job alone; one for a fork reads at most."""
+    def _token(self, place: Path, permissions: Mapping[str, str], *, foreign: bool) -> str:
+        """A token of this job alone; one for a fork or for Dependabot reads at most."""
         text = f"ghs_{hashlib.sha256(str(place).encode()).hexdigest()[:36]}"
-        scopes = {name.replace("-", "_"): "read" if fork else level for name, level in permissions.items()}
+        scopes = {name.replace("-", "_"): "read" if foreign else level for name, level in permissions.items()}
         self.hub.world.lend(text, JOB, "actions", **scopes)
         return text
 

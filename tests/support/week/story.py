@@ -192,7 +192,7 @@ class Week:
 
     def approve(self, who: str, branch: str, what: str, more: str = "") -> str:
         """Copy the command of a comment that is about one resource, and run it."""
-        text = "\n".join(self.team.comments(self.team.number(branch)))
+        text = "\n".join(self.team.comments(self.team.number(branch))).replace(" \\\n ", "")
         found = re.search(rf"^gitops (?:approve|countersign) {re.escape(what)}(?: .*)?$", text, re.MULTILINE)
         assert found is not None, f"no comment says how to approve {what}:\n{text}"
         return self.run(who, f"{found[0]} {more}".rstrip())

@@ -8,6 +8,8 @@ import hashlib
 import hmac
 import inspect
 import json
+import re
+import tarfile
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -666,6 +668,38 @@ def test_webhooks_and_event_files_say_the_same(path: Path) -> None:
     assert (delivery.id, delivery.repository) == ("12-1", "team/library")
     assert form_of(delivery) == found["expected"]
     assert isinstance(decode_gitea_file(environ | {"GITHUB_REPOSITORY": "team/other"}, body).event, IgnoredEvent)
+
+
+def test_what_a_real_gitea_sent_is_decoded_as_it_is() -> None:
+    """19 deliveries of a Gitea 1.25 with their headers and bytes, of which each has both of its two signatures."""
+    with tarfile.open(ROOT / "tests/data/forge/gitea/deliveries.tar.xz") as archive:
+        sent = {name: json.loads(archive.extractfile(name).read()) for name in archive.getnames()}
+    said = {}
+    for name, each in sent.items():
+        found = {key.lower(): value for key, value in each["headers"].items()}
+        delivery = decode_gitea(found, each["body"].encode())
+        assert (delivery.id, delivery.repository) == (found["x-gitea-delivery"], "alice/serve")
+        assert found["x-gitea-signature"] == found["x-hub-signature-256"].removeprefix("sha256=")
+        ((kind, fields),) = form_of(delivery).items()
+        said[name.removesuffix(".json")] = (kind, fields.get("number"), fields.get("action"))
+    request, comment, ignored = "RequestEvent", "CommentEvent", ("IgnoredEvent", None, None)
+    assert said == {
+        "pull_request-opened": (request, 1, "opened"),
+        "pull_request-opened-fork": (request, 8, "opened"),
+        "pull_request-reopened": (request, 10, "opened"),
+        "pull_request-edited": (request, 10, "updated"),
+        "pull_request_sync-synchronized": (request, 1, "updated"),
+        "pull_request-closed": (request, 10, "closed"),
+        "pull_request-closed-fork": (request, 8, "closed"),
+        "pull_request-closed-merged": (request, 1, "merged"),
+        "pull_request_comment-created": (comment, 1, None),
+        "pull_request_comment-created-fork": (comment, 8, None),
+        "pull_request_comment-created-merged": (comment, 18, None),
+        "pull_request_review_approved-reviewed": ("ReviewEvent", 25, None),
+        "push": ("PushEvent", None, None),
+        **dict.fromkeys((name for name in said if re.search("edited-|_comment-edited|deleted|label", name)), ignored),
+    }
+    assert len(said) == 19
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
