@@ -227,22 +227,10 @@ def init(
     if any(existing(path) not in (None, made.get(path)) for path in CODEOWNERS):
         made.pop(CODEOWNERS[0], None)  # one of these files already lists the owners of the repository
     own = existing(cluster_yaml) not in (None, made[cluster_yaml])
-    kept = _kept_rules(request, made, existing)
+    kept, found, files = _kept_rules(request, made, existing), Diagnostics(), list[InitFile]()
     # Replace a different version completely or not at all.
     other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
-    found = Diagnostics()
-    # A job that is in two files would run twice.
-    earlier = SEVERAL_EVENTS.get(request.forge)
-    if earlier is not None and existing(earlier) is not None:
-        made = {path: content for path, content in made.items() if "/workflows/" not in path}
-        detail = f"{earlier} has the jobs of all events, and was not changed"
-        found.add(
-            Code.INIT_FILE_DIFFERS,
-            earlier,
-            detail,
-            fix="to move its jobs to a file for each event: gitops init --upgrade",
-        )
-    files: list[InitFile] = []
+    made = _without_second_jobs(request, made, existing, found)
     for path, content in sorted(made.items()):
         before = existing(path)
         if other and path in install and before is None:
@@ -277,6 +265,19 @@ def init(
     except GitopsError as error:
         found.add_error(error)
     return InitOutcome(tuple(files), tuple(found))
+
+
+def _without_second_jobs(
+    request: InitRequest, made: dict[str, bytes], existing: Callable[[str], bytes | None], found: Diagnostics
+) -> dict[str, bytes]:
+    """Leave out the workflows if an earlier one has their jobs, because a job that is in two files would run twice."""
+    earlier = SEVERAL_EVENTS.get(request.forge)
+    if earlier is None or existing(earlier) is None:
+        return made
+    detail = f"{earlier} has the jobs of all events, and was not changed"
+    fix = "to move its jobs to a file for each event: gitops init --upgrade"
+    found.add(Code.INIT_FILE_DIFFERS, earlier, detail, fix=fix)
+    return {path: content for path, content in made.items() if "/workflows/" not in path}
 
 
 def _kept_rules(
