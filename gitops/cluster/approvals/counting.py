@@ -353,7 +353,7 @@ def _union(sides: list[Touched]) -> Touched:
 #
 # A merge or a squash is one commit, which equals the result of merging the request's head into its first parent. A
 # rebase is one commit per commit of the request, each of which equals the result of applying that commit to the
-# previous one.
+# previous one. Gitea can also rebase and then merge the rebased commits.
 
 
 # Maximum number of commits in a rebased request. Longer ones are not recognised.
@@ -371,22 +371,43 @@ def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: st
         return ()
     # The last of several rebased commits also looks like a squash.
     series = _rebased(reader, line[last : last + _MOST_REBASED], head)
-    return series or ((commit,) if merging_gives(reader, commit.parents[0], head, commit.id) else ())
+    if series or not merging_gives(reader, commit.parents[0], head, commit.id):
+        return series
+    return (commit, *_rebased_and_merged(reader, commit, head))
 
 
 def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
-    """Yield all such series in the branch at `tip` that contain a commit. A commit outside the branch must be the last one."""
+    """Yield all such series in the branch at `tip` that contain a commit.
+
+    A commit outside the branch must be the last one, or one that a merge brought after a rebase.
+    """
     below = [reader.commit(commit)]
     while len(below) <= _MOST_REBASED and below[-1].parents:
         below.append(reader.commit(below[-1].parents[0]))
     above = reader.commits_between(commit, tip, first_parent=True)
     if not above or above[-1].parents[0] != commit:
+        series = merged_series(reader, above, len(above) - 1, head) if above else ()
+        if any(each.id == commit for each in series):
+            yield series
         above = ()
     line = [*above, *below]
     for last in range(len(above), max(len(above) - _MOST_REBASED, -1), -1):
         series = merged_series(reader, line, last, head)
         if any(each.id == commit for each in series):
             yield series
+
+
+def _rebased_and_merged(reader: GitReader, merge: Commit, head: str) -> tuple[Commit, ...]:
+    """Return the commits that a merge brought, newest first, if all of them are those of a request after a rebase.
+
+    Otherwise return an empty tuple.
+    """
+    if len(merge.parents) != 2:  # noqa: PLR2004
+        return ()
+    target, rebased = merge.parents
+    brought = reader.commits_between(target, rebased, most=_MOST_REBASED)
+    series = _rebased(reader, [*brought, reader.commit(target)], head)
+    return series if series and series[-1].parents == (target,) else ()
 
 
 def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.approvals.counting import CountedCommits, Touched
+from gitops.cluster.approvals.counting import CountedCommits, Touched, merged_series, series_with
 from gitops.cluster.approvals.origins import MOST_UNKNOWN, Pushed, person_of_account
 from gitops.cluster.approvals.verify import MOST_COMMITS, TOO_LONG
 from gitops.cluster.approving.approve import sign_approval
@@ -410,6 +410,34 @@ def test_a_rebase_has_the_authors_of_the_request(history: History, root: str) ->
         moved.append(history.of("web", tree, moved[-1]))
     history.merged |= dict.fromkeys(moved[1:], topic)
     assert history.people(root, moved[-1]) == {"dora"}
+
+
+@pytest.mark.parametrize("slipped", [False, True])
+def test_a_merge_after_a_rebase_stands_for_the_request_with_what_it_brought(
+    history: History, root: str, slipped: bool
+) -> None:
+    """Unless it brought something beside, even if that was undone again."""
+    repository = history.repository
+    one = history.by("dora", {"cluster/b.pg": schema("x")}, root)
+    topic = history.by("dora", without("b"), one)
+    main = history.by("ada", {"README": b"1\n"}, root)
+    beside = [main]
+    for text in (b"2\n", b"1\n") if slipped else ():
+        beside.append(history.by("mask", {"README": text}, beside[-1]))
+    copies = beside[-1:]
+    for commit in (one, topic):
+        tree = repository.replay(commit, copies[-1]).tree
+        assert tree is not None
+        copies.append(history.of("web", tree, copies[-1]))
+    merge = history.merge("web", main, copies[-1])
+    tip = history.by("ada", {"README": b"3\n"}, merge)
+    expected = (merge,) if slipped else (merge, *reversed(copies[1:]))
+    line = repository.commits_between(None, tip, first_parent=True)
+    assert tuple(each.id for each in merged_series(repository, line, 1, topic)) == expected
+    for commit in (merge, *copies[1:], *beside[1:]):
+        found = [tuple(each.id for each in series) for series in series_with(repository, tip, commit, topic)]
+        assert (expected in found) == (commit in expected)
+        assert not (found and commit in beside)
 
 
 # Rule 3: everybody else
