@@ -28,6 +28,7 @@ from gitops.forge.port import (
     UNPROTECTED,
     Account,
     BranchRules,
+    Comment,
     Features,
     JobSecret,
     LabelStyle,
@@ -40,6 +41,8 @@ from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answe
 _OK = 200
 _FORBIDDEN = 403
 _NOT_FOUND = 404
+_BROKEN = 500
+_UNKNOWN_LABEL = 422
 # An instance can return fewer entries than this (`MAX_RESPONSE_ITEMS`).
 _PAGE = 50
 _API = "/api/v1"
@@ -119,6 +122,11 @@ class GiteaDialect(PullsDialect):
     def labels(self, number: int) -> WebRequest:
         """Build the request for the labels of a change request, which are returned on one page."""
         return self._get(f"/issues/{number}/labels", quiet=GONE)
+
+    def remove_label(self, number: int, label: str | int) -> WebRequest:
+        """Build the request to remove a label, which may not exist (422)."""
+        request = super().remove_label(number, label)
+        return replace(request, quiet=request.quiet | {_UNKNOWN_LABEL})
 
     def all_labels(self) -> WebRequest:
         """Build the request for the labels of the repository."""
@@ -212,6 +220,18 @@ class GiteaForge(HostedForge):
                 fix = "make the bot's account an administrator of the repository"
                 raise RemoteError(Code.FORGE_REFUSED, detail, fix=fix, status=error.status) from error
             return Permission.WRITE if account.id in (writer.id for writer in writers) else Permission.NONE
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Return the comments on a request, oldest first. Raises GitopsError `request_not_found`.
+
+        For a request that was deleted, Gitea 1.26 fails to list them (500), so a failure is followed by a look at the request.
+        """
+        try:
+            return super().comments(number)
+        except RemoteError as error:
+            if error.status == _BROKEN:
+                self.request(number)
+            raise
 
     def branch_rules(self, branch: str) -> BranchRules:
         """Return the rules for a branch (short name), which does not have to exist, as far as the token can see them.
