@@ -43,8 +43,9 @@ def doctor(options: argparse.Namespace) -> int:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks", fix="gitops doctor --attack --only NAME")
     if (options.release is None) != (options.builder is None) or (options.trusted_root and not options.release):
         raise UsageError(Code.USAGE_ERROR, "--release and --builder go together", fix=_RELEASE)
-    kind = options.forge or job_kind(os.environ) or LOCAL
-    local = open_repository(options, login=partial(remote_login, kind, os.environ))
+    named = options.forge or job_kind(os.environ)
+    kind = named or LOCAL
+    local = open_repository(options, login=partial(remote_login, kind, os.environ), forge=named)
     if options.attack:
         return _attack(local, options)
     secret = token_of(kind, os.environ)

@@ -102,7 +102,8 @@ def forge_findings(
             yield error("forge.token", f"{problem.code}: {problem.detail}", "renew the token (docs/forges.md)")
             return
         yield good("forge.token", f"the bot is {me.login}")
-        yield from _permission(forge, me)
+        # On Gitea, the account of a bot has permissions like those of people.
+        yield from _permission(forge, me, app=me.bot and kind != "gitea")
     menu = _MENUS.get(kind) or shlex.join((*_SERVER_HOOKS, repo))
     for branch in dict.fromkeys(rule.branch for rule in clusters):
         rules, gaps = attempt("forge.target", partial(forge.branch_rules, branch), branch)
@@ -124,7 +125,7 @@ def forge_findings(
                 yield from _reserved_branch(kind, menu, check, branch, rules)
 
 
-def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
+def _permission(forge: ForgeReader, me: Account, *, app: bool) -> Iterator[DoctorFinding]:
     found, gaps = attempt("forge.permission", lambda: forge.permission(me))
     yield from gaps
     fix = "give the bot write access (docs/forges.md lists what each job needs)"
@@ -141,7 +142,7 @@ def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
             yield report("forge.commands", detail, problem.fix or "give the token more rights (docs/forges.md)")
         else:
             yield good("forge.commands", "the bot can look up who may give commands")
-    elif me.bot:
+    elif app:
         # No forge lists the permissions of an app or a job token together with those of people.
         yield unknown("forge.permission", f"{me.login} is an app; its permissions depend on the token", fix)
     else:
