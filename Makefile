@@ -2,6 +2,7 @@
 # make wheel  build the wheel into dist, with its SHA-256; the same commit gives the same bytes
 # make test   the tests; make test-slow for those that take longer
 # make quick ROOM=cluster/plan   the tests of one room of the package
+# make test-gitea  the tests on a real Gitea, which is built on the first run (Go, a C compiler, ten minutes); lists its calls
 # make faults kill every verb at every fault point, let targets fail at every statement of ticks, recover, and print what that took
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
@@ -33,7 +34,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-records fuzz-crash trust-night migration-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
+.PHONY: demo wheel test quick test-slow test-gitea faults engine-faults fuzz fuzz-records fuzz-crash trust-night migration-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
 .DEFAULT_GOAL := test
 
 # pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
@@ -86,6 +87,12 @@ quick: $(READY)
 
 test-slow: $(READY)
 	GITOPS_TESTS=full $(PY) -m pytest -n auto -m "slow or law"
+
+test-gitea: $(READY)
+	$(PY) -m tests.support.forges.gitea_program
+	rm -f build/gitea-calls.txt
+	GITOPS_GITEA_CALLS=build/gitea-calls.txt $(PY) -m pytest -n auto -q -m gitea
+	@grep -c . build/gitea-calls.txt | sed 's/$$/ lines in build\/gitea-calls.txt/'
 
 faults: $(READY)
 	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py tests/fault/test_tick_faults.py

@@ -157,9 +157,10 @@ class ForgeContract:
         assert bot.merged_by(()) == MergedRequests()
 
     def test_a_fork_that_was_deleted_hides_no_other_request(self, world: ForgeWorld, bot: Forge) -> None:
-        number, gone, other = (world.open_request(f"refs/heads/{name}") for name in ("one", "two", "three"))
-        if not world.delete_fork(gone):
+        number, gone, other = world.open_request("refs/heads/one"), world.open_fork("two"), world.open_request()
+        if gone is None:
             pytest.skip("this forge has no forks")
+        world.delete_fork(gone)
         assert bot.request(gone).fork
         commit = world.merge(number)
         said = bot.merged_by((commit, world.head(other)))
@@ -344,7 +345,9 @@ class ForgeContract:
         for login, state in given:
             world.review_as(login, number, state)
         found = bot.reviews(number)
-        assert [(r.account.login, r.state) for r in found] == given
+        # On some forges a verdict dismisses the earlier one of the same person.
+        dismissed = [("ada", ReviewState.DISMISSED), *given[1:]]
+        assert [(r.account.login, r.state) for r in found] in (given, dismissed)
         assert {r.commit for r in found} == {head}
         assert [r.account.id for r in found] == [world.account(login).id for login, _ in given]
 

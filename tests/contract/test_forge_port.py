@@ -31,11 +31,13 @@ from gitops.forge.port import (
     ReviewState,
 )
 from tests.contract.forge_suite import AT, MARKER, ForgeContract, body
+from tests.data.forge.prune_gitea import prune
 from tests.support.clock import FixedClock
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
 from tests.support.forges.anvil import anvil_world, page_module
 from tests.support.forges.gitea import HANDLERS, contract
-from tests.support.forges.people import on_gitea, on_github, on_gitlab, over_http
+from tests.support.forges.people import on_gitea, on_github, on_gitlab, on_real_gitea, over_http
+from tests.support.forges.real_gitea import instance
 from tests.support.git_fixture import run
 from tests.support.memory_forge import MemoryForge
 from tests.support.page_edits import edits
@@ -238,6 +240,20 @@ class TestGitea(ForgeContract):
         return world
 
 
+@pytest.mark.gitea
+class TestRealGitea(ForgeContract):
+    """The program of the forge itself, to which each call of the bot is held by its own description."""
+
+    @pytest.fixture
+    def world(self) -> Iterator[ForgeWorld]:
+        with on_real_gitea(admin=True) as world:
+            yield world
+
+    def test_a_stranger_may_nothing(self, world: ForgeWorld, bot: Forge) -> None:
+        """Everybody may read a public repository, says the forge to an administrator."""
+        assert bot.permission(world.account("mallory")) is Permission.READ
+
+
 def test_every_described_operation_is_wanted_and_answered() -> None:
     """What was cut out of the description is what is listed, and the instance in memory answers all of it."""
     words = (DATA / "wanted.txt").read_text(encoding="utf-8").split()
@@ -288,6 +304,15 @@ def test_where_the_description_is_from() -> None:
     origin = json.loads((DATA / "origin.json").read_bytes())
     assert (origin["module"], origin["license"]) == ("code.gitea.io/gitea", "MIT")
     assert len(origin["sha256"]) == 64
+
+
+@pytest.mark.gitea
+def test_the_description_kept_here_is_that_of_the_server() -> None:
+    served = instance().description
+    if f"v{served['info']['version']}" != json.loads((DATA / "origin.json").read_bytes())["version"]:
+        pytest.skip(f"this is Gitea {served['info']['version']}")
+    words = (DATA / "wanted.txt").read_text(encoding="utf-8").split()
+    assert prune(served, words) == json.loads((DATA / "openapi.json").read_bytes())
 
 
 class TestGitLab(ForgeContract):

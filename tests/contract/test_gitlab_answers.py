@@ -520,6 +520,14 @@ def test_a_reaction_on_gitea_is_to_a_comment(bot: GiteaForge) -> None:
 # Statuses
 
 
+def test_a_label_that_is_deleted_meanwhile_is_removed(gitea_world: InProcess, sender: Sender, bot: GiteaForge) -> None:
+    number = gitea_world.open_request()
+    gitea_world.label(number, "old")
+    sender.rivals.append(lambda: gitea_world.world.labels.discard("old"))
+    bot.set_labels(number, remove=("old",))
+    assert [request.method for request in sender.sent] == ["GET", "DELETE"]
+
+
 def test_statuses_in_words_that_we_do_not_have(gitea_world: InProcess, bot: GiteaForge) -> None:
     head = gitea_world.head(gitea_world.open_request())
     for state in ("warning", "skipped"):

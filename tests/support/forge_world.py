@@ -77,8 +77,12 @@ class ForgeWorld(Protocol):
 
     def close(self, number: int) -> None: ...
 
-    def delete_fork(self, number: int) -> bool:
-        """Let a request be one of a fork that was deleted since, which closes it; False where there are no forks."""
+    def open_fork(self, source: str) -> int | None:
+        """A request by mallory from this branch (short name) of a fork; None where there are no forks."""
+        ...
+
+    def delete_fork(self, number: int) -> None:
+        """Delete the fork that a request is from, which closes it."""
         ...
 
     def comment_as(self, login: str, number: int, body: str) -> str: ...
@@ -177,8 +181,11 @@ class OwnWorld:
     def close(self, number: int) -> None:
         self.forge().close(number)
 
-    def delete_fork(self, number: int) -> bool:
-        return False
+    def open_fork(self, source: str) -> int | None:
+        return None
+
+    def delete_fork(self, number: int) -> None:
+        raise AssertionError(number)
 
     def comment_as(self, login: str, number: int, body: str) -> str:
         self.forge().add_comment(number, login, body)

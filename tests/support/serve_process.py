@@ -65,7 +65,8 @@ class ServeProcess:
         """The status of the answer to a webhook, None if there was none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=_LONGEST_S)
         try:
-            connection.request("POST", "/hooks/github", body, dict(headers))
+            forge = self.arguments[self.arguments.index("--forge") + 1]
+            connection.request("POST", f"/hooks/{forge}", body, dict(headers))
             return connection.getresponse().status
         except (http.client.HTTPException, OSError):
             return None

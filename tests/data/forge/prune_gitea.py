@@ -4,8 +4,8 @@ TEMPLATE is `templates/swagger/v1_json.tmpl` of the Go module `code.gitea.io/git
 VERSION the version of the module. What is kept is listed in `gitea/wanted.txt`. The same template gives the same file.
 
 The description is Swagger 2.0, of which the checker reads the newer form; it is brought to that form here. Gitea is written in
-Go, whose empty pointers, lists and times are null in JSON: so everything that refers to a definition, every list and every
-time may be null, which Swagger 2.0 has no word for.
+Go, whose empty pointers, lists and times are null in JSON: so everything that refers to a definition, every list, every
+time and the texts that are pointers may be null, which Swagger 2.0 has no word for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ HERE = Path(__file__).parent / "gitea"
 _PROSE = frozenset(
     {"description", "summary", "tags", "title", "x-go-name", "x-go-package", "x-go-enum-desc", "example"}
 )
+_POINTERS = frozenset({"merge_commit_sha"})
 _PLACEHOLDER = re.compile(r"\{\{[^}]*\}\}")
 _SCHEMAS = "#/components/schemas/"
 _REFUSED = 400
@@ -97,16 +98,16 @@ def _schema(form: Any) -> Any:
     new: dict[str, Any] = {}
     for key, value in form.items():
         if key == "properties":
-            new[key] = {name: _nullable(_schema(schema)) for name, schema in value.items()}
+            new[key] = {name: _nullable(_schema(schema), name) for name, schema in value.items()}
         elif key not in _PROSE:
             new[key] = _schema(value)
     return new
 
 
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+def _nullable(schema: dict[str, Any], name: str = "") -> dict[str, Any]:
     if "$ref" in schema:
         return {"nullable": True, "allOf": [schema]}
-    if schema.get("type") == "array" or schema.get("format") == "date-time":
+    if schema.get("type") == "array" or schema.get("format") == "date-time" or name in _POINTERS:
         return {**schema, "nullable": True}
     return schema
 

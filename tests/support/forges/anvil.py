@@ -136,8 +136,8 @@ class Anvil(World):
 
 
 class _WithoutForks(OverHttp):
-    def delete_fork(self, number: int) -> bool:
-        return False
+    def open_fork(self, source: str = "topic") -> None:
+        return None
 
 
 @contextmanager

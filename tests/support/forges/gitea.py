@@ -1,9 +1,9 @@
 """The dialect of Gitea: an instance with one private repository, each request and answer checked against its description.
 
 The description is that of a release, cut down (`tests/data/forge/gitea`). What it does not say is taken from the release's
-behaviour: pages are never larger than `page_size`, comments come on one page, an empty list is null and a page past the end is
-not, labels may have more than the 50 characters of the pages for people, times have an offset, and requests cannot be listed once
-the fork of one is deleted.
+behaviour: pages are never larger than `page_size`, comments and labels come on one page, some empty lists are null, labels may
+have more than the 50 characters of the pages for people, times have an offset, and requests cannot be listed once the fork of one
+is deleted. The same tests run on a real instance (`real_gitea.py`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Gitea(World):
             "labels": self._labels_of(pull),
             "assignees": None,
         }
-        return form | ({"merge_commit_sha": pull.merged_as} if pull.merged_as else {})
+        return form | {"merge_commit_sha": pull.merged_as}
 
     def _thread(self, issue: Issue, place: str) -> Form:
         return {
@@ -171,15 +171,14 @@ class Gitea(World):
             if lost and not self.lists_deleted_forks:
                 return WebAnswer(500, {}, _NO)
             return WebAnswer(status, headers, value)
-        return WebAnswer(status, {}, json.loads(json.dumps(value)))
+        total = {"x-total-count": str(value["total_count"])} if isinstance(value, dict) and "statuses" in value else {}
+        return WebAnswer(status, total, json.loads(json.dumps(value)))
 
     def _page(self, request: WebRequest, rows: list[Any]) -> tuple[list[Any] | None, dict[str, str]]:
         query = dict(request.query)
         size = min(int(query.get("limit", "30")), self.page_size)
         start = (int(query.get("page", "1")) - 1) * size
-        headers = {"x-total-count": str(len(rows))}
-        # An empty slice that was never made is null; a page past the end is an empty list.
-        return json.loads(json.dumps(rows[start : start + size])) if rows else None, headers
+        return json.loads(json.dumps(rows[start : start + size])), {"x-total-count": str(len(rows))}
 
 
 class _Events:
@@ -189,6 +188,7 @@ class _Events:
         self._gitea = gitea
 
     def pull_request(self, action: str, pull: Pull, by: str, **_: object) -> Form:
+        action = "synchronized" if action == "synchronize" else action
         return self._form(by, action=action, number=pull.number, pull_request=self._gitea.pull_form(pull))
 
     def comment(self, action: str, pull: Pull, comment: Comment, by: str) -> Form:
@@ -241,6 +241,9 @@ def _edit(gitea: Gitea, login: str, at: dict[str, str], given: Form) -> Answer:
 
 
 def _reviews(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answer:
+    """All of them; a verdict dismisses the earlier verdict of the same person."""
+    reviews = gitea.pull(int(at["index"])).reviews
+    newest = {review.author: review.id for review in reviews if review.state != "COMMENTED"}
     forms = [
         {
             "id": review.id,
@@ -248,11 +251,12 @@ def _reviews(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Ans
             "state": _REVIEWS.get(review.state, "APPROVED" if review.state == "DISMISSED" else review.state),
             "commit_id": review.commit,
             "submitted_at": review.at,
-            "dismissed": review.state == "DISMISSED",
+            "dismissed": review.state == "DISMISSED"
+            or (review.state != "COMMENTED" and newest[review.author] != review.id),
             "stale": False,
             "official": True,
         }
-        for review in gitea.pull(int(at["index"])).reviews
+        for review in reviews
     ]
     return 200, forms
 
@@ -268,16 +272,23 @@ def _combined(gitea: Gitea, _login: str, at: dict[str, str], given: Form) -> Ans
         return 404, None
     newest = {s.context: gitea._status(s) for s in gitea.statuses if s.sha == sha}
     rows, _ = gitea._page(WebRequest("GET", "", tuple(given.items())), list(reversed(newest.values())))
-    return 200, {"sha": sha, "state": "success", "statuses": rows, "total_count": len(newest)}
+    # An empty slice that was never made is null.
+    return 200, {"sha": sha, "state": "success", "statuses": rows or None, "total_count": len(newest)}
 
 
 def _set_status(gitea: Gitea, login: str, at: dict[str, str], given: Form) -> Answer:
+    """For a commit that is not there, the instance fails."""
+    if gitea.store.resolve(at["sha"]) is None:
+        return 500, None
     said = (at["sha"], given["context"], given["state"], given["description"])
     gitea.statuses.append(Status(gitea.next_id(), *said, login, gitea.stamp(), given.get("target_url")))
     return 201, gitea._status(gitea.statuses[-1])
 
 
 def _comments(gitea: Gitea, _login: str, at: dict[str, str], _given: Form) -> Answer:
+    """All on one page. Of an issue that is not there, the instance fails to list them."""
+    if int(at["index"]) not in gitea.issues:
+        return 500, None
     issue = gitea.issue(int(at["index"]))
     return 200, [gitea.comment_form(issue.number, comment) for comment in issue.comments]
 
@@ -288,9 +299,9 @@ def _comment(gitea: Gitea, login: str, at: dict[str, str], given: Form) -> Answe
 
 
 def _change_comment(gitea: Gitea, login: str, at: dict[str, str], given: Form) -> Answer:
-    """Edit a comment, or remove it without a body: whoever wrote it may."""
+    """Edit a comment, or remove it without a body: whoever wrote it may, and all who may write."""
     issue, comment = gitea.find_comment(int(at["id"]))
-    if comment.author != login:
+    if comment.author != login and not gitea.accounts[login].at_least("write"):
         return 403, None
     if not given:
         gitea.erase(login, comment.id)
@@ -319,6 +330,8 @@ def _labels(gitea: Gitea, _login: str, at: dict[str, str], given: Form) -> Answe
     names = {gitea._label(name)["id"]: name for name in sorted(gitea.labels)}
     pull.labels += [names[n] for n in given.get("labels", ()) if names[n] not in pull.labels]
     if "id" in at:
+        if int(at["id"]) not in names:
+            return 422, None
         pull.labels.remove(names[int(at["id"])])
         return 204, None
     return 200, gitea._labels_of(pull)

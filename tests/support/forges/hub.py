@@ -15,7 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from unittest.mock import patch
 
 from gitops.cli.main import main
@@ -100,6 +100,15 @@ class Hub:
     loop: Loop
     world: World
     server: ForgeServer
+
+    forge: ClassVar[str] = "github"
+    robot: ClassVar[str] = token_of(JOB)
+    """The token of a server."""
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Variables that say where the forge is."""
+        return {"GITHUB_API_URL": f"{self.server.base}/api/v3"}
 
     @classmethod
     def of(cls, loop: Loop) -> Self:
@@ -218,10 +227,10 @@ class Hub:
     def status(self, commit: str, verb: str) -> str:
         """State and description of the bot's newest status."""
         context = f"gitops/{verb}/{CLUSTER}"
-        found = [s for s in self.world.statuses if (s.sha, s.context) == (commit, context)]
+        found = self.world.statuses_of(commit, context)
         if not found:
             raise AssertionError(f"{commit[:12]} has no status {context}")
-        return f"{found[-1].state}: {found[-1].description}"
+        return ": ".join(found[-1])
 
     def approvals(self) -> Sequence[str]:
         """The approval branches."""

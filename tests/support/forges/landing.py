@@ -1,4 +1,4 @@
-"""How requests land: the three ways of merging, and the merge queue, with real commits."""
+"""How requests land: the three ways of merging, the two more of Gitea, and the merge queue, with real commits."""
 
 from __future__ import annotations
 
@@ -45,6 +45,13 @@ def _land(world: World, pull: Pull, tip: str, order: Order) -> str:
     merger = world.person(order.by)
     if order.method == "rebase":
         return _rebased(world, pull, tip)
+    if order.method == "fast-forward-only":
+        if not world.store.is_ancestor(tip, pull.head):
+            raise RefusedError(405, "The target branch has moved")
+        return pull.head
+    if order.method == "rebase-merge":
+        head = _rebased(world, pull, tip)
+        return world.write(world.store.commit(head).tree, (tip, head), merger, f"Merge pull request {pull.number}\n")
     tree = _merged(world, pull, tip)
     if order.method == "merge":
         owner = pull.repository.partition("/")[0]

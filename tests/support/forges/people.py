@@ -33,9 +33,11 @@ from tests.support.forge_world import MAIN
 from tests.support.forges import landing
 from tests.support.forges.gitea import Gitea
 from tests.support.forges.gitlab import GitLab, level, protection
+from tests.support.forges.real_gitea import GiteaGate, RealGitea, instance
 from tests.support.forges.records import CheckRun, Pull
 from tests.support.forges.server import ForgeServer, GitHubServer
 from tests.support.forges.world import HEADS, World, host
+from tests.support.git_fixture import opened
 
 BOT = "gitops-bot[bot]"
 TOKEN = "installation-token"
@@ -137,7 +139,7 @@ class HostedWorld:
         return Account(str(found.id), login, bot=found.type == "Bot")
 
     def give(self, login: str, permission: Permission) -> None:
-        self.world.accounts[login].permission = _NAMES[permission]
+        self.world.give(login, _NAMES[permission])
 
     def branch(self, ref: str, *, files: Sequence[str]) -> str:
         return self._commit(ref, MAIN, files, ref)
@@ -175,17 +177,15 @@ class HostedWorld:
     def close(self, number: int) -> None:
         self.world.close(number, "mira")
 
-    def open_fork(self, source: str = "topic") -> int:
+    def open_fork(self, source: str = "topic") -> int | None:
         """A request from a fork: no branch of this repository holds its head."""
-        number = self.open_request(HEADS + source, author="mallory")
-        pull = self.world.pull(number)
-        pull.repository = "mallory/library"
-        self.world.drop(HEADS + source, "mallory")
-        return number
+        fork, name = self.world.fork("mallory"), f"mallory/{self.world.project.rpartition('/')[2]}"
+        head = self._commit(None, MAIN, ("a",), source, at=fork)
+        self.world.push_to_fork("mallory", name, source, head)
+        return self.world.open_pull("mallory", source, title="Add authors", repository=name).number
 
-    def delete_fork(self, number: int) -> bool:
+    def delete_fork(self, number: int) -> None:
         self.world.delete_fork(number, "mira")
-        return True
 
     def comment_as(self, login: str, number: int, body: str) -> str:
         return str(self.world.comment(login, number, body).id)
@@ -221,15 +221,17 @@ class HostedWorld:
         found = [i for i in self.world.issues.values() if not isinstance(i, Pull)]
         return tuple((i.title, i.body, i.state == "open") for i in found)
 
-    def _commit(self, ref: str, base: str, files: Sequence[str], text: str) -> str:
-        store = self.world.store
+    def _commit(self, ref: str | None, base: str, files: Sequence[str], text: str, at: Path | None = None) -> str:
+        """A commit on top of a branch, to which another one is moved; it may be one that only a fork has."""
         tip = self.world.tip(base)
         if tip is None:
             raise AssertionError(f"there is no {base}")
+        store = self.world.store if at is None else opened(at)
         tree = store.write_files(store.commit(tip).tree, {name: f"{text}\n".encode() for name in files})
         author = Person("mira", "mira@example.org", 1)
         new = store.write_commit(NewCommit(tree, (tip,), author, f"{text}\n"), signing_key=None)
-        self.world.move(ref, new, "mira")
+        if ref is not None:
+            self.world.move(ref, new, "mira")
         return new
 
 
@@ -267,6 +269,21 @@ class InProcess(HostedWorld):
         return self.forge(self.sender(login))
 
 
+@dataclass
+class OnRealGitea(OverHttp):
+    """On a real Gitea."""
+
+    def merge(self, number: int) -> str:
+        return str(self.world.merge(number, landing.Order("mira")))
+
+    def label(self, number: int, label: str) -> None:
+        self.world.label(number, label)
+
+    def issues(self) -> tuple[tuple[str, str, bool], ...]:
+        rows = self.world.ask("GET", "/issues?type=issues&state=all") or ()
+        return tuple((i["title"], i["body"], i["state"] == "open") for i in sorted(rows, key=lambda i: i["number"]))
+
+
 def on_github(folder: Path, *, prompt: bool) -> HostedWorld:
     """The people on a GitHub, with its habits or without those that make one wait."""
     world = host(folder / "octo.git")
@@ -301,6 +318,18 @@ def on_gitea(folder: Path) -> InProcess:
         "status_check_contexts": ["gitops/plan/library"],
     }
     return InProcess(world, (Permission.READ, Permission.WRITE, Permission.ADMIN))
+
+
+@contextmanager
+def on_real_gitea(*, admin: bool = False) -> Iterator[OnRealGitea]:
+    """The people on a real Gitea; `admin` as the one in memory has it."""
+    world = RealGitea(instance())
+    populate(world, "gitops")
+    if admin:
+        world.give("gitops", "admin")
+    world.move(HEADS + "other", world.tip(MAIN) or "", "mira")
+    with GiteaGate(world) as gate:
+        yield OnRealGitea(world, (Permission.READ, Permission.WRITE, Permission.ADMIN), server=gate)
 
 
 def on_gitlab(folder: Path) -> InProcess:

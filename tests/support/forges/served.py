@@ -21,7 +21,7 @@ from gitops.repository.results import LogLine
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.queue import EventQueue, EventState
 from tests.support.forges.github_forms import FULL_NAME, Delivery, delivery
-from tests.support.forges.hub import JOB, Hub, bot_environment, token_of
+from tests.support.forges.hub import Hub, bot_environment
 from tests.support.forges.records import Happening
 from tests.support.forges.runner import Runner
 from tests.support.paused import Pause
@@ -123,17 +123,20 @@ def webhook(event: Happening) -> Delivery:
 
 def clone_for_server(hub: Hub, place: Path) -> Path:
     """A bare clone, as the operator of a server makes one."""
-    header = f"http.extraHeader=Authorization: Bearer {token_of(JOB)}"
-    loop = hub.loop
-    loop.program("bot", "git", "-c", header, "clone", "-q", "--bare", hub.server.git_url, str(place), at=place.parent)
-    loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"), at=place)
+    loop, url = hub.loop, hub.server.git_url
+    with_login = url.replace("//", f"//bot:{hub.robot}@", 1)
+    loop.program("bot", "git", "clone", "-q", "--bare", with_login, str(place), at=place.parent)
+    settings = {"remote.origin.url": url, "gitops.root": str(loop.folder / "data")}
+    # An address of GitHub's own kind is in the environment.
+    settings |= {} if hub.told else {"gitops.forgeUrl": hub.server.base}
+    for name, value in settings.items():
+        loop.program("bot", "git", "config", name, value, at=place)
     return place
 
 
 def server_environment_of(hub: Hub) -> dict[str, str]:
     """The environment of a server: no job of anything."""
-    told = {"GITHUB_API_URL": f"{hub.server.base}/api/v3", "GITOPS_TOKEN": token_of(JOB)}
-    return bot_environment(hub.loop.home("bot")) | told
+    return bot_environment(hub.loop.home("bot")) | hub.told | {"GITOPS_TOKEN": hub.robot}
 
 
 @contextmanager
@@ -173,7 +176,7 @@ class ServeHost:
         self.clone = clone_for_server(hub, folder / "clone.git")
         self.environ = server_environment_of(hub) | {"GITOPS_WEBHOOK_SECRET": SECRET}
         self.arguments = ["--repo", str(self.clone), "--queue", str(self.queue), "--listen", "127.0.0.1:0"]
-        self.arguments += ["--forge", "github"]
+        self.arguments += ["--forge", hub.forge]
 
     def serve(self, *more: str, point: str = "", pause: Pause | None = None) -> ServeProcess:
         return ServeProcess([*self.arguments, *more], self.environ, point, pause)

@@ -36,7 +36,7 @@ _SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minute
 
 @dataclass
 class Fault:
-    """What happens instead of an answer to the next `times` requests whose `METHOD /path` matches.
+    """What happens instead of an answer to the next `times` requests whose `METHOD /path` matches, and which ask for `query`.
 
     `status` answers without acting; with `lost` the service acts, and the answer never arrives.
     """
@@ -47,6 +47,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = _SECONDARY
     lost: bool = False
+    query: str = ""
 
 
 class ForgeServer(GitServer):
@@ -98,7 +99,8 @@ class ForgeServer(GitServer):
             return None
         path = "/graphql" if url.path == GRAPHQL else url.path.removeprefix(self.world.api)
         self.calls.append(f"{method} {path}")
-        fault = next((f for f in self.faults if f.times and re.search(f.pattern, f"{method} {path}")), None)
+        matching = (f for f in self.faults if f.query in url.query and re.search(f.pattern, f"{method} {path}"))
+        fault = next((f for f in matching if f.times), None)
         if fault is not None:
             fault.times -= 1
             if not fault.lost:
@@ -107,10 +109,18 @@ class ForgeServer(GitServer):
             return _reply(403, {"message": _SECONDARY}, {"Retry-After": "1"})
         if self.rivals and method != "GET" and path != "/graphql":
             self.rivals.pop(0)()
-        query = parse_qsl(url.query, keep_blank_values=True)
+        answer = self._reply(method, target, headers, body)
+        return Drop.REPLY if fault is not None else answer
+
+    def _reply(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Intercepted:
+        """What the service says to a call that meets no fault."""
+        url = urlsplit(target)
+        path = "/graphql" if url.path == GRAPHQL else url.path.removeprefix(self.world.api)
         with self.world.lock:
-            status, form, extra = self._answer(method, path, query, headers, body)
-        return Drop.REPLY if fault is not None else _reply(status, form, extra)
+            status, form, extra = self._answer(
+                method, path, parse_qsl(url.query, keep_blank_values=True), headers, body
+            )
+        return _reply(status, form, extra)
 
     def _is_busy(self) -> bool:
         """Count a request that writes: whether it is one of those that the limit refuses."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import shlex
 import subprocess
@@ -15,13 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from tests.support.forges import landing
 from tests.support.forges.gitea import Gitea
+from tests.support.forges.github_forms import Delivery
 from tests.support.forges.gitlab import GitLab, level, protection
 from tests.support.forges.hub import Hub, bot_environment, moved, token_of, within
-from tests.support.forges.records import Comment
+from tests.support.forges.real_gitea import SECRET, GiteaGate, RealGitea, instance
+from tests.support.forges.records import Comment, Happening
 from tests.support.forges.server import ForgeServer
 from tests.support.forges.world import World
-from tests.support.loop import MAIN, Loop, printed_command
+from tests.support.loop import EVERYBODY, MAIN, Loop, printed_command
 from tests.support.prefork import PROGRAM
 
 TOKEN = "forge-0123456789abcdef"
@@ -52,7 +57,9 @@ class Site(Hub, ABC):
     jobs: Path = field(default_factory=Path)
     waited: list[float] = field(default_factory=list)
     _count: int = 0
+    _heard: int = 0
 
+    robot: ClassVar[str] = TOKEN
     kind: ClassVar[type[World]]
     failed: ClassVar[str]
     """The word for a status that failed."""
@@ -70,6 +77,10 @@ class Site(Hub, ABC):
         world.join("job", "read")
         world.lend(READER, "job", "app", contents="read")
         return cls(loop, world, ForgeServer(world), jobs)
+
+    @property
+    def told(self) -> dict[str, str]:
+        return {}
 
     # -- what a forge says in its own words ------------------------------------------------------------------------
 
@@ -111,7 +122,7 @@ class Site(Hub, ABC):
         return super().comments(number, by)
 
     def reactions(self, comment: Comment) -> list[str]:
-        return [reaction.content for reaction in comment.reactions]
+        return [reaction.content for reaction in self.world.find_comment(comment.id)[1].reactions]
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
@@ -162,6 +173,7 @@ def _killed(point: str, arguments: list[str], environ: dict[str, str]) -> tuple[
 class GiteaSite(Site):
     """Gitea Actions."""
 
+    forge = "gitea"
     kind, failed, thumbs = Gitea, "failure", ("+1", "-1")
     authors = r"^GET .*/commits/\w+/pull$"
 
@@ -197,8 +209,50 @@ class GiteaSite(Site):
         return {"GITHUB_EVENT_NAME": "push"}, self.world.payloads.push(MAIN, old, self.tip(), who, None)
 
     def say_to(self, who: str, number: int, text: str) -> Started:
-        self.world.comment(who, number, text)
-        return {"GITHUB_EVENT_NAME": "issue_comment"}, self.world.happenings[-1].payload
+        said = self.world.comment(who, number, text)
+        told = self.world.payloads.comment("created", self.world.issue(number), said, who)
+        return {"GITHUB_EVENT_NAME": "issue_comment"}, told
+
+    def webhooks(self) -> list[Delivery]:
+        """What the forge has sent since the last time, in the order in which it arrived."""
+        new = self.all_webhooks()[self._heard :]
+        self._heard += len(new)
+        return new
+
+    def all_webhooks(self) -> list[Delivery]:
+        """What the forge has ever sent."""
+        return [self._sent(each) for each in self.world.happenings]
+
+    def _sent(self, happening: Happening) -> Delivery:
+        body = json.dumps(happening.payload).encode()
+        signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+        headers = {"x-gitea-event": happening.name, "x-gitea-delivery": happening.id, "x-gitea-signature": signature}
+        return Delivery({"content-type": "application/json", **headers}, body)
+
+
+class RealGiteaSite(GiteaSite):
+    """The same on a real Gitea, where one is installed."""
+
+    @classmethod
+    def at(cls, loop: Loop, jobs: Path) -> Self:
+        """Take a loop there: the server's own repository gets its branches, and takes its place."""
+        world = RealGitea(instance())
+        for who in EVERYBODY:
+            world.join(who, "none" if who in ("mallory", "bot") else "write")
+            world.lend(token_of(who), who)
+        world.join("gitops", "write")
+        # The scopes that docs/forge-gitea.md names.
+        world.lend(TOKEN, "gitops", "app", pull_requests="write", issues="write")
+        world.join("job", "read")
+        world.lend(READER, "job", "app", contents="read")
+        world.take(loop)
+        return cls(loop, world, GiteaGate(world), jobs)
+
+    def merge(self, who: str, number: int, method: str = "merge", *, title: str = "") -> str:
+        return self.world.merge(number, landing.Order(who, method, title=title))
+
+    def all_webhooks(self) -> list[Delivery]:
+        return self.world.all_delivered()
 
 
 class GitLabSite(Site):

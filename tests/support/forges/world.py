@@ -127,6 +127,10 @@ class World(Rulebook):
         self.accounts[login] = account
         return account
 
+    def give(self, login: str, permission: str) -> None:
+        """An account may do something else from now on."""
+        self.accounts[login].permission = permission
+
     def lend(self, text: str, login: str, kind: str = "user", **scopes: str) -> Token:
         """A token of an account."""
         token = Token(text, login, kind, scopes)
@@ -439,6 +443,10 @@ class World(Rulebook):
     def _by_job(self, login: str) -> bool:
         """Whether an account acts by the token of a job, whose deeds start no workflow."""
         return any(t.account == login and t.kind == "actions" for t in self.tokens.values())
+
+    def statuses_of(self, commit: str, context: str) -> list[tuple[str, str]]:
+        """State and description of each status of a commit in a context, the newest last."""
+        return [(s.state, s.description) for s in self.statuses if (s.sha, s.context) == (commit, context)]
 
     # -- small helpers ---------------------------------------------------------------------------------------------
 
