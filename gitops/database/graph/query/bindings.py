@@ -1,8 +1,13 @@
-"""Rows during execution: each variable has a column of stable row ids, all with the same length. Rows can repeat."""
+"""Rows during execution: each variable has a column of stable row ids, all with the same length. Rows can repeat.
+
+Also columns that are kept to find rows: the groups of equal cells, and sorted cells.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.core.dataclass import dataclass
+from gitops.database.graph.tables import raw_type
 
 _SPARSE = 8
 
@@ -184,3 +190,112 @@ class Groups:
     def nbytes(self) -> int:
         """The memory usage in bytes."""
         return int(self.firsts.nbytes + self.of_row.nbytes)
+
+
+# Rows up to which a cell has an entry in a dictionary, and the size of an entry with its cell.
+_MOST_ENTRIES, _ENTRY_BYTES = 100_000, 160
+
+
+def _distinct(cells: pa.StringArray | np.ndarray, row_ids: np.ndarray) -> Mapping[Any, int]:
+    """Return the row of each cell of a small column that has no cell twice."""
+    if len(cells) > _MOST_ENTRIES:
+        return {}
+    found = dict(zip(cells.tolist(), row_ids.tolist(), strict=True))
+    return found if len(found) == len(cells) else {}
+
+
+@dataclass(frozen=True)
+class SortedTexts:
+    """A column's strings sorted by code point, with each one's row id. Nulls are left out."""
+
+    cells: pa.StringArray
+    row_ids: np.ndarray
+
+    @classmethod
+    def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> SortedTexts:
+        """Sort a column's strings."""
+        order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
+        return cls(column.take(order), row_ids[np.asarray(order)])
+
+    @property
+    def nbytes(self) -> int:
+        """The memory usage in bytes."""
+        own = len(self.cells) * _ENTRY_BYTES if len(self.cells) <= _MOST_ENTRIES else 0
+        return int(self.cells.nbytes + self.row_ids.nbytes) + own
+
+    def find_one(self, text: str) -> int | None:
+        """Return the row id of the only row with this text if that is known without a search, otherwise None."""
+        return self._distinct.get(text)
+
+    @cached_property
+    def _distinct(self) -> Mapping[str, int]:
+        return _distinct(self.cells, self.row_ids)
+
+    def find(self, text: str) -> np.ndarray:
+        """Return the row ids of the rows with this text, in ascending order."""
+        offsets, content = self._buffers
+        wanted, places = text.encode(), range(len(self.cells))
+        # Bytes of UTF-8 have the order of code points, and reading them is several times faster than reading cells.
+        start = bisect_left(places, wanted, key=lambda at: content[offsets[at] : offsets[at + 1]].tobytes())
+        end = start
+        while end < len(places) and content[offsets[end] : offsets[end + 1]] == wanted:
+            end += 1
+        return self.row_ids[start:end] if end - start < 2 else np.sort(self.row_ids[start:end])  # noqa: PLR2004 - one row
+
+    @cached_property
+    def _buffers(self) -> tuple[memoryview, memoryview]:
+        """The offsets of the texts, and their bytes."""
+        _, offsets, content = self.cells.buffers()
+        # As unsigned bytes, because a view of signed ones differs from equal bytes beyond ASCII.
+        return memoryview(offsets).cast("i")[self.cells.offset :], memoryview(content or b"").cast("B")
+
+
+@dataclass(frozen=True)
+class SortedNumbers:
+    """A column's whole numbers, days or milliseconds in ascending order, with each one's row id. Nulls are left out."""
+
+    cells: np.ndarray
+    row_ids: np.ndarray
+
+    @classmethod
+    def of(cls, row_ids: np.ndarray, column: pa.Array) -> SortedNumbers:
+        """Sort a column's numbers."""
+        cells = column.cast(raw_type(column.type)).drop_null().to_numpy(zero_copy_only=False)
+        order = np.argsort(cells, kind="stable")
+        return cls(cells[order], row_ids[np.asarray(column.is_valid())][order])
+
+    @property
+    def nbytes(self) -> int:
+        """The memory usage in bytes."""
+        own = len(self.cells) * _ENTRY_BYTES if len(self.cells) <= _MOST_ENTRIES else 0
+        return int(self.cells.nbytes + self.row_ids.nbytes) + own
+
+    def find_one(self, number: int) -> int | None:
+        """Return the row id of the only row with this number if that is known without a search, otherwise None."""
+        return self._distinct.get(number)
+
+    @cached_property
+    def _distinct(self) -> Mapping[int, int]:
+        return _distinct(self.cells, self.row_ids)
+
+    def find(self, number: int) -> np.ndarray:
+        """Return the row ids of the rows with this number, in ascending order. It may be outside the column's range."""
+        bounds = np.iinfo(self.cells.dtype)
+        if not bounds.min <= number <= bounds.max:
+            return self.row_ids[:0]
+        wanted = self.cells.dtype.type(number)
+        start, end = (int(np.searchsorted(self.cells, wanted, side)) for side in ("left", "right"))
+        return np.sort(self.row_ids[start:end])
+
+
+SortedCells = SortedTexts | SortedNumbers
+
+
+def sorted_cells(row_ids: np.ndarray, column: pa.Array) -> SortedCells:
+    """Sort a column of a `searchable` type."""
+    return (SortedTexts if pa.types.is_string(column.type) else SortedNumbers).of(row_ids, column)
+
+
+def searchable(kind: pa.DataType) -> bool:
+    """Return whether a column's cells can be sorted and found by their value: texts, whole numbers, dates and times."""
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(raw_type(kind)))

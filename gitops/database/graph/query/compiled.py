@@ -25,13 +25,14 @@ import pyarrow as pa
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.query.adjacency import Adjacency
+from gitops.database.graph.query.bindings import SortedCells
 from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.options import Budget, QueryOptions
 from gitops.database.graph.query.overlay import EndTables, OverlaidAdjacency
 from gitops.database.graph.query.plan import Constants, alike
 from gitops.database.graph.query.project import item_type
 from gitops.database.graph.query.run import json_conversion
-from gitops.database.graph.query.tables import ReadTable, SortedCells
+from gitops.database.graph.query.tables import ReadTable
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import raw_type
 from gitops.database.language.query import CheckedQuery, ComparisonOperator

@@ -20,7 +20,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query import plan
-from gitops.database.graph.query.bindings import Bindings, distinct, distinct_rows, equal_pairs, spread
+from gitops.database.graph.query.bindings import Bindings, distinct, distinct_rows, equal_pairs, searchable, spread
 from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.query.exact import NEVER, ColumnReader, push_conditions
 from gitops.database.graph.query.expand import EdgeSteps, QueryTables, reach_nodes
@@ -41,7 +41,7 @@ from gitops.database.graph.query.plan import (
 )
 from gitops.database.graph.query.project import Projection, item_type, ranks, sorted_by
 from gitops.database.graph.query.searching import QuerySearch
-from gitops.database.graph.query.tables import ReadTable, RowOrder, TableRows, searchable
+from gitops.database.graph.query.tables import ReadTable, RowOrder, TableRows
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import raw_columns
 from gitops.database.graph.values import cell_to_json

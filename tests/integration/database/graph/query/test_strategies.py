@@ -20,6 +20,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.query import adjacency, expand, plan, run, tables
 from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, NodeNumbering
+from gitops.database.graph.query.bindings import SortedTexts, searchable, sorted_cells
 from gitops.database.graph.query.cache import ReadCache, WantedAdjacency
 from gitops.database.graph.query.compiled import bind_read
 from gitops.database.graph.query.options import Budget, QueryOptions, Strategy
@@ -28,9 +29,6 @@ from gitops.database.graph.query.tables import (
     ReadTable,
     ResidentColumns,
     RowOrder,
-    SortedTexts,
-    searchable,
-    sorted_cells,
 )
 from gitops.database.graph.search import VectorMatrix
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
