@@ -307,7 +307,7 @@ def _with_users(view: StepView, queries: Sequence[AffectedQuery]) -> StepView:
 def in_words(step: Mapping[str, Any], *, brief: bool = False) -> str:
     """Describe one step as Markdown on one line. Steps of an unknown kind or structure are shown as they are.
 
-    With `brief`, a soft drop does not repeat where its data stays. Raises TypeError for a value that is no step.
+    With `brief`, a soft drop does not repeat where its data stays. Raises TypeError for any other value.
     """
     if not isinstance(step, Mapping):
         raise TypeError("this value is not a step")
