@@ -11,7 +11,8 @@ import pytest
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.ledger.layout import LOCK
 from gitops.cluster.plan.plan import plan
-from gitops.cluster.session.down import down_of_graph
+from gitops.cluster.session.down import applied_schemas, down_of_graph
+from gitops.cluster.session.fmt import format_cluster
 from gitops.core.errors import UsageError
 from gitops.database.graph import read, read_log
 from gitops.database.graph.history.verify import verify_graph
@@ -344,6 +345,36 @@ def test_the_text_takes_a_change_back_once_it_is_applied(bare):
     # Only the hint of the way back is left besides what was there before.
     assert "Person" in bare.live("knowledge")
     assert "city" not in bare.live("knowledge")
+
+
+HINTED = """node Author @rename_from("Person") {
+  handle: String @key
+  born: I64 @backfill(1900)
+  city: String? @convert(null)
+  mood: enum(sad, happy)? @rename_member("glad", to="happy")
+}
+"""
+
+
+def test_hints_are_removed_once_they_have_no_effect(bare):
+    """Each of them alone: a hint of a change that is not applied stays beside those of one that is."""
+
+    def formatted():
+        schemas = applied_schemas(bare.workspace()).schemas
+        return format_cluster(lambda: earlier(bare), ["knowledge.pg"], schemas).files[0].after.decode()
+
+    bare.write("knowledge.pg", HINTED.replace("born: I64", "born: I32?").replace('"glad"', '"odd"'))
+    assert [line for line in formatted().splitlines() if "@" in line] == [
+        'node Author @rename_from("Person") {',
+        "    handle: String @key",
+    ]
+    bare.converge()
+    bare.write("knowledge.pg", HINTED.replace("String?", "I32?").replace("sad", "glad2"))
+    assert [line.split("@")[1] for line in formatted().splitlines() if "@" in line] == [
+        "key",
+        "backfill(1900)",
+        "convert(null)",
+    ]
 
 
 def test_an_applied_schema_has_nothing_to_take_back(bare):
