@@ -324,30 +324,14 @@ class ChangeType(_PropertyStep):
 
 
 @dataclass(frozen=True, slots=True)
-class AddConstraint(_OwnerStep):
-    """Add a constraint or an index to an existing type. All rows must satisfy a constraint.
-
-    With a new key, the rows get the ids that follow from it.
-    """
-
-    kind: ClassVar[str] = "add_constraint"
+class _ConstraintStep(_OwnerStep):
     constraint: IrConstraint
 
     @property
-    def sort(self) -> Sort:
-        """Free for an index."""
-        return Sort.FREE if self.constraint.kind is ConstraintKind.INDEX else Sort.CHECKED
-
-    @property
     def reversibility(self) -> Reversibility:
-        """Irreversible for a key, because clients may have stored the former ids."""
+        """Irreversible for a key, because ids follow from it, and clients may have stored them."""
         is_key = self.constraint.kind is ConstraintKind.KEY
         return Reversibility.IRREVERSIBLE if is_key else Reversibility.REVERSIBLE
-
-    @property
-    def brief(self) -> Words:
-        """Name the constraint."""
-        return "add ", *_rule(self.constraint, "to", self.type_kind, self.type_name)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -356,27 +340,35 @@ class AddConstraint(_OwnerStep):
 
 
 @dataclass(frozen=True, slots=True)
-class DropConstraint(_OwnerStep):
+class AddConstraint(_ConstraintStep):
+    """Add a constraint or an index to an existing type. All rows must satisfy a constraint.
+
+    With a new key, the rows get the ids that follow from it.
+    """
+
+    kind: ClassVar[str] = "add_constraint"
+
+    @property
+    def sort(self) -> Sort:
+        """Free for an index."""
+        return Sort.FREE if self.constraint.kind is ConstraintKind.INDEX else Sort.CHECKED
+
+    @property
+    def brief(self) -> Words:
+        """Name the constraint."""
+        return "add ", *_rule(self.constraint, "to", self.type_kind, self.type_name)
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint(_ConstraintStep):
     """Remove a constraint or an index. The rows keep their ids."""
 
     kind: ClassVar[str] = "drop_constraint"
-    constraint: IrConstraint
-
-    @property
-    def reversibility(self) -> Reversibility:
-        """Irreversible for a key, because new rows get ids that do not follow from it."""
-        is_key = self.constraint.kind is ConstraintKind.KEY
-        return Reversibility.IRREVERSIBLE if is_key else Reversibility.REVERSIBLE
 
     @property
     def brief(self) -> Words:
         """Name the constraint."""
         return "remove ", *_rule(self.constraint, "from", self.type_kind, self.type_name)
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The constraint's columns."""
-        return tuple((self.type_kind, self.type_name, name) for name in self.constraint.columns)
 
 
 @dataclass(frozen=True, slots=True)
