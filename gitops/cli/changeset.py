@@ -204,7 +204,7 @@ def retry(options: argparse.Namespace) -> int:
         fix = "start a new tick, which reads the current signals: gitops strategies apply"
         raise ConflictError(
             Code.CHANGESET_STATE_INVALID,
-            "a tick is not retried, because the next one decides again",
+            "a tick can't be retried, because the next tick makes its own decisions",
             path=record.key,
             fix=fix,
         )

@@ -151,7 +151,7 @@ class GitHubDialect(PullsDialect):
         return self._list("/pulls", ("state", "closed"), ("sort", "updated"), ("direction", "desc"))
 
     def activities(self, branch: str, project: str = "") -> WebRequest:
-        """Build the request for the moves of a branch (full ref name) of this repository or a fork, newest first.
+        """Build the request that lists a branch's activity in this repository or a fork, newest first. Takes a full ref name.
 
         https://docs.github.com/en/rest/repos/repos#list-repository-activities
         """

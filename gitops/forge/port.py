@@ -424,7 +424,7 @@ class Forge(ForgeReader, Protocol):
     """The forge port including writes. Repeating a write creates no duplicates."""
 
     def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Create or update the bot's one comment with this marker, of at most 65,536 characters.
+        """Create or update the bot's only comment with this marker. The limit is 65,536 characters.
 
         It is found by the marker in its first line and by its author, who must be the bot. If a race left further comments
         of the bot with this marker, they are removed.

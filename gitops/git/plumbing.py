@@ -103,7 +103,7 @@ class PlumbingEngine:
 
     @property
     def work_tree(self) -> str | None:
-        """The checked-out folder: of a linked work tree, of a configured one, or around the git folder."""
+        """The checked-out folder: a linked work tree, the configured one, or the folder that contains the git folder."""
         if self._is_bare:
             return None
         git_dir = Path(self.git_dir)
@@ -160,7 +160,7 @@ class PlumbingEngine:
         except GitopsError as error:
             raise self._broken(object_id, error) from error
         if self._hash(b"%b %d\0" % (kind.encode(), size) + data) != object_id:
-            raise IntegrityError(Code.GIT_FAILED, f"{object_id}: the content has another id")
+            raise IntegrityError(Code.GIT_FAILED, f"{object_id}: the content has a different id")
         return kind, data
 
     def header(self, object_id: str) -> tuple[str, int] | None:

@@ -222,7 +222,7 @@ class ProgramRemote:
                 or not (is_object_id(match[1]) or _is_pattern(match[1]))
                 or not (not match[2] or _is_pattern(match[2]))
             ):
-                raise UsageError(Code.GIT_FAILED, f"{refspec!r} is not a refspec of full names")
+                raise UsageError(Code.GIT_FAILED, f"{refspec!r} is not a refspec with full ref names")
         options = (
             "--no-tags",
             "--no-prune",

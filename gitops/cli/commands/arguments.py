@@ -289,6 +289,6 @@ ENGINE = (
         "run on processes of this machine, on workers that serve a folder (graph work), or on a Ray cluster",
     ),
     Argument("--workers", "N", "number of workers (default: one for each processor)", type=count),
-    Argument("--address", "PLACE", "folder or bucket of the tasks (files), or address of the cluster (ray)"),
+    Argument("--address", "PLACE", "folder or bucket that holds the tasks (files), or address of the cluster (ray)"),
 )
 """Options of commands that can use several processes or machines."""

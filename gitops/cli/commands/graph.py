@@ -213,7 +213,7 @@ GRAPH = Command(
             "list the declared or applied stored queries with their parameters and results",
             "gitops.cli.graph.query:queries",
             Argument("graph", "GRAPH", "only queries of this graph (default: all graphs)", nargs="?"),
-            flag("--applied", "list the queries of the applied revision, which servers offer"),
+            flag("--applied", "list the queries of the applied revision, the ones that servers offer"),
             CLUSTER,
             REQUEST,
             reads=True,
@@ -265,7 +265,7 @@ GRAPH = Command(
             "work",
             "carry out the tasks of a command with --engine files, until it ends",
             "gitops.cli.graph.load:work",
-            Argument("folder", "PLACE", "folder or bucket of the tasks"),
+            Argument("folder", "PLACE", "folder or bucket that holds the tasks"),
             Argument(
                 "--idle", "SECONDS", "end after this time without a task (default 600)", type=seconds, default=600
             ),

@@ -301,9 +301,12 @@ LEDGER = Command(
             "show the damage of a ledger branch; with both ids, move it back to the newest good entry",
             "gitops.cli.audit:repair",
             Argument(
-                "--from", "HEAD", "current head of the branch, as shown; none if the branch is missing", dest="old"
+                "--from",
+                "HEAD",
+                "current head of the branch, as printed without ids; none if the branch is missing",
+                dest="old",
             ),
-            Argument("--to", "ENTRY", "newest good entry, as shown", dest="new"),
+            Argument("--to", "ENTRY", "newest good entry, as printed without ids", dest="new"),
             CLUSTER,
         ),
     ),

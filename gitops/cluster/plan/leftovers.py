@@ -540,7 +540,7 @@ def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
         if each.unfinished:
             course = f"it is committed, and the next apply cannot finish it, because of {', '.join(each.unfinished)}"
         left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
-        problems.add(Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {course}{left}")
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, each.key, f"its run was interrupted; {course}{left}")
 
 
 def _settle(current: Session, record: Changeset, settled: _Settled) -> None:

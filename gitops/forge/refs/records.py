@@ -329,7 +329,7 @@ def end_request(request: ChangeRequest, state: RequestState, merged_as: str | No
 
 
 def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
-    """Return all comments, oldest first. Only those by `own` have their marker."""
+    """Return all comments, oldest first. Only comments by `own` keep their marker."""
     comments: list[Comment] = []
     for stem in _stems(folder):
         found = COMMENT.read(read_required(folder, f"{stem}.json"))

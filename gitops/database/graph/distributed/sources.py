@@ -39,7 +39,7 @@ def find_files(pattern: str) -> list[str]:
     else:
         found = [str(Path(pattern).absolute())] if Path(pattern).is_file() else []
     if not found:
-        raise UsageError(Code.USAGE_ERROR, f"there is no file {pattern[:200]}", path=pattern)
+        raise UsageError(Code.USAGE_ERROR, f"no file matches {pattern[:200]}", path=pattern)
     return sorted(found)
 
 

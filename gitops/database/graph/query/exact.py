@@ -265,7 +265,7 @@ class ColumnReader:
     _known: dict[str, TableRows] = field(default_factory=dict)
 
     def remember(self, variable: str, rows: TableRows) -> None:
-        """Keep the columns that a scan read together with the rows that it bound to the variable."""
+        """Keep the rows that a scan bound to the variable, with the columns that it read."""
         if rows.columns:
             self.budget.hold(rows.nbytes, f"the columns of ${variable}")
             self._known[variable] = rows

@@ -123,7 +123,7 @@ def has_hints(source: bytes) -> bool:
 
 
 def hints_of(source: bytes) -> dict[Item, str]:
-    """Return the rename hints of types and properties in a text. Raises LanguageError if it does not parse."""
+    """Return the rename hints of the types and properties in a schema. Raises LanguageError if it does not parse."""
     return {
         item: note.value.text
         for item, _, notes in _places(source)

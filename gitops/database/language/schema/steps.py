@@ -220,7 +220,7 @@ class AddProperty(_PropertyStep):
 
     @property
     def keeps_readers(self) -> bool:
-        """Not if writers must set the property."""
+        """True unless writers must set the property."""
         return self.property_type.nullable
 
     @property
