@@ -3,8 +3,8 @@
 Templates are built in or come from the target branch; values can come from anywhere. The same rules apply to both kinds
 of templates:
 
-1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link`, `step` or `brief_step`; only whole
-   numbers and the results of a filter, a macro or `section` may be printed. Anything else stops rendering.
+1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only whole numbers and the
+   results of a filter, a macro or `section` may be printed. Anything else stops rendering.
 2. Templates use a small part of the language, listed below. They can't build strings, call methods or read private names.
    Fixed text contains no HTML, code marks, escapes or lines that a forge could interpret as commands; `section` creates
    folds and `block` creates fences.
@@ -365,7 +365,6 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "block": lambda value, language="": f"\n\n{markdown.block(value, language)}\n\n",
     "link": markdown.link,
     "step": in_words,
-    "brief_step": partial(in_words, brief=True),
 }
 
 

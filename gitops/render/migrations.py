@@ -18,6 +18,7 @@ from gitops.database.language.schema.steps import (
     Sort,
     Style,
     UnsupportedChange,
+    Words,
     reversibility_of,
     step_from_json,
 )
@@ -304,18 +305,24 @@ def _with_users(view: StepView, queries: Sequence[AffectedQuery]) -> StepView:
 # -- migration steps in words: Markdown for comments, plain text for a terminal ----------------------------------------
 
 
-def in_words(step: Mapping[str, Any], *, brief: bool = False) -> str:
+def in_words(step: Mapping[str, Any] | StepView) -> str:
     """Describe one step as Markdown on one line. Steps of an unknown kind or structure are shown as they are.
 
-    With `brief`, a soft drop does not repeat where its data stays. Raises TypeError for any other value.
+    A step of a row is described with the rows that it affects, and without where the data of a soft drop stays. Raises
+    TypeError for any other value.
     """
+    if isinstance(step, StepView):
+        counted = f" ({text(step.counted)})" if step.counted else ""
+        found = step_from_json(step.step)
+        return f"{in_words(step.step) if found is None else _joined(found.brief)}{counted}"
     if not isinstance(step, Mapping):
         raise TypeError("this value is not a step")
     found = step_from_json(step)
-    if found is None:
-        # The preview may come from a newer engine, so show an unknown step as well.
-        return code(to_line(step))
-    words = found.brief if brief else found.words
+    # The preview may come from a newer engine, so show an unknown step as well.
+    return code(to_line(step)) if found is None else _joined(found.words)
+
+
+def _joined(words: Words) -> str:
     return "".join(map(_markdown, words))
 
 

@@ -423,7 +423,7 @@ def test_a_schema_can_be_tried_beside_the_graph(run: Run, tmp_path: Path) -> Non
     kinds = [step["kind"] for step in form["steps"]]
     assert (form["ok"], kinds) == (True, ["add_property", "drop_property"])
     assert run("snapshot", "--json").json == before
-    file.write_text(SCHEMA.replace("platforms: I32?", "platforms: I64?"))
+    file.write_text(SCHEMA.replace("platforms: I32?", "platforms: Blob?"))
     refused = run("preview", str(file))
     assert (refused.code, "OG-MF-106" in refused.out) == (1, True)
 
