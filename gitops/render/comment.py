@@ -82,8 +82,6 @@ from gitops.render.words import count
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
-# Characters of a line of code that fit into a comment on every forge.
-_NARROW = 80
 # Number of boxes in the picture of the execution graph: as many as a reader can take in, and as many as fit on their
 # own page.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
@@ -180,7 +178,7 @@ def apply_comment(comment: ApplyComment) -> str:
         "automatic": automatic_updates(outcome.changes, again),
         "approvals": comment.approvals,
         "missing": missing,
-        "commands": "\n".join(_wrapped(a.command) for a in missing if a.command),
+        "commands": "\n".join(_line(a.command) for a in missing if a.command),
         "approve_all": comment.approve_all,
         "forge_commands": "",
         "stopped": tuple(StoppedView(r.outcome, r.blocked_by or "", (r.node_id,)) for r in stopped),
@@ -329,7 +327,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "since": comment.since,
         "approvals": gates,
         "missing": tuple(asked),
-        "commands": "\n".join(_wrapped(a.command) for a in asked if a.command),
+        "commands": "\n".join(_line(a.command) for a in asked if a.command),
         "approve_all": comment.approve_all,
         "forge_commands": "\n".join(
             _forge_command(comment, f"approve {_line(a.resource)} {digest}")
@@ -491,23 +489,6 @@ def _forge_command(comment: RequestComment, words: str) -> str:
 def _line(words: str) -> str:
     """Return a command on one line, because names in it can contain line breaks."""
     return " ".join(words.splitlines())
-
-
-def _wrapped(words: str) -> str:
-    """Return a shell command in lines that fit into a comment without scrolling sideways. Options stay with their values."""
-    parts: list[str] = []
-    for word in shlex.split(_line(words)):
-        if parts and not word.startswith("--"):
-            parts[-1] += f" {shlex.quote(word)}"
-        else:
-            parts.append(shlex.quote(word))
-    lines = parts[:1]
-    for part in parts[1:]:
-        if len(lines[-1]) + len(part) < _NARROW:
-            lines[-1] += f" {part}"
-        else:
-            lines.append(f"  {part}")
-    return " \\\n".join(lines)
 
 
 # -- verdicts, approvals, problems and explanations, which templates only lay out --------------------------------------

@@ -104,7 +104,7 @@ def test_events_without_a_number_find_their_requests(stage: Stage) -> None:
 
 def test_a_plan_is_green_only_if_its_merge_would_land(stage: Stage) -> None:
     """A property cannot get another type: the plan is red, says why, and the merge does what the plan said."""
-    changed = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: I32?\n}\n"}
+    changed = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: Blob?\n}\n"}
     head = stage.propose("alice", "retype", changed)
     assert verdict(stage.handle(_event(stage))) is RunResult.PROBLEMS
     assert (

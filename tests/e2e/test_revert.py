@@ -277,7 +277,7 @@ def contents(loop: Loop, *types: str) -> list[list[dict[str, object]]]:
 
 OLD = "node A {\n    k: String @key\n    n: I32?\n}\n"
 NEW = 'node A {\n    k: String @key\n    m: I32? @rename_from("n")\n}\n'
-STUCK = "node A {\n    k: String @key\n    n: I32? @index\n}\n"
+STUCK = "node A {\n    k: String @key\n    n: Blob?\n}\n"
 
 
 @pytest.fixture

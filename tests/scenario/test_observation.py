@@ -206,7 +206,7 @@ def test_a_root_that_does_not_open_keeps_its_digests_and_fails_the_refresh(clust
     else:
         cluster.twin.lose_sight_of(uri)
     outcome = cluster.refresh()
-    assert found(outcome, "graph_observation_error").path == "graphs"
+    assert found(outcome, "graph_observation_error").path == "graph.knowledge"
     assert not outcome.ok
     assert cluster.state.resources == resources
     assert statuses(cluster.state)[GRAPH] == "error:graph_observation_error"

@@ -241,7 +241,8 @@ def test_a_plan_shows_what_changes_in_a_rule(cluster):
         BURST: "update applied",
         Address("strategy.serving.target_size"): "update applied",
     }
-    assert 'subgraph g1["compute cluster serving"]\n    n1["update strategy burst"]' in to_mermaid(found.plan.graph)
+    frame = 'subgraph g1["compute cluster serving"]\n    direction LR\n    n1["update strategy burst"]'
+    assert frame in to_mermaid(found.plan.graph)
 
 
 CLAIMED = ["compute_cluster_claimed"]

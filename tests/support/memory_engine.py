@@ -35,12 +35,12 @@ class MemoryGraph:
     actors: list[str | None] = field(default_factory=list)
     incarnation: str = ""
     rows: int = 0
-    breaking: int = 0
     fence: int = 0
     deleted: bool = False
     earlier: list[tuple[int, bytes, int]] = field(default_factory=list)
     restored: RestoreOrder | None = None
     restores: list[tuple[int, int]] = field(default_factory=list)
+    breaking: int = 0
 
 
 class MemoryEngine:

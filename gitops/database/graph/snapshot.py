@@ -398,8 +398,11 @@ def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Mem
     for n in () if not known else range(known, known + _STEPS):
         newer, manifest = in_parallel(read, (n + 1, n), store.parallel)
         if newer is None:
-            # Gc raises the floor before it removes versions, so an absent version above the floor never existed.
-            return manifest if read_floor(store, line.id) <= n else None
+            try:
+                # Gc raises the floor before it removes versions, so an absent version above the floor never existed.
+                return manifest if read_floor(store, line.id) <= n else None
+            except GitopsError:
+                return None
     return None
 
 

@@ -205,7 +205,7 @@ def test_a_migration_that_cannot_be_undone_needs_the_people_for_what_it_drops_as
     assert life.apply().converged
     life.engine.load("memory/notes", 3)
     lowered = {"gitops.yaml": (CONFIG + "  gates: {irreversible: 1, lossy: 1}\n").encode()}
-    life.change("dora", {**lowered, "cluster/notes.pg": b"node Note {\n    title: String @key @index\n}\n"})
+    life.change("dora", {**lowered, "cluster/notes.pg": b"node Note {\n    title: String\n}\n"})
     waiting = ["schema.notes", "trust.brain"]
     for who in ("ada", "ben"):
         assert [c.address for c in life.apply().changes if c.reason is Reason.APPROVAL_REQUIRED] == waiting
