@@ -98,7 +98,7 @@ def test_a_file_with_the_content_of_another_object_is_refused(tmp_path: Path, st
     (objects / one[:2] / one[2:]).chmod(0o644)
     (objects / one[:2] / one[2:]).write_bytes((objects / other[:2] / other[2:]).read_bytes())
     tree = store.write_files(None, {"a": b"1"})
-    with pytest.raises(IntegrityError, match="another id"):
+    with pytest.raises(IntegrityError, match="a different id"):
         opened(tmp_path / "r.git").read(tree, "a")
 
 

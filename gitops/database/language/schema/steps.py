@@ -305,8 +305,9 @@ class ChangeType(_PropertyStep):
 
     @property
     def reversibility(self) -> Reversibility:
-        """Lossy if values that cannot be converted become null."""
+        """Lossy if values that cannot be converted become null. An interface has no values."""
         loses = self.convert is not None and self.exactness is Exactness.CHECKED
+        loses = loses and self.type_kind is not TypeKind.INTERFACE
         return Reversibility.LOSSY if loses else Reversibility.REVERSIBLE
 
     @property
