@@ -473,7 +473,7 @@ def _report_applied(
 
 
 def _subjects(subject: CommentSubject, requests: Sequence[ChangeRequest]) -> list[CommentSubject]:
-    """Return the subject of each request's report, or the subject itself if there is no request."""
+    """Return the subject of each request's report, or the subject itself without a request."""
     return [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
 
 

@@ -6,6 +6,7 @@ sort (when it can be applied), its reversibility, its description and the types 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
@@ -86,7 +87,7 @@ class MetadataAnnotation:
 
 
 @dataclass(frozen=True, slots=True)
-class _MigrationStep:
+class _MigrationStep(ABC):
     kind: ClassVar[str]
     is_listed: ClassVar[bool] = False
     """Whether comments name the stored queries that use the changed parts; otherwise they are counted."""
@@ -116,14 +117,14 @@ class _MigrationStep:
         return self.brief
 
     @property
+    @abstractmethod
     def brief(self) -> Words:
         """The description without what every soft drop keeps."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def members(self) -> tuple[Member, ...]:
         """The changed types or properties, with their desired names. Dropped ones have their accepted names."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form: `kind`, then the fields. `from_` becomes `from`, and absent values are left out."""
