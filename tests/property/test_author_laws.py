@@ -14,8 +14,8 @@ from tests.support.pages import ROOT
 from tests.support.random_histories import SEEN, SHAPES, Desk
 
 HISTORIES = 2000 if FULL else 200
-FOUND = (59468, 63572, 74728, 110665)
-"""Histories in which a night's run found that the writer of lines in an unused file could approve their landing."""
+FOUND = (59468, 63572, 74728, 110665, 211667)
+"""Histories in which a night's run found that whoever wrote or merged lines in an unused file could approve their landing."""
 PLANTED = yaml.safe_load((ROOT / "tests/data/attacks/author_faults.yaml").read_text(encoding="utf-8"))
 
 

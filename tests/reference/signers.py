@@ -4,7 +4,7 @@ The model knows lines and commits, and no rule of `gitops.cluster.approvals`. A 
 keeps it when it moves. A commit holds a set of facts, such as `(name of a file, line)`. A fact lands if it is true of either the
 applied commit or the next one. These commits are responsible for it:
 
-1. A commit that agrees with none of its parents wrote the fact.
+1. A commit that agrees with none of its parents wrote the fact. A commit without parents took nothing away.
 2. Otherwise the fact comes from the parents that agree. Applied commits are not responsible.
 3. A merge whose parents disagree chose a side. It is not responsible if every best common ancestor agrees with the other side. A
    merge of more than two parents that disagree always is.
@@ -85,7 +85,7 @@ class Signers:
                 return self._put(request, fact, new, known)
             return frozenset(each for each in self.past(request) & new if self._wrote(each, fact, there))
         if not agree:
-            return frozenset({commit})
+            return frozenset({commit} if parents or there else ())
         found = frozenset[str]().union(*(self._put(each, fact, new, known) for each in agree))
         return found if len(agree) == len(parents) or self._is_clean(parents, fact, there) else found | {commit}
 

@@ -149,14 +149,15 @@ class CountedCommits:
             return False
         return self._later_decides or not self._reads(after, decided, address)
 
-    def wrote_unused(self, commit: Commit, address: Address, after: str) -> bool:
+    def wrote_unused(self, commit: Commit, address: Address, after: str, *, on_line: bool) -> bool:
         """Return True if the commit itself changed a file that the address reads in the root tree `after`.
 
-        It does not count where nothing used the file at the time, and its lines may land with a commit that does.
+        It does not count where nothing used the file at the time, and its lines may land with a commit that does. A merge
+        on the line of first parents (`on_line`) also changed the files that it brought there.
         """
         if self._later_decides:
             return False
-        trees = [self._tree_of(parent) for parent in commit.parents]
+        trees = [self._tree_of(parent) for parent in (commit.parents[:1] if on_line else commit.parents)]
         if any(self._are_alike(tree, commit.tree) for tree in trees):
             return False
         changed = [set(self.reader.changed_paths(tree, commit.tree)) for tree in trees]

@@ -193,7 +193,11 @@ class Origins:
         if not strict or self._unapplied.tree is None:
             return counting
         known, tree = {commit.id for commit in counting}, self._unapplied.tree
-        return [c for c in self._commits if c.id in known or self._counted.wrote_unused(c, address, tree)]
+        return [
+            c
+            for c in self._commits
+            if c.id in known or self._counted.wrote_unused(c, address, tree, on_line=c.id in self._line)
+        ]
 
     def _oldest_first(self, some: Sequence[Commit]) -> Sequence[Commit]:
         """Sort commits so that each one follows its ancestors.
