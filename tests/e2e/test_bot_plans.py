@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import CLUSTER, CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, LEDGER, MAIN, Loop, email
-from tests.support.prefork import PROGRAM
+from tests.support.prefork import PROGRAM, run
 
 pytestmark = pytest.mark.e2e
 
@@ -389,14 +388,8 @@ class Job:
             "GITHUB_OUTPUT": str(files["output.txt"]),
             **(environ or {}),
         }
-        done = subprocess.run(
-            [*PROGRAM, "bot", *arguments, "--repo", str(at or self.loop.server)],
-            cwd=self.folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [*PROGRAM, "bot", *arguments, "--repo", str(at or self.loop.server)]
+        done = run(command, cwd=self.folder, env=env)
         return Ran(
             done.returncode, done.stdout, done.stderr, files["summary.md"].read_text(), files["output.txt"].read_text()
         )

@@ -14,7 +14,7 @@ import pytest
 from gitops.cluster.model.address import Kind
 from tests.support.cluster import WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
-from tests.support.prefork import PROGRAM
+from tests.support.prefork import PROGRAM, run
 
 pytestmark = pytest.mark.e2e
 
@@ -81,18 +81,10 @@ class Command:
         return self.run(*arguments, code=code).stdout
 
     def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        run = subprocess.run(
-            [*PROGRAM, *arguments],
-            cwd=self.cwd,
-            env={**self.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert run.returncode == code, f"{arguments}\n{run.stdout}\n{run.stderr}"
-        assert "Traceback" not in run.stderr
-        return run
+        done = run([*PROGRAM, *arguments], cwd=self.cwd, env={**self.environ, "PYTHONPATH": str(ROOT)})
+        assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
 
     def seen(self, *at: str) -> tuple[str, str]:
         """The option that names the plan of now."""

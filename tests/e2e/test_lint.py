@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 
 import pytest
 from jsonschema import Draft7Validator
@@ -22,7 +21,7 @@ from tests.support.cases import read_yaml
 from tests.support.lint_cases import DATA, EXAMPLE_NAMES, EXAMPLES, FORMATS, cases, reports, shortened
 from tests.support.loop import Loop
 from tests.support.pages import ROOT
-from tests.support.prefork import PROGRAM
+from tests.support.prefork import PROGRAM, run
 
 pytestmark = pytest.mark.e2e
 beside = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the shared example clusters are not beside this checkout")
@@ -132,7 +131,7 @@ def test_hostile_files_are_told_and_change_nothing(broken):
     before = sorted(broken.rglob("*"))
     for form in FORMATS:
         command = [*PROGRAM, "lint", "--config", "cluster", "--format", form]
-        done = subprocess.run(command, cwd=broken.parent, capture_output=True, text=True, check=False, timeout=60)
+        done = run(command, cwd=broken.parent)
         assert (done.returncode, done.stderr) == (1, "")
         assert all(line.isprintable() for line in done.stdout.split("\n"))
         assert "##[" not in done.stdout

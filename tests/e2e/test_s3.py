@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ from gitops.git.port import RefUpdate
 from tests.support.cluster import QUERY, WIDER, Cluster
 from tests.support.loop import CLUSTER_YAML, CONFIG, FILES, MAIN, Loop
 from tests.support.pages import ROOT
-from tests.support.prefork import PROGRAM
+from tests.support.prefork import PROGRAM, run
 from tests.support.s3 import Asked, Drop, Fault, S3Place
 
 pytestmark = pytest.mark.e2e
@@ -43,16 +42,8 @@ class Command:
 
     def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
         """Standard output; what the program says never holds a secret, and it never ends in a traceback."""
-        done = subprocess.run(
-            [*PROGRAM, *arguments, "--config", str(self.cluster.folder)],
-            cwd=self.home,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        command = [*PROGRAM, *arguments, "--config", str(self.cluster.folder)]
+        done = run(command, cwd=self.home, env=self.environ, stdin=stdin)
         assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         assert SECRET not in done.stdout + done.stderr

@@ -32,7 +32,7 @@ from tests.fault.matrix_stores import AFTER, AGAIN, PEOPLE, SCENES, Scene
 from tests.support.faults import DieAt
 from tests.support.git_fixture import environment
 from tests.support.pages import ROOT
-from tests.support.prefork import PYTHON
+from tests.support.prefork import PYTHON, run
 
 
 class Recovery(StrEnum):
@@ -333,7 +333,7 @@ def recorded() -> dict[str, dict[str, list[str]]]:
 def _child(program: str, order: Run) -> subprocess.CompletedProcess[str]:
     command = [*PYTHON, "-m", program, json.dumps(asdict(order))]
     env = _environment(order)
-    return subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=DEADLINE_S, capture_output=True, text=True)
+    return run(command, cwd=ROOT, env=env, timeout_s=DEADLINE_S)
 
 
 def begin(scene: Scene, verb: str) -> subprocess.Popen[bytes]:

@@ -34,7 +34,7 @@ from tests.fault.test_engine_kill import HERE, Cut
 from tests.support.fault_points import FAULT_POINTS
 from tests.support.faults import DieAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
-from tests.support.prefork import PYTHON
+from tests.support.prefork import PYTHON, run
 from tests.support.s3 import S3Place
 
 SHARP = Retention(2, timedelta(0), timedelta(0))
@@ -144,7 +144,7 @@ def test_a_death_at_a_point_is_repaired_by_the_next_run(
     with hold_lease(pinned, history.work(), timedelta(days=9)):
         seen = read_rows(pinned, "node:Person")
         code = "import sys; from tests.fault.test_history_kill import deed; deed(*sys.argv[1:])"
-        dead = subprocess.run([*PYTHON, "-c", code, history.uri, name, point], cwd=HERE, check=False)
+        dead = run([*PYTHON, "-c", code, history.uri, name, point], cwd=HERE)
         assert dead.returncode == -signal.SIGKILL
         before, after = outcomes[name]
         assert images(history) in (before, after)

@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -49,7 +48,7 @@ from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts
 from tests.support.pen import new_key
-from tests.support.prefork import PROGRAM, start
+from tests.support.prefork import PROGRAM, run, start
 from tests.support.signed import drafted, signer
 from tests.support.story_ledgers import watch
 
@@ -249,21 +248,12 @@ class Loop:
             **({} if self.host is None else self.host.environment(who)),
         }
 
-    def program(self, who: str, *command: str, at: Path | None = None, check: bool = True, stdin: bytes = b"") -> Done:
+    def program(self, who: str, *command: str, at: Path | None = None, check: bool = True) -> Done:
         """Run a program as somebody, in their clone."""
-        done = subprocess.run(
-            command,
-            cwd=at or self.clone(who),
-            env=self.environment(who),
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        text = done.stdout.decode("utf-8", "replace")
+        done = run(command, cwd=at or self.clone(who), env=self.environment(who), merged=True)
         if check and done.returncode:
-            raise AssertionError(f"{command} ended with {done.returncode}:\n{text}")
-        return Done(done.returncode, text)
+            raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}")
+        return Done(done.returncode, done.stdout)
 
     def gitops(self, who: str, *arguments: str, at: Path | None = None, check: bool = True) -> Done:
         """Run this program as somebody, in their clone."""

@@ -56,6 +56,41 @@ runpy.run_module("gitops", run_name="__main__", alter_sys=True)
 """What an interpreter makes of a descriptor that is closed."""
 
 
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    merged: bool = False,
+    timeout_s: float = 300.0,
+) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run` captures as text; with `merged`, both outputs together.
+
+    A program of this module is asked for from here: the interpreter that would hand it on takes as long as many a command.
+    """
+    if command[0] != PYTHON[0] or Path(f"{PYTHON[0]}.started").exists():
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=env,
+            input=stdin.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+            timeout=timeout_s,
+            check=False,
+        )
+        texts = [(data or b"").decode("utf-8", "replace") for data in (done.stdout, done.stderr)]
+        return subprocess.CompletedProcess(command, done.returncode, *texts)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        given.write(stdin.encode())
+        given.seek(0)
+        fds = [given.fileno(), output.fileno(), (output if merged else errors).fileno()]
+        code = _asked("", cwd or Path.cwd(), command[1:], os.environ if env is None else env, fds, timeout_s)
+        texts = [_text(file) for file in (output, errors)]
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
 def run_as(
     account: int, arguments: Sequence[str], folder: Path, environ: Mapping[str, str], typed: str | None = ""
 ) -> tuple[int, str]:
@@ -65,20 +100,33 @@ def run_as(
     can run the program, too.
     """
     program = ("-c", _CLOSED) if typed is None else ("-m", "gitops")
-    words = (str(account), str(folder), str(len(arguments) + 2), *program, *arguments)
-    data = "\0".join([*words, *(f"{name}={value}" for name, value in environ.items())]).encode()
-    with (
-        socket.socket(socket.AF_UNIX) as connection,
-        tempfile.TemporaryFile() as output,
-        _pipe_with(typed or "") as given,
-    ):
-        connection.connect(str(_SOCKET))
+    with tempfile.TemporaryFile() as output, _pipe_with(typed or "") as given:
         fds = [given.fileno(), output.fileno(), output.fileno()]
+        return _asked(str(account), folder, [*program, *arguments], environ, fds), _text(output)
+
+
+def _asked(
+    account: str,
+    folder: Path | str,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    fds: Sequence[int],
+    timeout_s: float | None = None,
+) -> int:
+    """The exit code of a run on the server, with these descriptors as its input and outputs."""
+    words = [account, str(folder), str(len(arguments)), *arguments, *(f"{k}={v}" for k, v in environ.items())]
+    data = "\0".join(words).encode("utf-8", "surrogateescape")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout_s)
+        connection.connect(str(_SOCKET))
         socket.send_fds(connection, [len(data).to_bytes(4, "big")], fds)
         connection.sendall(data)
-        code = int.from_bytes(connection.recv(4), "big", signed=True)
-        output.seek(0)
-        return code, output.read().decode("utf-8", "replace")
+        return int.from_bytes(connection.recv(4), "big", signed=True)
+
+
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 def _pipe_with(text: str) -> BinaryIO:

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.pages import ROOT
+from tests.support.prefork import PROGRAM, run, start
 
 _OWN = ("OMNIGRAPH_", "GITOPS_")
 
@@ -26,15 +27,8 @@ def environment(**more: str) -> dict[str, str]:
 
 def serve(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `gitops serve` to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "gitops", "serve", *arguments],
-        cwd=cwd,
-        env=environment(**environ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    start()
+    return run([*PROGRAM, "serve", *arguments], cwd=cwd, env=environment(**environ), timeout_s=60)
 
 
 @dataclass

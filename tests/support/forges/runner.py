@@ -27,7 +27,7 @@ from gitops.git.port import ZERO
 from tests.support.forges.hub import JOB, Hub, bot_environment, token_of, within
 from tests.support.forges.records import Cause, Happening
 from tests.support.loop import MAIN
-from tests.support.prefork import PROGRAM
+from tests.support.prefork import PROGRAM, run
 
 _PLANNED = ("opened", "reopened", "synchronize", "edited")
 
@@ -149,14 +149,7 @@ class Runner:
         return run
 
     def _started(self, place: Workplace) -> tuple[int, str]:
-        done = subprocess.run(
-            [*self.program, *place.arguments],
-            env=place.environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = run([*self.program, *place.arguments], env=place.environ, merged=True)
         return done.returncode, done.stdout
 
     def together(self, *wanted: Job) -> list[Run]:

@@ -48,7 +48,7 @@ from tests.support.histories import History
 from tests.support.ids import SequentialIds
 from tests.support.mutations import WrittenGraph
 from tests.support.pages import ROOT
-from tests.support.prefork import PROGRAM, start
+from tests.support.prefork import PROGRAM, run, start
 from tests.support.s3 import S3Place
 
 SCHEMA = b"node P { k: String @key }\n"
@@ -211,9 +211,9 @@ def test_the_command_takes_a_root_in_a_bucket(engine: LanceEngine, s3: S3Place, 
 
     def gitops(*words: str) -> tuple[int, Any]:
         command = [*PROGRAM, "graph", *words, "--root", uri, "--json"]
-        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        assert "Traceback" not in run.stderr
-        return run.returncode, json.loads(run.stdout)
+        done = run(command, cwd=ROOT)
+        assert "Traceback" not in done.stderr
+        return done.returncode, json.loads(done.stdout)
 
     assert gitops("load", "g", str(tmp_path / "rows"))[1]["manifest_version"] == 2
     assert gitops("show", "g", "--type", "P") == (
