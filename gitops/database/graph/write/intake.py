@@ -371,7 +371,8 @@ class RecordReader:
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the stream in blocks of complete lines. A line that is too long can be incomplete."""
     rest = b""
-    while data := stream.read(min(max(_PIECE_BYTES - len(rest), _LEAST_BYTES), MAX_LINE_BYTES + 2)):
+    # As much again as there is of an unfinished line: a long one is not copied once for each piece.
+    while data := stream.read(min(max(_PIECE_BYTES - len(rest), _LEAST_BYTES, len(rest)), MAX_LINE_BYTES + 2)):
         end = data.rfind(b"\n") + 1
         if end or len(rest) + len(data) > MAX_LINE_BYTES + 1:
             yield rest + data[: end or len(data)]
