@@ -7,6 +7,7 @@ with the other severity if its situation differs.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -469,8 +470,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 def remedy(code: Code, path: str) -> str | None:
     """Return a code's registered remedy, with `path` inserted into its commands.
 
-    `path` is used if it is an address, a changeset key, an approval id or a commit id. Returns None if the code has no
-    remedy. Raises KeyError for a code that is not registered.
+    `path` is used if it is an address, a changeset key, an approval id or a commit id, or a file of the cluster folder
+    that is refused. Returns None if the code has no remedy. Raises KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
     if fix is None:
@@ -481,6 +482,8 @@ def remedy(code: Code, path: str) -> str | None:
         return re.sub(r"\bAPPROVAL_ID\b", path, fix)
     if _COMMIT.match(path):
         return re.sub(r"\bOID\b", path, fix)
+    if path and code.startswith("source_"):
+        return re.sub(r"\bFILE\b", lambda _: shlex.quote(path), fix)
     at = _ADDRESS.match(path)
     if at is None:
         return fix

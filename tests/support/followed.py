@@ -38,7 +38,7 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.system import SystemClock
 from tests.support import beginners
 from tests.support.cases import read_yaml
-from tests.support.loop import Loop
+from tests.support.loop import Loop, printed_command
 from tests.support.pages import ROOT
 from tests.support.persons import Place
 from tests.support.remedies import Remedy, remedies
@@ -76,8 +76,15 @@ def problem_of(text: str, code: str) -> str:
 
 def follow_in_folder(case: Mapping[str, Any], folder: Path) -> list[str]:
     """Follow a remedy in a folder; what is wrong."""
+
+    def run(_: str, words: Sequence[str]) -> tuple[int, str]:
+        command = shlex.join(words)
+        code, text = beginners.run(command)
+        if command == case["run"] or "ERROR approval_not_confirmed" not in text:
+            return code, text
+        return beginners.run(printed_command(text))
+
     with beginners.staged(case, folder):
-        run: Run = lambda _, words: beginners.run(shlex.join(words))  # noqa: E731
         return list(_Case(case, run, _edit, lambda _: str(folder)).wrong())
 
 
@@ -118,7 +125,7 @@ class Stage:
     def _run(self, who: str, words: Sequence[str]) -> tuple[int, str]:
         loop = self.place.loop
         if words[0] in _BY_TESTS:
-            _approve(loop, who, words[1], _BY_TESTS[words[0]])
+            _approve(loop, who, words[1], *_BY_TESTS[words[0]])
             return 0, ""
         if approvals := loop.approvals():
             self._approval = (approvals[0].rpartition("/")[2], loop.tip(approvals[0]))
@@ -143,17 +150,28 @@ def _elsewhere(approval: Approval, statement: ApprovalStatement) -> tuple[Approv
     return approval, replace(statement, target=replace(statement.target, environment="staging"))
 
 
-_BY_TESTS = {"approved-last-week": _old, "approved-for-staging": _elsewhere}
-"""What no command does: `bob$ approved-last-week ADDRESS` and so on, of request 1."""
+def _same(approval: Approval, statement: ApprovalStatement) -> tuple[Approval, ApprovalStatement]:
+    return approval, statement
 
 
-def _approve(loop: Loop, who: str, address: str, change: Callable[[Approval, ApprovalStatement], Any]) -> None:
+_BY_TESTS = {
+    "approved-last-week": (_old, True),
+    "approved-for-staging": (_elsewhere, True),
+    "approved-without-signature": (_same, False),
+}
+"""What no command does, and whether it is signed: `bob$ approved-last-week ADDRESS` and so on, of request 1."""
+
+
+def _approve(
+    loop: Loop, who: str, address: str, change: Callable[[Approval, ApprovalStatement], Any], signed: bool
+) -> None:
     known = set(loop.approvals())
     loop.sign_approval(who, address, request=1)
     (ref,) = set(loop.approvals()) - known
     approval, statement = change(*loop.evidence(loop.tip(ref)))
     loop.drop(ref)
-    loop.store.update_refs([RefUpdate(ref, ZERO, loop.write_approval(approval, statement, who))])
+    commit = loop.write_approval(approval, statement, who if signed else None)
+    loop.store.update_refs([RefUpdate(ref, ZERO, commit)])
 
 
 def _path(scene: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gitops.cli.commands import COMMANDS
 
-_GIT = "bundle|clone|config|fetch|init|log|ls-remote|merge|pull|push|rebase|remote|rev-parse|revert|show|switch"
+_GIT = "add|bundle|clone|config|fetch|init|lfs|log|ls-remote|merge|mv|pull|push|rebase|remote|rev-parse|revert|rm|show|switch"
 _OTHERS = r"rm|mv|chmod|ssh-keygen(?= -\w)"
 _OURS = "|".join(each.name for each in COMMANDS)
 _START = re.compile(
@@ -36,6 +36,7 @@ _FOR = (
     (
         re.compile(
             r"another (?:person|approver)|an approver|not an author|(?:can|may|[Tt]o) approve|approve:|in a clone:"
+            r"|from a clone that has it:"
         ),
         "approver",
     ),

@@ -6,6 +6,7 @@ No symbolic link is ever followed below the folder that the operator specified.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -236,5 +237,6 @@ def _open(name: str, flags: int, parent: int, place: str) -> int:
 
 
 def _unreadable(place: str, error: OSError) -> SourceError:
-    fix = "let the user that runs gitops read it: chmod u+r FILE" if error.errno in (EACCES, EPERM) else None
+    may = f"in the cluster folder, let the user that runs gitops read it: chmod u+r {shlex.quote(place)}"
+    fix = may if error.errno in (EACCES, EPERM) else None
     return SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read: {error.strerror}", path=place, fix=fix)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gitops.cluster.config.declaration import Placed, source_of
 from gitops.cluster.config.source import SourceError, SourceMovedError, SourceTree, normalize
 from gitops.core.canonical import digest
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.text import SourceText, Span
@@ -150,7 +150,8 @@ class SourceReader:
             with contextlib.suppress(SourceError):
                 message += self.hint(name, self.tree.names(folder or "."))
         code = error.code if error.is_refusal else otherwise
-        self.found.add(code, at, message, source=source_of(place), fix=error.fix)
+        fix = error.fix or (remedy(code, error.path) if error.is_refusal else None)
+        self.found.add(code, at, message, source=source_of(place), fix=fix)
 
     def hint(self, name: str, known: Collection[str]) -> str:
         """Return a suffix with the nearest known name, for a message about an unknown one. After a few messages, it is empty."""

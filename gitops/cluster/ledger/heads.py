@@ -194,7 +194,7 @@ class Heads:
             if (seen := known.pin or known.branch) is not None:
                 restore = restore_commands(self.cluster, seen)
                 detail = f"the ledger branch is missing, although it existed earlier; {restore}"
-                raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
+                raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref, fix="")
             self._check_witnesses(None, listed)
             return None
         if self._store.resolve(head) is None:
@@ -327,10 +327,10 @@ class Heads:
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail, path=self.ref)
         if known.pin is None:
             self._settings.anchor(first_entry(self._store, head))
-        others = ((known.note, "which was seen here"), (known.branch, "the head of the branch in this repository"))
+        others = ((known.note, "which was seen here before"), (known.branch, "the branch head in this repository"))
         for other, what in others:
             if other not in (None, known.pin) and not is_continuation(self._store, head, other or ""):
-                detail = f"head {head[:12]} does not continue {(other or '')[:12]}, {what}"
+                detail = f"head {head[:12]} does not descend from {(other or '')[:12]}, {what}"
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
         return found
 
