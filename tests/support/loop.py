@@ -49,6 +49,7 @@ from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts
 from tests.support.pen import new_key
 from tests.support.prefork import PROGRAM, run, start
+from tests.support.remedies import on_one_line
 from tests.support.signed import drafted, signer
 from tests.support.story_ledgers import watch
 
@@ -387,9 +388,9 @@ class Loop:
         return self.book.request(number)
 
     def comment(self, number: int) -> str:
-        """The bot's one comment on a request."""
+        """The bot's one comment on a request, with each command on one line."""
         (comment,) = self.book.comments(number)
-        return comment.body
+        return on_one_line(comment.body)
 
     def status(self, commit: str, verb: str) -> str:
         """State and description of the bot's status."""
@@ -472,7 +473,8 @@ class Loop:
 
 def printed_command(text: str) -> str:
     """The one command that a text offers on how to sign what it shows."""
-    (command,) = set(re.findall(r"gitops (?:approve|revoke|countersign) .*--(?:plan|commit) [0-9a-f]+", text))
+    found = re.findall(r"gitops (?:approve|revoke|countersign) .*--(?:plan|commit) [0-9a-f]+", on_one_line(text))
+    (command,) = set(found)
     return str(command)
 
 

@@ -53,6 +53,7 @@ from tests.support.loop_data import load, refreshed
 from tests.support.pages import ROOT
 from tests.support.pen import new_key
 from tests.support.prefork import run_as
+from tests.support.remedies import on_one_line
 from tests.support.served_command import serving
 
 NEWCOMER, OPERATOR = "nina", "bot"
@@ -310,7 +311,7 @@ class OnHooks(Place):
         return self.run(who, "gitops", "request", "merge", str(number), "--force")
 
     def comments(self, number: int) -> Sequence[str]:
-        return [comment.body for comment in self.loop.book.comments(number) if comment.marker]
+        return [on_one_line(comment.body) for comment in self.loop.book.comments(number) if comment.marker]
 
 
 class OnGitHub(Place):

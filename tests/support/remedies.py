@@ -61,9 +61,14 @@ class Remedy:
         return _NAMES.findall(" ".join(self.words))
 
 
+def on_one_line(text: str) -> str:
+    """A text in which each command that continues on a next line is on one line, as a shell reads it."""
+    return re.sub(r" \\\n *", " ", text)
+
+
 def remedies(text: str) -> Iterator[Remedy]:
     """The commands of a text, each once."""
-    found = dict.fromkeys(_found(html.unescape(text)))
+    found = dict.fromkeys(_found(html.unescape(on_one_line(text))))
     yield from found
 
 

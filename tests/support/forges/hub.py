@@ -34,6 +34,7 @@ from tests.support.forges.records import Comment, Happening, Pull
 from tests.support.forges.server import ForgeServer, GitHubServer
 from tests.support.forges.world import HEADS, World, host
 from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, ROOT, Loop, email
+from tests.support.remedies import on_one_line
 
 APP = "gitops-bot[bot]"
 JOB = "github-actions[bot]"
@@ -216,8 +217,8 @@ class Hub:
         return found
 
     def comments(self, number: int, by: str = JOB) -> list[str]:
-        """Comments of somebody on a request."""
-        return [c.body for c in self.world.issue(number).comments if c.author == by]
+        """Comments of somebody on a request, with each command on one line."""
+        return [on_one_line(c.body) for c in self.world.issue(number).comments if c.author == by]
 
     def comment(self, number: int, by: str = JOB) -> str:
         """The bot's one comment on a request."""

@@ -25,6 +25,7 @@ from gitops.git.port import NewCommit, Person
 from gitops.repository.wiring.stores import graph_engine
 from tests.support.cases import read_yaml
 from tests.support.loop import SIGNERS, TIME, TRUSTED, email
+from tests.support.remedies import on_one_line
 from tests.support.story_ledgers import findings
 from tests.support.week.team import Team
 
@@ -192,7 +193,7 @@ class Week:
 
     def approve(self, who: str, branch: str, what: str, more: str = "") -> str:
         """Copy the command of a comment that is about one resource, and run it."""
-        text = "\n".join(self.team.comments(self.team.number(branch))).replace(" \\\n ", "")
+        text = on_one_line("\n".join(self.team.comments(self.team.number(branch))))
         found = re.search(rf"^gitops (?:approve|countersign) {re.escape(what)}(?: .*)?$", text, re.MULTILINE)
         assert found is not None, f"no comment says how to approve {what}:\n{text}"
         return self.run(who, f"{found[0]} {more}".rstrip())
@@ -202,7 +203,7 @@ class Week:
 
     def countersign(self, who: str, branch: str) -> str:
         """Copy the command of a comment that settles a debt, and run it."""
-        text = "\n".join(self.team.comments(self.team.number(branch)))
+        text = on_one_line("\n".join(self.team.comments(self.team.number(branch))))
         found = re.search(r"^gitops countersign .*$", text, re.MULTILINE)
         assert found is not None, text
         return self.run(who, found[0])
@@ -242,7 +243,7 @@ class Week:
 
     def unlock(self, who: str, branch: str) -> str:
         """Do what the comment on a merged request says about its lock: write a comment, or run commands beside the repository."""
-        text = "\n".join(self.team.comments(self.team.number(branch)))
+        text = on_one_line("\n".join(self.team.comments(self.team.number(branch))))
         commands = re.findall(r"^(?:/?gitops \S*unlock .*|gitops bot sweep)$", text, re.MULTILINE)
         assert commands, text
         if commands[0].startswith("/"):
