@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from gitops.cluster.model.plan import Plan
 
 _completing: list[Callable[[str], str]] = []
+# Characters of a line of code that every forge shows without scrolling.
+_WIDTH = 80
+# A word of a shell command as it is typed: bare characters, escaped characters and quotes.
+_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
 
 
 def completed(text: str) -> str:
@@ -48,6 +53,31 @@ def with_typed(command: str, words: Sequence[str], text: str) -> str:
         return f"gitops {command} {shlex.join(kept)}{found[1]}" if kept else found[0]
 
     return re.sub(rf"gitops {command}(?! --upgrade)((?: --[a-z-]+(?: [^\s;-][^\s;]*)?)*)", complete, text)
+
+
+def wrapped(command: str) -> str:
+    r"""Return a shell command in lines of at most 80 characters, which a shell joins at ` \\` when they are pasted.
+
+    Lines break between words, but not between an option and its value, and no line starts with a slash, which some forges
+    interpret as a command. A longer word stays whole. Text that is not a single command, such as a comment, is unchanged.
+    """
+    words = _WORD.findall(command)
+    if len(command) <= _WIDTH or " ".join(words) != command or any(word.startswith("#") for word in words):
+        return command
+    parts = words[:1]
+    for before, word in pairwise(words):
+        if word.startswith("/") or (before.startswith("-") and not word.startswith("-")):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines = parts[:1]
+    for part in parts[1:]:
+        # Each line but the last ends with a space and a backslash.
+        if len(lines[-1]) + len(part) + 3 <= _WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"  {part}")
+    return " \\\n".join(lines)
 
 
 def _options(words: Sequence[str]) -> list[list[str]]:

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible
+from gitops.render.commands import wrapped
 
 COMMENT_LIMIT = 65_536
 FOLD_LIMIT = 12_000
@@ -127,12 +128,15 @@ def block(value: str, language: str = "") -> str:
     """Return the lines of `value` as a fenced code block that they cannot end, for use at the start of a line.
 
     The value is not shortened, because `assemble` cuts between its lines. In a line that a forge could interpret as a
-    command, the slash is escaped. Raises ValueError for a `language` that is not a word.
+    command, the slash is escaped. Long commands for a shell (`sh`) continue on further lines. Raises ValueError for a
+    `language` that is not a word.
     """
     if not _LANGUAGE.match(language):
         raise ValueError("the language of a block is a word")
     shown = visible(value.replace("\r\n", "\n"), keep="\n\t")
     shown = _FOREIGN_COMMAND.sub(r"\1\\x2f", shown)
+    if language == "sh":
+        shown = "\n".join(map(wrapped, shown.split("\n")))
     fence = "`" * max(3, _longest_run(shown) + 1)
     return f"{fence}{language}\n{shown}\n{fence}"
 
@@ -228,7 +232,8 @@ def _folded(section: Section, body: str) -> str:
 def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tuple[str, int]:
     """Return the part of `body` that fits, and how many lines do not.
 
-    That is all of it if it fits into `room`, otherwise its first lines within `share`.
+    That is all of it if it fits into `room`, otherwise its first lines within `share`, without the start of a command
+    whose end does not fit.
     """
     if measure(body) + 2 <= room:
         return body, 0
@@ -248,6 +253,8 @@ def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tup
             open_fence = fence[1]
         elif open_fence and line.startswith(open_fence) and not line.strip("`"):
             open_fence = ""
+    while kept and kept[-1].endswith(" \\"):
+        kept.pop()
     if len(kept) < _LEAST_LINES:
         return "", len(lines)
     return "\n".join([*kept, open_fence] if open_fence else kept), len(lines) - len(kept)

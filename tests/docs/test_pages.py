@@ -30,6 +30,7 @@ from gitops.render.environment import _FILTERS, _Environment
 from tests.support.comment_pages import DIGESTS, PICTURES, SAMPLES, examples
 from tests.support.page_edits import apply_edit, copy_tree, edits
 from tests.support.pages import ROOT, read_page
+from tests.support.remedies import on_one_line
 
 _PAGE = read_page("comments.md")
 _BUILT_IN = ROOT / "templates"
@@ -87,7 +88,7 @@ def test_the_template_of_the_page_is_used_as_it_is():
     body = plan_comment(comment)
     assert "template_invalid" not in body
     assert "\n## `production/knowledge`: `+1 ~3 −3` · 1 graph destroyed" in body
-    assert f"```sh\n{MISSING.command}\n```" in body
+    assert f"```sh\n{MISSING.command}\n```" in on_one_line(body)
     assert "- **`IRREVERSIBLE`** `graph.legacy`" in body
     assert "<summary>Warnings</summary>\n\n- `cluster_recovery_pending`: an apply was interrupted" in body
 

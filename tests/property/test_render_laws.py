@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from gitops.cluster.model.plan import (
 )
 from gitops.render import json as render_json
 from gitops.render import text as render_text
+from gitops.render.commands import wrapped
 from gitops.render.comment import drift_body, plan_comment, plan_document, plan_summary
 from gitops.render.comment_inputs import (
     ApprovalState,
@@ -31,7 +33,7 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.graph import to_mermaid
 from gitops.render.json_text import to_text
-from gitops.render.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, block, code, link, text
+from gitops.render.markdown import COMMENT_LIMIT, SUMMARY_LIMIT, Section, assemble, block, code, link, text
 from tests.support.effort import cases
 from tests.support.random_outcomes import (
     CHANGES,
@@ -50,6 +52,7 @@ from tests.support.random_outcomes import (
     URLS,
     several,
 )
+from tests.support.remedies import on_one_line
 
 # Everything that a forge would act on outside of code. The first two lines of a comment are our own hidden notes.
 REFERENCE = re.compile(r"@\w|\w#\d|#\d|GH-\d|://|www\.|!\w", re.IGNORECASE)
@@ -116,6 +119,27 @@ def test_a_value_in_a_block_is_one_fence(value):
     assert [t.type for t in tokens if t.level == 0].count("fence") == 1
     assert tokens[-2].content == "b" or tokens[-1].type == "paragraph_close"
     assert_tame(block(value))
+
+
+_TYPED = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" '\"\\/#$-`"), max_size=40)
+
+
+@given(st.lists(_TYPED, min_size=1, max_size=12))
+def test_a_long_command_stays_the_same_command(words):
+    lines = wrapped(shlex.join(words)).split(" \\\n")
+    assert [word for line in lines for word in shlex.split(line)] == words
+    assert not any(line.lstrip().startswith(("/", "#")) for line in lines[1:])
+    assert max(map(len, lines[:-1]), default=0) <= 78 or any(len(shlex.quote(word)) > 30 for word in words)
+
+
+@given(st.integers(300, 1_500), st.integers(1, 30), st.booleans())
+def test_no_cut_leaves_the_start_of_a_command(limit, commands, fold):
+    lines = "\n".join(f"gitops approve graph.g{i} --request 7 --plan {'0' * 64}" for i in range(commands))
+    body = assemble(
+        (Section("Approvals", 1, f"a\n{block(lines, 'sh')}", fold=fold),), limit=limit + 2_000, fold_limit=limit
+    )
+    shown = on_one_line(body)
+    assert re.findall("^gitops.*$", shown, re.MULTILINE) == lines.split("\n")[: shown.count("gitops")]
 
 
 @given(COMMENTS)

@@ -57,6 +57,7 @@ from gitops.render.markdown import MUST_KEEP, Section
 from gitops.render.text import to_text
 from gitops.repository.results import diagnostic_lines as bot_lines
 from gitops.repository.results import error_line
+from tests.support.remedies import on_one_line
 
 FILES = comments()
 
@@ -75,7 +76,8 @@ def test_a_blocked_apply_says_once_what_waits_and_gives_the_command_of_the_plan(
     assert "**Apply to `production/knowledge`: 0 applied, 248 deferred or blocked · 1 approval missing**" in body
     assert body.count("`query.legacy.q000`") == 1
     assert "to fix:" not in body
-    assert body.count(f"```sh\n{MISSING.command}\n```") == FILES["plan.md"].count(f"```sh\n{MISSING.command}\n```") == 1
+    shown = f"```sh\n{MISSING.command}\n```"
+    assert on_one_line(body).count(shown) == on_one_line(FILES["plan.md"]).count(shown) == 1
     assert "and 242 more queries: blocked by `graph.legacy`" in body
     assert len(body) < 4_000
 
@@ -282,7 +284,7 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
     for text in (body, summary):
         assert "**Plan for `production/knowledge`: `+7,001 ~3 −3` · 1 graph destroyed" in text
         assert text.count(f" --plan {PLAN.digest}\n") == 1
-        assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in text
+        assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in on_one_line(text)
         assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
         assert text.count("```") % 2 == 0
     assert " and 6,996 more queries\n" in body
@@ -617,3 +619,15 @@ def test_a_comment_shows_problems_in_order_and_names_as_code(renderer: str, name
 
 def test_the_lines_of_an_error_are_one_line() -> None:
     assert GitopsError(Code.GIT_FAILED, "fatal: a\r\n\n  hint: b\n").detail == "fatal: a; hint: b"
+
+
+def test_commands_fit_into_the_width_of_a_comment():
+    """Whoever approves reads the whole command, and copies it from its first to its last line."""
+    shown = [
+        line
+        for body in FILES.values()
+        for lines in re.findall(r"^`{3,}sh\n(.*?)\n`{3,}$", body, re.DOTALL | re.MULTILINE)
+        for line in lines.split("\n")
+    ]
+    assert any("--plan" in line for line in shown)
+    assert max(map(len, shown)) <= 80

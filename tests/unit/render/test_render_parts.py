@@ -169,6 +169,20 @@ def test_a_block_is_fenced_longer_than_what_it_holds():
     assert block("a\n````\nb\x1b", "sh") == "`````sh\na\n````\nb\\x1b\n`````"
 
 
+def test_a_long_command_in_a_block_continues_on_the_next_line():
+    command = f"gitops approve 'graph.a b' --request 7 --plan {'0' * 64} /srv/x"
+    lines = f"gitops approve 'graph.a b' --request 7 \\\n  --plan {'0' * 64} /srv/x"
+    assert block(f"{command}\ngitops status", "sh") == f"```sh\n{lines}\ngitops status\n```"
+    assert block(command) == f"```\n{command}\n```"
+
+
+@pytest.mark.parametrize(
+    "line", [f"# {'a comment ' * 9}", f"echo 'open {'quote ' * 15}", f"{'two  spaces ' * 9}", f"ls # {'word ' * 20}x"]
+)
+def test_what_is_not_one_command_is_not_broken_into_lines(line):
+    assert block(line, "sh") == f"```sh\n{line}\n```"
+
+
 def test_a_block_holds_no_command_of_a_forge():
     assert block(" // a comment of a schema", "diff") == "```diff\n // a comment of a schema\n```"
     shown = block("/close\n  /approve\n/gitops retry\na/b")
