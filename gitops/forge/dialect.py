@@ -16,6 +16,7 @@ from gitops.core.codes import Code
 from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import BugError, UsageError
 from gitops.forge import port
+from gitops.forge.text import cut
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, answer_object, linked_page
 
 HEADS = "refs/heads/"
@@ -51,6 +52,10 @@ class Dialect(ABC):
     """The field that contains the list of statuses, if the response is an object."""
     null_is_empty: bool = False
     """True if the forge returns `null` for an empty list."""
+
+    def fit_title(self, title: str) -> str:
+        """Return a title as the forge keeps it, so that the bot finds what it wrote and does not write it again."""
+        return cut(title, self.longest_title)
 
     # Requests that read
 

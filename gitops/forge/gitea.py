@@ -36,6 +36,7 @@ from gitops.forge.port import (
     RequestState,
 )
 from gitops.forge.pulls_api import PullsDialect, segment
+from gitops.forge.text import cut
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object
 
 _OK = 200
@@ -82,6 +83,16 @@ class GiteaDialect(PullsDialect):
         if "page" not in query or not rows or (total.isdecimal() and read >= int(total)):
             return None
         return replace(request, query=tuple({**query, "page": str(int(query["page"]) + 1)}.items()))
+
+    def fit_title(self, title: str) -> str:
+        """Return a title that Gitea does not cut: it counts characters beyond Latin-1, such as the ellipsis, as two of its 255.
+
+        Some of them count as one, so a title can be shorter than Gitea permits.
+        """
+        fitting = super().fit_title(title)
+        while (excess := sum(1 + (sign > "ÿ") for sign in fitting) - self.longest_title) > 0:
+            fitting = cut(title, len(fitting) - max(1, excess // 2))
+        return fitting
 
     # Requests
 

@@ -54,7 +54,7 @@ from gitops.forge.port import (
     Review,
     ReviewDecision,
 )
-from gitops.forge.text import MAX_TEXT, cut, first_line_marker, has_marker, same_text, with_marker
+from gitops.forge.text import MAX_TEXT, first_line_marker, has_marker, same_text, with_marker
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object, read_list
 
 T = TypeVar("T")
@@ -232,7 +232,7 @@ class HostedForge:
         for ref in (source, target):
             if not ref.startswith(HEADS):
                 raise UsageError(Code.USAGE_ERROR, f"{ref[:80]!r} is not the full name of a branch")
-        text, name = self._bounded(body), cut(title, self._dialect.longest_title)
+        text, name = self._bounded(body), self._dialect.fit_title(title)
         head, base = source.removeprefix(HEADS), target.removeprefix(HEADS)
 
         def read(answer: WebAnswer) -> ChangeRequest:
@@ -262,7 +262,7 @@ class HostedForge:
         """Create or update the bot's one open issue with this marker. Return its URL for people."""
         if not self.features.issues:
             return ""
-        text, name = self._bounded(with_marker(marker, body)), cut(title, self._dialect.longest_title)
+        text, name = self._bounded(with_marker(marker, body)), self._dialect.fit_title(title)
 
         def update() -> Issue | None:
             kept: Issue | None = None

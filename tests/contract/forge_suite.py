@@ -425,6 +425,25 @@ class ForgeContract:
             ("Drift again", True),
         ]
 
+    @pytest.mark.parametrize(
+        "title", ["Adopt", "a" * 300, f"{'word ' * 80}end", f"drift {'図' * 200}", f"{'é' * 252}図b"]
+    )
+    def test_what_is_there_is_not_written_again(self, world: ForgeWorld, bot: Forge, title: str) -> None:
+        """A forge may cut a title; the bot knows where."""
+        world.branch("refs/heads/drift/library", files=("a",))
+        writes: list[str] = []
+
+        def write(forge: Forge) -> None:
+            found = forge.propose("refs/heads/drift/library", MAIN, title, "one way out")
+            assert found.title[:100] == title[:100]
+            forge.upsert_issue(MARKER, title, body("one"))
+
+        write(bot)
+        again = world.bot(overtaken_by=lambda: writes.append(title))
+        writes.clear()
+        write(again)
+        assert writes == []
+
     def test_issues_of_two_markers_and_of_others(self, world: ForgeWorld, bot: Forge) -> None:
         need(world, "issues")
         world.issue_as("mallory", "Drift in library", body("posing"))

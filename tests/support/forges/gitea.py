@@ -14,6 +14,7 @@ from datetime import timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 from urllib.parse import unquote
 from zlib import crc32
 
@@ -26,6 +27,7 @@ from tests.support.pages import ROOT
 
 PROJECT = "team/library"
 _REVIEWS = {"CHANGES_REQUESTED": "REQUEST_CHANGES", "COMMENTED": "COMMENT"}
+_TITLE = 255
 _NO = {"message": "no", "url": "https://gitea.example.org/api/swagger"}
 
 Form = dict[str, Any]
@@ -211,6 +213,25 @@ Handler = Callable[[Gitea, str, dict[str, str], dict[str, Any]], Answer]
 """What an operation does: for whom, with which parameters of its path, and with which query or body."""
 
 
+def _kept_title(title: str) -> str:
+    """A title as it is kept: at most 255 columns wide, by a guess that counts most of what is beyond Latin-1 twice.
+
+    https://github.com/go-gitea/gitea/blob/v1.26.0/modules/util/truncate.go
+    """
+    widths = [1 if ord(sign) < 256 or category(sign)[0] in "MZ" or category(sign) == "Cf" else 2 for sign in title]
+    widths = [2 if sign == "\u3000" else width for sign, width in zip(title, widths, strict=True)]
+    if len(title.encode()) <= _TITLE:
+        return title
+    kept = 0
+    while kept < len(title) and sum(widths[: kept + 1]) + 3 <= _TITLE:
+        kept += 1
+    # A few characters more may fit in the place of the ellipsis.
+    rest = title[max(0, min(kept, len(title) - 1)) :]
+    if len(rest) <= 3 and len(rest.encode()) <= 12 and sum(widths) <= _TITLE:
+        return title
+    return title[:kept] + "…"
+
+
 def _list_pulls(gitea: Gitea, _login: str, _at: dict[str, str], given: Form) -> Answer:
     """The oldest first; `base_branch` is looked at, the source is not."""
     branch = given.get("base_branch")
@@ -224,14 +245,14 @@ def _open_pull(gitea: Gitea, login: str, _at: dict[str, str], given: Form) -> An
     for pull in gitea.open_pulls():
         if (pull.repository, pull.source, pull.target) == (PROJECT, given["head"], given["base"]):
             return 409, None
-    pull = gitea.open_pull(login, given["head"], target=given["base"], title=given["title"])
+    pull = gitea.open_pull(login, given["head"], target=given["base"], title=_kept_title(given["title"]))
     pull.body = given.get("body", "")
     return 201, gitea.pull_form(pull)
 
 
 def _edit(gitea: Gitea, login: str, at: dict[str, str], given: Form) -> Answer:
     issue = gitea.issue(int(at["index"]))
-    issue.title, issue.body = given.get("title", issue.title), given.get("body", issue.body)
+    issue.title, issue.body = _kept_title(given.get("title", issue.title)), given.get("body", issue.body)
     if given.get("state", issue.state) != issue.state:
         if isinstance(issue, Pull):
             gitea.close(issue.number, login)
@@ -416,7 +437,7 @@ HANDLERS: Mapping[str, Handler] = {
     "GET /issues": _issues,
     "POST /issues": lambda gitea, login, _at, given: (
         201,
-        gitea.issue_form(gitea.open_issue(login, given["title"], given["body"])),
+        gitea.issue_form(gitea.open_issue(login, _kept_title(given["title"]), given["body"])),
     ),
     "PATCH /issues/{index}": _edit,
     "GET /issues/{index}/comments": _comments,
