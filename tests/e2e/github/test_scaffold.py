@@ -186,6 +186,20 @@ def test_a_workflow_that_a_fork_brings_gets_nothing(actions: Actions) -> None:
     assert "Tag" in hub.comment(1)
 
 
+def test_runs_that_newer_ones_cancel_leave_nothing_undone(actions: Actions) -> None:
+    """Of the applies of three merges, the middle one never starts; of two plans of a request, only the newer one does."""
+    hub, tips = actions.hub, []
+    for number, name in enumerate(("one", "two", "three"), start=1):
+        hub.propose("alice", name, {f"cluster/{name}.md": b"said\n"})
+        hub.push("alice", name, {f"cluster/{name}.md": b"said again\n"})
+        tips.append(hub.merge("bob", number))
+    ran = actions.settle()
+    assert [each.job for each in ran if each.event == "push"] == ["apply", "apply"]
+    assert actions.cancelled.count(("push", "apply")) == 1
+    assert actions.cancelled.count(("pull_request", "plan")) >= 3
+    assert [hub.status(tip, "apply").partition(":")[0] for tip in tips] == ["success"] * 3
+
+
 def test_the_schedule_finds_what_was_skipped_and_what_drifted(fresh: Actions) -> None:
     actions, hub = fresh, fresh.hub
     actions.forget()

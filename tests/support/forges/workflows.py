@@ -2,6 +2,10 @@
 
 Each job gets a token of its own with the permissions that its workflow gives it and no more, and the secrets of an environment
 only if it names the environment and runs for the default branch. Jobs for requests get the workflow of the request.
+
+What happens before the next look at it happens at the same time. Of the runs of one concurrency group, the first is at work then,
+the newest waits for it, and those between are cancelled; `cancel-in-progress` cancels the first, too.
+https://docs.github.com/en/actions/how-tos/write-workflows/choose-when-workflows-run/control-workflow-concurrency
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,7 @@ from typing import Any
 import yaml
 
 from gitops.git.port import ZERO
-from tests.support.actions.expressions import is_true
+from tests.support.actions.expressions import Open, evaluate, interpolate, is_true
 from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome
 from tests.support.forges.hub import JOB, Hub, bot_environment
@@ -51,6 +55,7 @@ class Actions:
 
     `base` are more variables of every runner. With `installs`, jobs run what they install.
     `skipped` are jobs by event whose condition did not hold: the forge lists them, and as checks that count as passed.
+    `cancelled` are jobs by event that a newer one of their group replaced.
     `withhold` lets a job only read one thing that its workflow says it may write.
     """
 
@@ -63,6 +68,7 @@ class Actions:
     installs: bool = False
     ran: list[Ran] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    cancelled: list[tuple[str, str]] = field(default_factory=list)
     _seen: int = 0
 
     def forget(self) -> None:
@@ -72,11 +78,9 @@ class Actions:
     def settle(self) -> list[Ran]:
         """Run the jobs of everything that has happened, and of what they cause."""
         before = len(self.ran)
-        while self._seen < len(self.hub.world.happenings):
-            event = self.hub.world.happenings[self._seen]
-            self._seen += 1
-            if not event.cause.quiet:
-                self.start(event)
+        while new := self.hub.world.happenings[self._seen :]:
+            self._seen += len(new)
+            self.start(*(event for event in new if not event.cause.quiet))
         return self.ran[before:]
 
     def tick(self, cron: str) -> list[Ran]:
@@ -86,26 +90,54 @@ class Actions:
         self.start(Happening("0-tick", "schedule", payload, Cause(JOB, tip, MAIN)))
         return self.ran[before:]
 
-    def start(self, event: Happening) -> None:
-        """Run the workflows of one event."""
-        commit = self._read_from(event)
-        for path, workflow in self._workflows(commit):
+    def start(self, *events: Happening) -> None:
+        """Run the workflows of events that happen at the same time."""
+        wanted = [
+            (event, path, workflow)
+            for event in events
+            for path, workflow in self._workflows(self._read_from(event))
             # A person starts one workflow.
-            started = event.payload["workflow"] if event.name == "workflow_dispatch" else path
-            if not _is_on(workflow["on"], event) or started != path:
-                continue
-            done = {name: self._run(event, path, name, job) for name, job in workflow["jobs"].items()}
-            self.ran += [each for each in done.values() if each is not None]
-            for name in (name for name, each in done.items() if each is None):
-                self._skip(event, name, workflow["jobs"][name])
+            if _is_on(workflow["on"], event)
+            and (event.name != "workflow_dispatch" or event.payload["workflow"] == path)
+        ]
+        replaced = self._replaced(wanted)
+        for number, (event, path, workflow) in enumerate(wanted):
+            for name, job in workflow["jobs"].items():
+                if not is_true(evaluate(str(job.get("if", "true")), self._contexts(event))):
+                    self.skipped.append((event.name, name))
+                    self._not_run(event, name, job, "skipped")
+                elif (number, name) in replaced:
+                    self.cancelled.append((event.name, name))
+                    self._not_run(event, name, job, "cancelled")
+                else:
+                    self.ran.append(self._run(event, path, name, job))
             self._ended(event, workflow["name"])
 
-    def _skip(self, event: Happening, name: str, form: Mapping[str, Any]) -> None:
-        """List a job that did not run: as a check of the commit that counts as passed where it is required."""
+    def _replaced(self, wanted: Sequence[tuple[Happening, str, dict[str, Any]]]) -> set[tuple[int, str]]:
+        """The jobs, by the number of their run and their name, that a newer one of a concurrency group cancels."""
+        groups: dict[str, list[tuple[int, str]]] = {}
+        replaced: set[tuple[int, str]] = set()
+        for number, (event, _, workflow) in enumerate(wanted):
+            contexts = self._contexts(event)
+            for name, job in workflow["jobs"].items():
+                if not is_true(evaluate(str(job.get("if", "true")), contexts)):
+                    continue
+                for rule in (each["concurrency"] for each in (workflow, job) if "concurrency" in each):
+                    group = groups.setdefault(interpolate(rule["group"], contexts), [])
+                    replaced.update(group[0 if rule["cancel-in-progress"] else 1 :])
+                    group.append((number, name))
+        return replaced
+
+    def _contexts(self, event: Happening) -> dict[str, Any]:
+        """What conditions and groups of jobs may read."""
+        github = {"event": Open(event.payload), "event_name": event.name}
+        return {"github": github, "vars": Open(self.variables), "inputs": Open(event.payload.get("inputs") or {})}
+
+    def _not_run(self, event: Happening, name: str, form: Mapping[str, Any], conclusion: str) -> None:
+        """List a job that did not run as a check of the commit; a skipped one counts as passed where it is required."""
         world, at = self.hub.world, self.hub.world.stamp()
-        self.skipped.append((event.name, name))
         number, shown = world.next_id(), str(form.get("name", name))
-        world.checks[number] = CheckRun(number, event.cause.sha, shown, "github-actions", "completed", "skipped", at)
+        world.checks[number] = CheckRun(number, event.cause.sha, shown, "github-actions", "completed", conclusion, at)
 
     def _read_from(self, event: Happening) -> str:
         """The commit whose workflows count: that of the request, of the group or of the push, else the default branch's."""
@@ -133,7 +165,7 @@ class Actions:
             payload["workflow_run"]["name"] = name
             world.happen("workflow_run", payload, Cause(event.cause.by, self.hub.tip(), MAIN))
 
-    def _run(self, event: Happening, path: str, name: str, form: Mapping[str, Any]) -> Ran | None:
+    def _run(self, event: Happening, path: str, name: str, form: Mapping[str, Any]) -> Ran:
         place = self.folder / f"job-{len(list(self.folder.glob('job-*'))) + 1}"
         place.mkdir(parents=True)
         # A job that Dependabot starts gets no secret and a token that reads, as if it came from a fork.
@@ -159,8 +191,6 @@ class Actions:
                 **dict.fromkeys(("actions/setup-python", "actions/cache"), lambda *_: None),
             },
         )
-        if not is_true(job.wanted(form)):
-            return None
         job.workspace.mkdir()
         summary = place / "summary.md"
         summary.touch()
@@ -205,6 +235,7 @@ class Actions:
             "ACTIONS_LOG": str(log),
             "ACTIONS_REAL": json.dumps(PROGRAM),
             "GITHUB_RUN_ID": str(9000 + len(self.ran)),
+            "GITHUB_RUN_NUMBER": str(1 + len(self.ran)),
         }
 
 
