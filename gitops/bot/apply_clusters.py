@@ -31,6 +31,7 @@ from gitops.bot.report import (
     retry_command,
     set_labels,
     status_context,
+    take_out,
     with_unknown_authors,
 )
 from gitops.cluster.apply.apply import apply
@@ -348,8 +349,8 @@ def _carry_out(
     if moved.rule is None or not waits:
         return outcome, None, moved.rule
     # The plan of the remaining changes differs from the partly applied one. People must approve this plan.
-    workspace = context.workspace_at(moved.rule, commit, known)
-    left = with_unknown_authors(workspace, plan(workspace))
+    workspace, ref = context.workspace_at(moved.rule, commit, known), moved.rule.ref
+    left = with_unknown_authors(workspace, plan(workspace), lambda a: take_out(context.store, ref, commit, a))
     unknown = (each for each in left.diagnostics if each.code in UNKNOWN_AUTHORS)
     said = {(each.code, each.path) for each in outcome.diagnostics}
     more = (each for each in unknown if (each.code, each.path) not in said)

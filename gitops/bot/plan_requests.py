@@ -23,6 +23,7 @@ from gitops.bot.report import (
     report_refusal,
     report_untouched,
     set_labels,
+    sign_commits,
     with_unknown_authors,
 )
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -147,15 +148,17 @@ def _voided_requests(context: EventContext, rule: ClusterRule, request: ChangeRe
     )
 
 
-def refresh_warnings(context: EventContext, target: str) -> Iterator[LogLine]:
+def refresh_warnings(context: EventContext, target: str, *, closed: bool = False) -> Iterator[LogLine]:
     """If the approvals that count have changed in this event, update the warnings on the other open requests.
+
+    `closed` means that a request was closed without a merge, so no merge makes its approvals stale any more.
 
     Plans the requests into the branch `target` again whose comments don't warn of exactly the approvals that their merges
     make stale. These plans don't affect the result of the run.
     """
-    requests = context.open_requests(target)[-_MOST_OTHERS:] if context.approvals_changed else ()
+    requests = context.open_requests(target)[-_MOST_OTHERS:] if context.approvals_changed or closed else ()
     context.approvals_changed = False
-    for rule in context.rules_for(target) if len(requests) > 1 else ():
+    for rule in context.rules_for(target) if len(requests) > (not closed) else ():
         for request in requests_of_cluster(context, rule, requests):
             kept = kept_plan(context.repository, rule.name, request.number)
             if kept is None or kept.head != request.head:
@@ -196,7 +199,7 @@ def _plan_cluster(
     try:
         position = context.position(rule)
         workspace = context.workspace_of(rule, request)
-        planned = with_unknown_authors(workspace, plan(workspace, texts=True), request)
+        planned = with_unknown_authors(workspace, plan(workspace, texts=True), lambda _: sign_commits(request))
         outcome = _with_reported_drift(context, rule, request, planned)
     except GitopsError as error:
         problems = diagnostics_of(error)

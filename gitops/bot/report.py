@@ -7,7 +7,7 @@ forge that temporarily refuses comments must not make a successful apply fail.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
@@ -22,7 +22,7 @@ from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.ledger import Debt, LockObservation
+from gitops.cluster.model.ledger import Authors, Debt, How, LockObservation
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import canonical_digest
@@ -41,7 +41,7 @@ from gitops.forge.port import (
     DeploymentState,
 )
 from gitops.forge.text import cut
-from gitops.git.port import ZERO, NewCommit, RefUpdate
+from gitops.git.port import ZERO, GitStore, NewCommit, RefUpdate
 from gitops.render.changesets import changeset_outcome
 from gitops.render.characters import visible
 from gitops.render.commands import approve_command
@@ -385,15 +385,42 @@ def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = froz
     return replace(outcome, diagnostics=tuple(found))
 
 
-_SIGN = "sign the commits: git rebase --exec 'git commit --amend --no-edit -S'"
+# A longer command would not be read.
+_MOST_REVERTED = 5
+
+
+def sign_commits(request: ChangeRequest) -> str:
+    """Return the remedy for a change request whose authors are unknown."""
+    return request.rebased("sign the commits: git rebase --exec 'git commit --amend --no-edit -S'")
+
+
+def take_out(git: GitStore, target: str, head: str, authors: Authors) -> str | None:
+    """Return the remedy for a merged change whose authors are unknown: to revert its commits, newest first.
+
+    `head` is the commit of the branch `target`. Returns None if it does not contain these commits as they are, as after a
+    squash.
+    """
+    commits: list[str] = []
+    for each in (origin.commit for origin in authors.origins if origin.how is How.UNKNOWN):
+        if not git.is_ancestor(each, head) or len(git.commit(each).parents) != 1:
+            return None
+        commits.insert(next((i for i, other in enumerate(commits) if git.is_ancestor(other, each)), len(commits)), each)
+    if not 0 < len(commits) <= _MOST_REVERTED:
+        return None
+    branch, upstream = f"revert-{commits[0][:12]}", f"origin/{shlex.quote(target.removeprefix('refs/heads/'))}"
+    return (
+        f"update the target: git fetch origin; start a branch: git switch --create {branch} {upstream}; take the change out: "
+        f"git revert --no-edit -S {' '.join(commits)}; push it: git push origin {branch}; merge it, and propose the change "
+        "again in signed commits"
+    )
 
 
 def with_unknown_authors(
-    workspace: Workspace, outcome: PlanOutcome, request: ChangeRequest | None = None
+    workspace: Workspace, outcome: PlanOutcome, remedy: Callable[[Authors], str | None]
 ) -> PlanOutcome:
     """Return a plan with a warning for each missing approval that no one can give because authors are unknown.
 
-    Its remedy is for the author; without it, people would be asked to approve in vain.
+    Its fix is the `remedy` for the author, if any; without it, people would be asked to approve in vain.
     """
     found, plan, governance = Diagnostics(), outcome.plan, workspace.governance
     if plan is None or governance is None:
@@ -405,9 +432,8 @@ def with_unknown_authors(
         authors = governance.authors_for(change)
         if authors.unknown and not authors.pending:
             code = code_of_unknown(authors.unknown)
-            fix = remedy_of(code, governance.target)
-            if request is not None and code is Code.APPROVAL_AUTHORS_UNKNOWN:
-                fix = request.rebased(_SIGN)
+            own = remedy(authors) if code is Code.APPROVAL_AUTHORS_UNKNOWN else None
+            fix = own or remedy_of(code, governance.target)
             found.add(code, need.resource, "; ".join(authors.unknown), severity=Severity.WARNING, fix=fix)
     # Approvals that were given nevertheless are refused for the same reason, and need the same remedy.
     fixes = {each.path: each.fix for each in found}

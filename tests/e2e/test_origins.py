@@ -43,6 +43,7 @@ from tests.support.loop import (
 )
 from tests.support.loop_data import audited, load
 from tests.support.origins import SIGNED, approved, errors_of, newest_origins, pushed
+from tests.support.remedies import remedies
 from tests.support.signed import signer
 
 pytestmark = pytest.mark.e2e
@@ -78,6 +79,24 @@ def test_the_printed_remedy_opens_the_gate(loop: Loop) -> None:
     loop.move(MAIN, loop.commit("bob", DELETE_LEGACY))
     assert "approval_self" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
+    approved(loop, "carol")
+    assert not loop.graph("legacy").exists()
+
+
+def test_the_commands_after_a_merge_take_it_out(loop: Loop) -> None:
+    """The comment on the merged request has them all, and after them the change can be proposed again."""
+    loop.move("refs/heads/retire", loop.commit("mallory", DELETE_LEGACY, key=None))
+    loop.merge("carol", 1)
+    commands = [each.words for each in remedies(loop.comment(1)) if each.words[0] == "git"]
+    assert [words[1] for words in commands] == ["fetch", "switch", "revert", "push"]
+    assert commands[2][-1] == loop.store.commit(loop.tip()).parents[1]
+    signing = ("-c", "gpg.format=ssh", "-c", f"user.signingKey={loop.key('bob')}")
+    for _, *words in commands:
+        loop.program("bob", "git", *signing, *words, at=loop.clone("bob"))
+    loop.move(loop.request(2).source, loop.request(2).head)
+    loop.merge("carol", 2)
+    loop.move("refs/heads/again", loop.commit("bob", DELETE_LEGACY))
+    loop.merge("carol", 3)
     approved(loop, "carol")
     assert not loop.graph("legacy").exists()
 
