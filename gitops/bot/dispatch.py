@@ -24,7 +24,7 @@ from gitops.bot.comment_commands import carry_out_comment
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.drift import report_drift
 from gitops.bot.merge_queue import verify_group
-from gitops.bot.plan_requests import plan_requests
+from gitops.bot.plan_requests import plan_requests, refresh_warnings
 from gitops.bot.sweep import sweep, take_in_revocations
 from gitops.bot.ticks import tick_clusters
 from gitops.cluster.ledger.chain import SIGNED
@@ -74,6 +74,9 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
     match verb, event:
         case "plan", RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED as action):
             yield LogLine(f"request {number} is {action}: nothing to plan")
+            # An apply plans the other requests again after a merge.
+            for target in {rule.ref for rule in context.clusters if action is RequestAction.CLOSED}:
+                yield from refresh_warnings(context, target, closed=True)
         case "plan", RequestEvent(number=number):
             yield from plan_requests(context, lambda r: r.number == number)
         case "plan", ReviewEvent(number=number):

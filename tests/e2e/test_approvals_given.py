@@ -24,10 +24,12 @@ from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.staged import WriteContext
+from gitops.forge.events import RequestAction, RequestEvent
+from gitops.forge.port import RequestState
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.stores import graph_engine
 from gitops.repository.wiring.system import RandomIds, SystemClock
-from tests.support.bot_stage import QUERY
+from tests.support.bot_stage import QUERY, Stage
 from tests.support.faults import DoAt, FailAt
 from tests.support.loop import (
     APPROVALS,
@@ -201,6 +203,24 @@ def test_a_request_warns_of_the_approvals_that_its_merge_makes_stale(loop: Loop)
     # The author's own push makes the approval stale, so nothing is left to warn of.
     loop.move("refs/heads/retire", loop.commit("alice", {"cluster/README.md": b"Mine.\n"}, loop.request(2).head))
     assert [warning in loop.comment(number) for number in (1, 2, 3)] == [False] * 3
+
+
+@pytest.mark.parametrize("how", ["a push deletes its branch", "the forge says so"])
+def test_the_warning_ends_when_the_approved_request_is_closed(loop: Loop, how: str) -> None:
+    loop.move("refs/heads/words", loop.commit("carol", {"cluster/notes.gq": QUERY}))
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    loop.confirmed("bob", "approve", "graph.legacy", "--request", "2")
+    loop.arrived(loop.approvals()[0])
+    assert "### Makes other approvals stale" in loop.comment(1)
+    head = loop.request(2).head
+    if how == "the forge says so":
+        stage = Stage(loop)
+        stage.local.forge().close(2)
+        stage.handle(RequestEvent(2, RequestAction.CLOSED, head))
+    else:
+        loop.move("refs/heads/retire", ZERO)
+    assert loop.request(2).state is RequestState.CLOSED
+    assert "### Makes other approvals stale" not in loop.comment(1)
 
 
 def test_a_stale_approval_names_the_merge_that_voided_it(loop: Loop) -> None:
