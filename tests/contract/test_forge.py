@@ -20,6 +20,7 @@ import pytest
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.forge.port import (
+    APPLIED,
     Annotation,
     CheckState,
     CheckStatus,
@@ -28,6 +29,7 @@ from gitops.forge.port import (
     Deployment,
     DeploymentState,
     Forge,
+    Reaction,
     RequestState,
 )
 from gitops.forge.refs.local import LocalForge
@@ -49,6 +51,7 @@ from tests.contract.forge_suite import (
 )
 from tests.support.forge_world import MAIN as FAULT_MAIN
 from tests.support.forge_world import Overtaken
+from tests.support.forges.gitea import Gitea
 from tests.support.forges.people import TOKEN, OverHttp, on_gitea, on_github, on_gitlab, open_forge, over_http
 from tests.support.forges.records import Pull
 from tests.support.forges.world import World
@@ -422,6 +425,14 @@ def _statuses(hub: OverHttp) -> list[str]:
     return [s.description for s in open_forge(hub.server).statuses(hub.head(1))]
 
 
+def _reactions(hub: OverHttp) -> list[str]:
+    return [reaction.content for comment in hub.world.issue(1).comments for reaction in comment.reactions]
+
+
+def _labels(hub: OverHttp) -> list[str]:
+    return list(hub.world.pull(1).labels)
+
+
 Write = Callable[[Forge, str], object]
 Look = Callable[[OverHttp], list[str]]
 # What is written, in one try, and what must be there exactly once afterwards.
@@ -446,6 +457,13 @@ WRITES: dict[str, tuple[str, Write, Look]] = {
         lambda f, head: f.record_deployment(Deployment(head, "production", DeploymentState.SUCCESS)),
         lambda hub: [state.value for _, state in hub.deployments("production")],
     ),
+    "new label": (r"POST .*/library/labels$", lambda f, _: f.set_labels(1, add=(APPLIED,)), _labels),
+    "label": (r"POST .*/issues/1/labels$|PUT", lambda f, _: f.set_labels(1, add=(APPLIED,)), _labels),
+    "reaction": (
+        r"POST .*/(reactions|award_emoji)$",
+        lambda f, _: f.react(1, f.comments(1)[-1].id, Reaction.SEEN),
+        _reactions,
+    ),
     "status": (
         r"POST .*/statuses/",
         lambda f, head: f.set_status(CheckStatus(head, "gitops/plan", CheckState.SUCCESS, "ok", FAULT_AT)),
@@ -467,10 +485,14 @@ def _tried(write: Callable[[], object]) -> None:
 def test_one_of_what_is_made_is_left(hub: OverHttp, name: str, fault: str) -> None:
     pattern, write, look = WRITES[name]
     on_github = type(hub.world) is World
-    if (name == "deployment" and not hub.bot().features.deployments) or (fault == "secondary" and not on_github):
+    lacks = {"deployment": not hub.bot().features.deployments, "new label": not isinstance(hub.world, Gitea)}
+    if lacks.get(name) or (fault == "secondary" and not on_github):
         pytest.skip("this forge has nothing of the kind")
+    hub.world.habits.creates_labels = True
     pauses: list[float] = []
     forge, head = open_forge(hub.server, pauses=pauses), hub.head(1)
+    if name == "reaction":
+        hub.comment_as("mira", 1, "/gitops plan")
     match fault:
         case "lost":
             hub.server.fault_next(pattern, lost=True)

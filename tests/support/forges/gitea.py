@@ -359,7 +359,8 @@ def _labels(gitea: Gitea, _login: str, at: dict[str, str], given: Form) -> Answe
 
 
 def _make_label(gitea: Gitea, _login: str, _at: dict[str, str], given: Form) -> Answer:
-    """A name has at most 50 characters in the web interface; the API takes longer ones too."""
+    """A name has at most 50 characters in the web interface; the API takes longer ones too, and makes two of the same name."""
+    assert given["name"] not in gitea.labels, "there are two labels of one name now"
     gitea.know_labels([given["name"]], given["color"].removeprefix("#"))
     return 201, gitea._label(given["name"])
 
