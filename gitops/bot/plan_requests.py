@@ -151,7 +151,7 @@ def _voided_requests(context: EventContext, rule: ClusterRule, request: ChangeRe
 def refresh_warnings(context: EventContext, target: str, *, closed: bool = False) -> Iterator[LogLine]:
     """If the approvals that count have changed in this event, update the warnings on the other open requests.
 
-    `closed` means that a request was closed without a merge, so no merge makes its approvals stale any more.
+    `closed` means that a request was closed without a merge, so no merge makes its approvals stale.
 
     Plans the requests into the branch `target` again whose comments don't warn of exactly the approvals that their merges
     make stale. These plans don't affect the result of the run.
