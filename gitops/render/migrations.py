@@ -12,6 +12,7 @@ from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaIm
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview, StepCount
 from gitops.database.language.schema.steps import (
+    ChangeEmbedding,
     ChangeType,
     Reversibility,
     Shown,
@@ -88,6 +89,8 @@ class StepView:
             return "irreversible: removing every type destroys the data of the graph"
         if self.reversibility is Reversibility.LOSSY and self.step["kind"] == ChangeType.kind:
             return "lossy: a later plan cannot bring back the values that become null"
+        if self.reversibility is Reversibility.LOSSY and self.step["kind"] == ChangeEmbedding.kind:
+            return "lossy: a later plan can only compute the former vectors again"
         return "" if self.reversibility is None else _BACK[self.reversibility]
 
     @property
@@ -277,7 +280,20 @@ def _counted(step: Mapping[str, Any], count: StepCount | None, *, known: bool) -
         return ""
     if count is None:
         return "" if known else "its rows are not counted here"
-    if count.breaking or (found.sort is Sort.CHECKED and not count.lost):
+    if count.breaking:
+        return count.text
+    if isinstance(found, ChangeEmbedding):
+        texts, letters, rows = (
+            f"{number:,} {name if number == 1 else name + 's'}"
+            for number, name in ((count.rows, "text"), (count.characters, "character"), (count.lost, "row"))
+        )
+        sent = f"{texts} with {letters} {'is' if count.rows == 1 else 'are'} sent to the embedding service"
+        return (
+            f"{sent}; {rows} without a text {'loses its' if count.lost == 1 else 'lose their'} vector"
+            if count.lost
+            else sent
+        )
+    if found.sort is Sort.CHECKED and not count.lost:
         return count.text
     rows = f"{count.rows:,} {'row is' if count.rows == 1 else 'rows are'} converted"
     return (

@@ -39,6 +39,7 @@ from gitops.core.documents.forms import (
     integer,
     list_of,
     nullable,
+    optional,
     record,
 )
 from gitops.core.errors import GitopsError
@@ -120,7 +121,15 @@ _SEEN_CHANGE: Members = {
     "seen": SEEN,
 }
 _DATED: Members = {**_SEEN_CHANGE, "recorded_at": nullable(LINE)}
-_COUNT: Form[StepCount] = record(StepCount, {"rows": integer(), "breaking": integer(), "lost": integer()})
+_COUNT: Form[StepCount] = record(
+    StepCount,
+    {
+        "rows": integer(),
+        "breaking": integer(),
+        "lost": integer(),
+        "characters": optional(integer(), 0, written=False),
+    },
+)
 _COUNTED: Members = {**_DATED, "counts": nullable(list_of(nullable(_COUNT)))}
 _UNKNOWN: Members = {
     "resource": Form(lambda value: Address(LINE.read(value))),

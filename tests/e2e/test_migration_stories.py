@@ -47,7 +47,10 @@ def _contents(loop: Loop) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story["name"])
-def test_a_story_through_the_bot(story: dict[str, Any], built: Built, tmp_path: Path) -> None:
+def test_a_story_through_the_bot(
+    story: dict[str, Any], built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITOPS_EMBEDDINGS", "hash")
     accounts = "".join(f"    github:{number}: {email(who)}\n" for number, who in enumerate(PEOPLE, start=11))
     loop = built(f"{UNMAPPED}  accounts:\n{accounts}  gates: [lossy]\n").copied(tmp_path / "loop")
     before, after = (compile_schema(story[name].encode()) for name in ("before", "after"))

@@ -23,6 +23,7 @@ from gitops.database.language.schema.steps import (
     AddProperty,
     AddType,
     ChangeCardinality,
+    ChangeEmbedding,
     ChangeEnds,
     ChangeInterfaces,
     ChangeType,
@@ -138,6 +139,12 @@ def _carry_out_inside(owner: dict[str, Any], step: MigrationStep, definition: di
         assert {old for old, _ in step.renamed} <= {*(step.from_.enum_values or ())}
         assert {new for _, new in step.renamed} <= {*(step.to.enum_values or ())}
         fields[step.property_name]["type"] = step.to
+    elif isinstance(step, ChangeEmbedding):
+        field = fields[step.property_name]
+        assert field["type"] == step.from_
+        keywords = () if step.model is None else (("model", step.model),)
+        made = set() if step.source is None else {("embed", step.source, keywords)}
+        field |= {"type": step.to, "others": {each for each in field["others"] if each[0] != "embed"} | made}
     elif isinstance(step, UpdatePropertyMetadata):
         fields[step.property_name]["docs"] = {note.name: note.value for note in step.annotations}
     elif isinstance(step, DropConstraint):
@@ -180,6 +187,7 @@ def _reversibility(migration: Migration) -> Reversibility:
     if any(rule.kind is ConstraintKind.KEY for rule in rules):
         return Reversibility.IRREVERSIBLE
     lost = [step for step in stored if isinstance(step, DropProperty | DropType) or getattr(step, "convert", None)]
+    lost += [step for step in stored if isinstance(step, ChangeEmbedding) and step.source is not None]
     return Reversibility.LOSSY if lost else Reversibility.REVERSIBLE
 
 
@@ -241,7 +249,7 @@ class _Draft:
         change = self.pick([
             self._add_type, self._drop_type, self._rename, self._describe, self._add_field, self._drop_field,
             self._rename_field, self._retype, self._loosen, self._rename_members, self._add_rule, self._drop_rule,
-            self._change_edge, self._change_key, self._implement,
+            self._change_edge, self._change_key, self._implement, self._change_embedding,
         ])  # fmt: skip
         change()
 
@@ -370,6 +378,16 @@ class _Draft:
             node, interface = self.pick(self.nodes), self.pick(self.interfaces)
             (node["implements"].remove if interface in node["implements"] else node["implements"].append)(interface)
 
+    def _change_embedding(self) -> None:
+        node = self.pick(self.nodes)
+        sources = [each["name"] for each in node["fields"] if each["type"].removesuffix("?") == "String"]
+        vectors = [each for each in node["fields"] if each["free"] == "@embed"]
+        if vectors:
+            field = self.pick(vectors)
+            field["source"] = self.pick([*sources, None])
+            field["type"] = self.pick(["Vector(3)?", "Vector(3)", "Vector(4)?"])
+            field["model"] = self.pick(["", ', model="m"', ', model="n"'])
+
     def text(self) -> bytes:
         interfaces = [f"interface {each['name']} {self._body(each)}" for each in self.interfaces]
         nodes = [f"node {self._head(each)} {self._body(each)}" for each in self.nodes]
@@ -419,7 +437,7 @@ def _backfill(kind: str) -> str:
 def _written(field: dict[str, Any]) -> str:
     free = field["free"]
     if free == "@embed":
-        free = f"@embed({field['source']})" if field["source"] else ""
+        free = f"@embed({field['source']}{field.get('model', '')})" if field["source"] else ""
     return f"{field['name']}: {field['type']} {field['note']} {free}{_hint(field)}{field.get('hints', '')}"
 
 

@@ -14,6 +14,8 @@ from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -37,6 +39,28 @@ class Embedder(Protocol):
         Raises GitopsError `embedding_failed`; RemoteError `embedding_failed` if the service does not respond.
         """
         ...
+
+
+def embed_column(embedder: Embedder, texts: pa.Array, vectors: pa.DataType, model: str | None) -> pa.Array:
+    """Return a column of `vectors`, which have a fixed size, one for each text. Equal texts are sent once.
+
+    Raises GitopsError `embedding_failed` for vectors that do not fit; the embedder's errors.
+    """
+    dimension, encoded = vectors.list_size, texts.dictionary_encode()
+    distinct = encoded.dictionary.to_pylist()
+    found = np.zeros((len(distinct) + 1, dimension), np.float32)
+    for start in range(0, len(distinct), _MAX_TEXTS):
+        batch = distinct[start : start + _MAX_TEXTS]
+        made = embedder.embed(batch, dimension=dimension, model=model)
+        if len(made) != len(batch) or any(len(each) != dimension for each in made):
+            raise GitopsError(Code.EMBEDDING_FAILED, "the service did not return one vector for each text")
+        with np.errstate(over="ignore"):
+            found[start : start + len(batch)] = made
+    if not np.isfinite(found).all():
+        raise GitopsError(Code.EMBEDDING_FAILED, "the service returned a number that has no place in a vector")
+    rows = found[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
+    items = pa.array(rows.reshape(-1), pa.float32())
+    return pa.FixedSizeListArray.from_arrays(items, type=vectors, mask=texts.is_null())
 
 
 class HashEmbedder:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
+from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.database.graph import layout, port, require_driver
 from gitops.database.graph.ancestry import require_merged_branches
@@ -44,6 +44,7 @@ from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
 
 if TYPE_CHECKING:
+    from gitops.database.graph.embedding import Embedder
     from gitops.database.language.schema import Schema
     from gitops.database.language.schema.steps import Migration, MigrationStep
 
@@ -55,11 +56,21 @@ class LanceEngine:
     others get `graph_conflict`.
     """
 
-    def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
-        """`clock` and `ids` provide the time and ids of new versions; the clock is read once per operation."""
+    def __init__(
+        self,
+        clock: Clock,
+        ids: IdSource,
+        faults: Faults | None = None,
+        embedder: Callable[[], Embedder | None] = lambda: None,
+    ) -> None:
+        """`clock` and `ids` provide the time and ids of new versions; the clock is read once per operation.
+
+        `embedder` returns the operator's embedding service, and is called only by migrations that compute vectors.
+        """
         self._clock = clock
         self._ids = ids
         self._faults = faults or NoFaults()
+        self._embedder = embedder
 
     def exists(self, uri: str) -> port.Existence:
         """Return whether anything exists at the root. ABSENT means a definite not-found response."""
@@ -189,7 +200,8 @@ class LanceEngine:
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Raise the error that `prepare_migration` would raise, without writing anything."""
-        _admit_migration(uri, accept_schema(schema_source), incarnation=incarnation)
+        snapshot, migration = _admit_migration(uri, accept_schema(schema_source), incarnation=incarnation)
+        self._require_embedder(snapshot, migration.steps)
 
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
@@ -248,10 +260,30 @@ class LanceEngine:
             snapshot, migration = _admit_migration(
                 uri, desired, incarnation=incarnation, fence=fence, allow_data_loss=allow_data_loss
             )
+            embedder = self._require_embedder(snapshot, migration.steps)
             require_rows(snapshot, desired, migration.steps)
-            staged = self.stage_migration(snapshot, desired, migration.steps, actor, fence=fence)
+            staged = self.stage_migration(snapshot, desired, migration.steps, actor, fence=fence, embedder=embedder)
         self._faults.reach("engine.migrate.staged")
         return staged
+
+    def _require_embedder(self, snapshot: Snapshot, steps: Sequence[MigrationStep]) -> Embedder | None:
+        """Return the embedding service if rows need it. Raises GitopsError `graph_migration_unsupported` without one."""
+        from gitops.database.language.schema.steps import ChangeEmbedding, plain_words
+
+        if not any(isinstance(step, ChangeEmbedding) and step.rewrites for step in steps):
+            return None
+        with require_driver():
+            from gitops.database.graph.table_changes import table_changes
+
+            tables = table_changes(snapshot.manifest, steps).tables.values()
+        rows = {plan.embeds[0]: snapshot.manifest.tables[plan.source].rows for plan in tables if plan.embeds}
+        found = self._embedder()
+        first = next((step for step, number in rows.items() if number), None)
+        if found is None and first is not None:
+            detail = f"{plain_words(first.to_json())}: no embedding service is set"
+            fix = "set GITOPS_EMBEDDINGS to MODEL@https://HOST/v1 where the plan and the apply run"
+            raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, detail, path=snapshot.root.location, fix=fix)
+        return found
 
     def stage_migration(
         self,
@@ -261,6 +293,7 @@ class LanceEngine:
         actor: str | None,
         *,
         fence: int | None = None,
+        embedder: Embedder | None = None,
     ) -> StagedVersion:
         """Stage steps on the snapshot's branch, regardless of other branches.
 
@@ -272,8 +305,16 @@ class LanceEngine:
         if steps:
             with require_driver():
                 from gitops.database.graph.migrate import migrate_tables
+                from gitops.database.graph.table_changes import RowsBreakStepError
 
-                tables, dropped, purged = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
+                try:
+                    tables, dropped, purged = migrate_tables(
+                        snapshot.folder, base, steps, desired.catalog, self._ids, embedder
+                    )
+                except RowsBreakStepError as error:
+                    # All rows are counted only for the message, so that other migrations read each column once.
+                    require_rows(snapshot, desired, steps, converting=True)
+                    raise BugError("a value did not convert, but no row breaks a step") from error
         self._faults.reach("engine.migrate.after_tables")
         _write_schema(snapshot.store, desired)
         return StagedVersion(
@@ -348,21 +389,33 @@ def _admit_migration(
     return snapshot, migration
 
 
-def require_rows(snapshot: Snapshot, desired: Schema, steps: Sequence[MigrationStep]) -> None:
+def require_rows(
+    snapshot: Snapshot, desired: Schema, steps: Sequence[MigrationStep], *, converting: bool | None = None
+) -> None:
     """Raise GitopsError `graph_rows_break_schema` if rows of the snapshot keep a step from being applied.
 
+    Unless `converting`, rows that their conversion itself finds are not looked for, except for a new key, which is made
+    before. If others are found, all are counted for the message.
     A migration that starts from this snapshot is published only if no other writer has published since.
     """
-    from gitops.database.language.schema.steps import Sort
+    from gitops.database.language.schema import ConstraintKind
+    from gitops.database.language.schema.steps import AddConstraint, Sort
 
     if all(step.sort is not Sort.CHECKED for step in steps):
         return
+    if converting is None:
+        keys = (step.constraint.kind for step in steps if isinstance(step, AddConstraint))
+        converting = ConstraintKind.KEY in keys
     with require_driver():
         from gitops.database.graph.step_counts import count_steps, refusal
 
-        counts = count_steps(snapshot.folder, snapshot.manifest, steps, desired.catalog)
-        if reason := refusal(steps, counts):
-            raise GitopsError(Code.GRAPH_ROWS_BREAK_SCHEMA, reason, path=snapshot.root.location)
+        counts = count_steps(snapshot.folder, snapshot.manifest, steps, desired.catalog, converting=converting)
+        if not (reason := refusal(steps, counts)):
+            return
+        if not converting:
+            counts = count_steps(snapshot.folder, snapshot.manifest, steps, desired.catalog)
+            reason = refusal(steps, counts)
+        raise GitopsError(Code.GRAPH_ROWS_BREAK_SCHEMA, reason, path=snapshot.root.location)
 
 
 def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:

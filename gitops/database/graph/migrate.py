@@ -2,7 +2,8 @@
 
 Free steps except hard drops change only metadata: columns are added as nulls, renamed and dropped without rewriting
 data, a dropped type keeps its files, and a renamed type keeps its folder. A converted column is written to new files
-beside the others, batch by batch. Older graph versions are unaffected.
+beside the others, batch by batch. If a value does not convert, these files are removed. Older graph versions are
+unaffected. Vectors are computed by the operator's embedding service.
 
 A new key gives the rows of a type new ids. The ends of its edges are then written again too.
 
@@ -22,19 +23,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.core.clock import IdSource
 from gitops.core.errors import BugError
 from gitops.database.graph import layout
+from gitops.database.graph.embedding import Embedder, embed_column
 from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry, find_manifest, line_numbers
 from gitops.database.graph.results import PurgeResult
 from gitops.database.graph.root import GraphFolder, tables_at_once
 from gitops.database.graph.snapshot import find_root, open_snapshot, table_keys
 from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease, require_no_branches
-from gitops.database.graph.table_changes import BATCH_ROWS, MigratedImage, MigratedTable, MigratedTables, table_changes
+from gitops.database.graph.table_changes import (
+    BATCH_ROWS,
+    MigratedImage,
+    MigratedTable,
+    MigratedTables,
+    RowsBreakStepError,
+    table_changes,
+)
 from gitops.database.graph.tables import (
     TableWriter,
     arrow_field,
@@ -49,11 +57,14 @@ from gitops.database.graph.tables import (
 from gitops.database.graph.write.columns import key_ids
 from gitops.database.graph.write.committed import ADDRESS, CommittedTable
 from gitops.database.language.schema import Catalog, Scalar, TypeKind
-from gitops.database.language.schema.steps import MigrationStep
+from gitops.database.language.schema.steps import ChangeEmbedding, MigrationStep
 from gitops.database.storage.parallel import in_parallel
 
 _MADE = "Made"
 """Names of converted columns until they replace the former ones. No property begins with a capital letter."""
+
+_BATCH_NUMBERS = 1 << 22
+"""How many numbers of vectors are computed at a time."""
 
 
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
@@ -63,18 +74,26 @@ def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[
 
 
 def migrate_tables(
-    folder: GraphFolder, manifest: Manifest, steps: Iterable[MigrationStep], catalog: Catalog, ids: IdSource
+    folder: GraphFolder,
+    manifest: Manifest,
+    steps: Iterable[MigrationStep],
+    catalog: Catalog,
+    ids: IdSource,
+    embedder: Embedder | None = None,
 ) -> tuple[dict[str, TableEntry], tuple[DroppedTable, ...], tuple[str, ...]]:
     """Stage the migration from the tables of `manifest` to the desired `catalog`.
 
     Returns the tables and tombstones of the next manifest, and the folders to remove after it is published. Raises
-    ConflictError `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
+    RowsBreakStepError if a value does not convert; ConflictError `graph_conflict`; RemoteError `storage_failed`;
+    GitopsError `graph_unreadable`; the errors of `embedder`.
     """
     changes = table_changes(manifest, steps)
     plans, dropped = changes.tables, changes.dropped
     ids_of = {key: _new_ids(folder, manifest, changes, catalog, key) for key, plan in plans.items() if plan.rekeys}
     altered = in_parallel(
-        lambda key: _alter_table(folder, manifest.tables[plans[key].source], plans[key], _ids(catalog, key, ids_of)),
+        lambda key: _alter_table(
+            folder, manifest.tables[plans[key].source], plans[key], _ids(catalog, key, ids_of), embedder
+        ),
         plans,
         tables_at_once(folder),
     )
@@ -123,21 +142,25 @@ def _ids(catalog: Catalog, key: str, ids_of: Mapping[str, _NewIds]) -> Mapping[s
 
 
 def _alter_table(
-    folder: GraphFolder, entry: TableEntry, plan: MigratedTable, new_ids: Mapping[str, _NewIds]
+    folder: GraphFolder,
+    entry: TableEntry,
+    plan: MigratedTable,
+    new_ids: Mapping[str, _NewIds],
+    embedder: Embedder | None,
 ) -> TableEntry:
     """Change a table, with one version per kind of change.
 
     Converted columns are made before drops, which free a name before it is reused.
     """
-    if not (plan.drops or plan.renames or plan.adds or plan.changes or new_ids):
+    if not (plan.drops or plan.renames or plan.adds or plan.changes or plan.embeds or new_ids):
         return entry
     writer = TableWriter(folder, entry)
     kinds = {each.property_name: each.to for each in plan.rewrites}
     kinds |= {each.property_name: each.property_type for each in plan.fills}
-    made = {name: f"{_MADE}{at}" for at, name in enumerate([*kinds, *new_ids])}
+    vectors = {each.property_name: each.to for each in plan.embeds}
+    made = {name: f"{_MADE}{at}" for at, name in enumerate([*kinds, *vectors, *new_ids])}
     if made:
-        accepted = {name: plan.accepted_name(name) for name in (each.property_name for each in plan.rewrites)}
-        fields = [arrow_field(made[name], kind) for name, kind in kinds.items()]
+        fields = [arrow_field(made[name], kind) for name, kind in (kinds | vectors).items()]
         keyed = {name: writer.dataset.schema.field(name) for name in new_ids}
         fields += [
             pa.field(made[name], field.type, nullable=False, metadata=field.metadata) for name, field in keyed.items()
@@ -145,15 +168,19 @@ def _alter_table(
         schema = pa.schema(fields)
 
         def make(rows: pa.RecordBatch) -> pa.RecordBatch:
-            columns = plan.columns(rows, list(kinds))
+            columns = plan.columns(rows, list(kinds), strict=True)
+            columns += [_embedded(rows, plan, each, embedder) for each in plan.embeds]
             columns += [new.take(pc.index_in(rows.column(name), old)) for name, (old, new) in new_ids.items()]
             return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+        former = [plan.accepted_name(each.property_name) for each in plan.rewrites]
+        new = {each.property_name for each in plan.adds}
+        sources = {plan.accepted_name(each.source) for each in plan.embeds if each.source and each.source not in new}
+        largest = max((kind.dimension or 1 for kind in vectors.values()), default=1)
         # A scan without columns has no rows.
-        read = [*accepted.values(), *new_ids] or ["id"]
-        convert = lance.batch_udf(output_schema=schema)(make)
-        writer.change(lambda dataset: dataset.add_columns(convert, read_columns=read, batch_size=BATCH_ROWS))
-        plan.drops.extend([*accepted.values(), *new_ids])
+        read = list(dict.fromkeys([*former, *sorted(sources), *new_ids])) or ["id"]
+        writer.add_columns(schema, make, read, max(1, min(BATCH_ROWS, _BATCH_NUMBERS // largest)))
+        plan.drops.extend([*former, *map(plan.accepted_name, vectors), *new_ids])
     if plan.drops:
         writer.change(lambda dataset: dataset.drop_columns(plan.drops))
     altered: list[Any] = [{"path": old, "name": new} for old, new in plan.renames.items() if old not in plan.drops]
@@ -172,6 +199,16 @@ def _alter_table(
         fields = [arrow_field(each.property_name, each.property_type) for each in empty]
         writer.change(lambda dataset: dataset.add_columns(fields))
     return writer.finish(recount=False) if made or plan.drops or altered or loosened or empty else entry
+
+
+def _embedded(rows: pa.RecordBatch, plan: MigratedTable, step: ChangeEmbedding, embedder: Embedder | None) -> pa.Array:
+    """Return the vectors of the texts that the rows have after the migration."""
+    (texts,) = plan.columns(rows, [step.source or ""], strict=True)
+    if texts.null_count and not step.to.nullable:
+        raise RowsBreakStepError
+    if embedder is None:
+        raise BugError("a migration computes vectors without an embedding service")
+    return embed_column(embedder, texts, arrow_field("vectors", step.to).type, step.model)
 
 
 def _create_all(folder: GraphFolder, catalog: Catalog, keys: Sequence[str], ids: IdSource) -> dict[str, TableEntry]:

@@ -99,13 +99,15 @@ class StepCount:
     """The rows that a migration step affects: rows that it converts, removes or checks.
 
     `breaking` of them keep the step from being applied, and the values of `lost` of them become null. `keys` are the ids
-    of the first breaking rows, which only readers of the graph may see.
+    of the first breaking rows, which only readers of the graph may see. `characters` are those of the texts that the
+    step sends to the embedding service.
     """
 
     rows: int
     breaking: int = 0
     lost: int = 0
     keys: tuple[str, ...] = ()
+    characters: int = 0
 
     @property
     def text(self) -> str:
@@ -115,7 +117,8 @@ class StepCount:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for stored plans, without ids of rows."""
-        return {"rows": self.rows, "breaking": self.breaking, "lost": self.lost}
+        sent = {"characters": self.characters} if self.characters else {}
+        return {"rows": self.rows, "breaking": self.breaking, "lost": self.lost, **sent}
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,8 +402,8 @@ class StepEffect:
         if count is None:
             return {**self.step.to_json(), "rows": None}
         checked = {"breaking": count.breaking, "keys": list(count.keys)} if count.breaking else {}
-        lost = {"lost": count.lost} if count.lost else {}
-        return {**self.step.to_json(), "rows": count.rows, **checked, **lost}
+        more = {name: number for name in ("lost", "characters") if (number := getattr(count, name))}
+        return {**self.step.to_json(), "rows": count.rows, **checked, **more}
 
 
 @dataclass(frozen=True, slots=True)

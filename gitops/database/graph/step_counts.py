@@ -36,6 +36,7 @@ from gitops.database.language.schema.steps import (
     AddProperty,
     AddType,
     ChangeCardinality,
+    ChangeEmbedding,
     ChangeEnds,
     ChangeType,
     DropProperty,
@@ -53,17 +54,23 @@ SHOWN_KEYS = 5
 
 
 def count_steps(
-    folder: GraphFolder, manifest: Manifest, steps: Sequence[MigrationStep], catalog: Catalog
+    folder: GraphFolder,
+    manifest: Manifest,
+    steps: Sequence[MigrationStep],
+    catalog: Catalog,
+    *,
+    converting: bool = True,
 ) -> tuple[StepCount | None, ...]:
     """Return the counts of each step to the desired `catalog`. None for a step that is not about the rows of one table.
 
+    Without `converting`, rows whose values do not convert are not counted, because a conversion finds them itself.
     Raises the errors of `open_table`; RemoteError `storage_failed`.
     """
     changes = table_changes(manifest, steps)
     image = MigratedImage(folder, manifest.tables, changes, catalog)
     dropped = {table_key(each.type_kind, each.name) for each in steps if isinstance(each, DropType)}
     sources = {key: plan.source for key, plan in changes.tables.items()} | {key: key for key in dropped}
-    counter = _StepCounter(image, changes, steps)
+    counter = _StepCounter(image, changes, steps, converting=converting)
     found: list[StepCount | None] = []
     for step in steps:
         if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
@@ -84,6 +91,8 @@ def count_steps(
                 found.append(StepCount(rows))
             case ChangeType():
                 found.append(counter.changed(key, step, rows))
+            case ChangeEmbedding() if step.rewrites:
+                found.append(counter.embedded(key, step, rows))
             case AddConstraint() if step.constraint.kind is not ConstraintKind.INDEX:
                 found.append(_count(rows, counter.breaking(key, step.constraint)))
             case ChangeCardinality():
@@ -114,9 +123,12 @@ def _count(rows: int, problems: Iterable[RowProblem]) -> StepCount:
 class _StepCounter:
     """Counts rows of the tables of one migration."""
 
-    def __init__(self, image: MigratedImage, changes: MigratedTables, steps: Sequence[MigrationStep]) -> None:
+    def __init__(
+        self, image: MigratedImage, changes: MigratedTables, steps: Sequence[MigrationStep], *, converting: bool
+    ) -> None:
         self._image = image
         self._changes = changes
+        self._converting = converting
         self._added = {
             (table_key(step.type_kind, step.type_name), step.constraint.text)
             for step in steps
@@ -136,7 +148,9 @@ class _StepCounter:
         if step.sort is Sort.FREE:
             return StepCount(rows)
         values = lost = breaking = 0
-        if step.rewrites or step.exactness is not Exactness.ALWAYS:
+        if step.rewrites and not self._converting:
+            pass
+        elif step.rewrites or step.exactness is not Exactness.ALWAYS:
             for batch in self._image.accepted(key, [step.property_name]):
                 column = batch.column(0)
                 values += len(column) - (column.null_count if step.backfill is None else 0)
@@ -161,6 +175,28 @@ class _StepCounter:
         broken = dict.fromkeys(each.id for rule in rules for each in self.breaking(key, rule))
         keys += islice(broken, SHOWN_KEYS - len(keys))
         return StepCount(values if step.sort is Sort.CONVERTING else rows, breaking + len(broken), lost, tuple(keys))
+
+    def embedded(self, key: str, step: ChangeEmbedding, rows: int) -> StepCount:
+        """Count the rows with a text, and those whose vector is lost or missing because they have none."""
+        source, texts, characters = step.source or "", 0, 0
+        if not self._converting or not rows:
+            return StepCount(0)
+        for batch in self._image.batches(key, [source]):
+            column = batch.column(0)
+            texts += len(column) - column.null_count
+            characters += pc.sum(pc.utf8_length(column)).as_py() or 0
+        lacking, keys = rows - texts, list[str]()
+        if not lacking:
+            return StepCount(texts, characters=characters)
+        if step.to.nullable:
+            return StepCount(
+                texts, lost=self._image.values_without(key, step.property_name, source), characters=characters
+            )
+        for batch in self._image.batches(key, [source, "id"]):
+            keys += batch.column(1).filter(batch.column(0).is_null())[: SHOWN_KEYS - len(keys)].to_pylist()
+            if len(keys) == min(SHOWN_KEYS, lacking):
+                break
+        return StepCount(rows, lacking, keys=tuple(keys), characters=characters)
 
     def breaking(self, key: str, rule: IrConstraint) -> Iterator[RowProblem]:
         """Yield the rows that break one rule after the migration."""

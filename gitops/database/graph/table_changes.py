@@ -24,6 +24,7 @@ from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
     AddType,
+    ChangeEmbedding,
     ChangeType,
     DropMode,
     DropProperty,
@@ -38,12 +39,16 @@ BATCH_ROWS = 1 << 16
 """How many rows are converted at a time."""
 
 
+class RowsBreakStepError(Exception):
+    """Raised while columns are converted, for a row that keeps a checked step from being applied."""
+
+
 @dataclass(slots=True)
 class MigratedTable:
     """Effects of the steps on one existing table; `source` is its key before the migration.
 
-    `drops` has accepted names, and everything else desired names. `renames` maps accepted to desired names. With
-    `rekeys`, the rows get the ids that follow from their key.
+    `drops` has accepted names, and everything else desired names. `renames` maps accepted to desired names. `embeds`
+    are the steps that compute vectors. With `rekeys`, the rows get the ids that follow from their key.
     """
 
     source: str
@@ -51,6 +56,7 @@ class MigratedTable:
     renames: dict[str, str] = field(default_factory=dict)
     adds: list[AddProperty] = field(default_factory=list)
     changes: list[ChangeType] = field(default_factory=list)
+    embeds: list[ChangeEmbedding] = field(default_factory=list)
     hard: bool = False
     rekeys: bool = False
 
@@ -68,8 +74,12 @@ class MigratedTable:
         """The type changes that write values again."""
         return [each for each in self.changes if each.rewrites]
 
-    def columns(self, rows: pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
-        """Return these columns after the migration. `rows` has what they are made from, by accepted names."""
+    def columns(self, rows: pa.RecordBatch, names: Sequence[str], *, strict: bool = False) -> list[pa.Array]:
+        """Return these columns after the migration. `rows` has what they are made from, by accepted names.
+
+        Values that do not convert are null, or with `strict` raise RowsBreakStepError. Computed vectors are not among
+        these columns.
+        """
         adds, changes = (
             {each.property_name: each for each in self.adds},
             {each.property_name: each for each in self.changes},
@@ -83,8 +93,11 @@ class MigratedTable:
                 continue
             column = rows.column(self.accepted_name(name))
             if (change := changes.get(name)) is not None:
-                column, _ = convert_column(column, change)
+                column, failed = convert_column(column, change)
                 column = column if change.backfill is None else filled(column, change.to, change.backfill)
+                odd = change.convert is None and failed.true_count
+                if strict and (odd or (column.null_count and not change.to.nullable)):
+                    raise RowsBreakStepError
             found.append(column)
         return found
 
@@ -119,6 +132,8 @@ def table_changes(manifest: Manifest, steps: Iterable[MigrationStep]) -> Migrate
                 plans[table_key(step.type_kind, step.type_name)].renames[step.from_] = step.to
             case ChangeType():
                 plans[table_key(step.type_kind, step.type_name)].changes.append(step)
+            case ChangeEmbedding() if step.rewrites:
+                plans[table_key(step.type_kind, step.type_name)].embeds.append(step)
             case AddConstraint() if step.constraint.kind is ConstraintKind.KEY:
                 plans[table_key(step.type_kind, step.type_name)].rekeys = True
             case DropProperty():
@@ -147,6 +162,16 @@ class MigratedImage(GraphImage):
     def values_of(self, key: str, name: str) -> int:
         """Return how many rows have a value in a column, by desired name, before the migration."""
         return count_values(self._folder, self._tables[key], self._changes.tables[key].accepted_name(name))
+
+    def values_without(self, key: str, name: str, other: str) -> int:
+        """Return how many rows have a value in a column, by desired name, and none in another one.
+
+        The other column may be new; its values are null then.
+        """
+        plan, entry = self._changes.tables[key], self._tables[key]
+        column, source = plan.accepted_name(name), plan.accepted_name(other)
+        has = any(each.property_name == other for each in plan.adds)
+        return count_values(self._folder, entry, column, missing=None if has else source)
 
     def accepted(self, key: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield these columns of a table, by desired name, as they are before the migration."""

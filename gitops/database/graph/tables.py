@@ -133,8 +133,8 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
         raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=folder.store.location) from error
 
 
-def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
-    """Count the rows that have a value in a column, by reading that column.
+def count_values(folder: GraphFolder, entry: TableEntry, column: str, *, missing: str | None = None) -> int:
+    """Count the rows that have a value in a column, by reading that column. With `missing`, these lack one in that column.
 
     Raises RemoteError `storage_failed`; the errors of `open_table`.
     """
@@ -142,8 +142,9 @@ def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
         return 0
     # Use a text filter, because the driver accepts no other for tables with lists of times or unsigned numbers.
     opened = open_table(folder, entry)
+    wanted = f"`{column}` is not null" + ("" if missing is None else f" and `{missing}` is null")
     with _driver(folder.dataset(entry.path)):
-        return int(opened.scanner(columns=[], filter=f"`{column}` is not null", with_row_id=True).count_rows())
+        return int(opened.scanner(columns=[], filter=wanted, with_row_id=True).count_rows())
 
 
 def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
@@ -344,6 +345,43 @@ class TableWriter:
         if failure is not None or latest.version != self._expected + 1:
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from failure
         self.dataset, self._expected = latest, latest.version
+
+    def add_columns(
+        self, schema: pa.Schema, make: Callable[[pa.RecordBatch], pa.RecordBatch], read: list[str], rows: int
+    ) -> None:
+        """Add the columns of `schema`, which `make` returns for batches of at most `rows` rows of the columns `read`.
+
+        An error of `make` is raised, and leaves no files. Raises the same errors as `change`.
+        """
+        raised: list[Exception] = []
+
+        def guarded(batch: pa.RecordBatch) -> pa.RecordBatch:
+            try:
+                return make(batch)
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        convert: Any = lance.batch_udf(output_schema=schema)(guarded)
+        parts, options = self.dataset.get_fragments(), self._place.driver_options()
+        if not parts:
+            self.change(lambda dataset: dataset.add_columns(convert, read_columns=read, batch_size=rows))
+            return
+        made: list[FragmentMetadata] = []
+        try:
+            with _driver(self._place):
+                for part in parts:
+                    done, after = part.merge_columns(convert, columns=read, batch_size=rows)
+                    made.append(done)
+        except RemoteError:
+            known = {file.path for part in parts for file in part.metadata.files}
+            for part in made:
+                part.files = [file for file in part.files if file.path not in known]
+            remove_files(self._folder, self._path, made)
+            if raised:
+                raise raised[0] from None
+            raise
+        self.change(lambda dataset: _publish(dataset, lance.LanceOperation.Merge(made, after), options))
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
         """Write rows to data files for this table, as `stage_rows` does."""

@@ -184,7 +184,7 @@ def graph_engine(faults: Faults) -> GraphEngine:
     def make() -> GraphEngine:
         from gitops.database.graph import LanceEngine
 
-        return LanceEngine(SystemClock(), RandomIds(), faults)
+        return LanceEngine(SystemClock(), RandomIds(), faults, lambda: open_embedder(None, os.environ))
 
     return cast("GraphEngine", Late(make, exists=exists))
 

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Mapping
 
 from gitops.core.errors import BugError, GitopsError, RemoteError
+from gitops.database.graph.embedding import HashEmbedder
 from gitops.database.graph.engine import LanceEngine, plan_migration
 from gitops.database.graph.history.branches import make_branch, remove_branch
 from gitops.database.graph.lines import INTERNAL
@@ -45,7 +46,8 @@ def preview_migration(
         with find_root(uri).lease():
             engine = LanceEngine(context.clock, context.ids, context.faults)
             branch = open_snapshot(uri, ReadTarget(name))
-            staged = engine.stage_migration(branch, desired, migration.steps, context.actor)
+            # No text leaves for a preview; vectors of the right length are enough.
+            staged = engine.stage_migration(branch, desired, migration.steps, context.actor, embedder=HashEmbedder())
             # The preview does not remove the data that a hard drop would remove.
             staged.publish(purge=False)
         made = staged.manifest.tables

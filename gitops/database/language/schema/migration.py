@@ -56,7 +56,7 @@ from gitops.database.language.schema.ir import (
     print_schema,
 )
 from gitops.database.language.schema.steps import DropProperty, DropType, Migration, MigrationStep
-from gitops.database.language.schema.types import ConstraintKind, TypeKind
+from gitops.database.language.schema.types import ConstraintKind, Scalar, TypeKind
 from gitops.database.language.text import LanguageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from gitops.database.language.schema.types import PropType
 
 _DOCUMENTING = frozenset({"description", "instruction"})
-_PLANNED_ELSEWHERE = frozenset({*HINTS, *SHORTHANDS, *_DOCUMENTING})
+_EMBED = "embed"
+_PLANNED_ELSEWHERE = frozenset({*HINTS, *SHORTHANDS, *_DOCUMENTING, _EMBED})
 _Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
 
 
@@ -192,7 +193,7 @@ class _MigrationPlanner:
             notes = _metadata(new.annotations)
             if _metadata(old.annotations) != notes:
                 self.planned.append(steps.UpdateTypeMetadata(kind, name, notes))
-            self._refuse_other_annotations(entity, old.annotations, new.annotations, {})
+            self._refuse_other_annotations(entity, old.annotations, new.annotations)
             fields = self._plan_properties(kind, name, old.properties, new.properties)
             self._plan_constraints(kind, old, new, fields)
         self.planned.extend(steps.DropType(kind, each.name) for each in accepted if each.name not in renames)
@@ -207,8 +208,8 @@ class _MigrationPlanner:
             name = new.name
             entity = f"{kind}:{owner}.{name}"
             if name in matches:
-                self._plan_property(kind, owner, matches[name], new)
-                self._refuse_other_annotations(entity, matches[name].annotations, new.annotations, renames)
+                self._plan_property(kind, owner, matches[name], new, renames)
+                self._refuse_other_annotations(entity, matches[name].annotations, new.annotations)
             elif name in bad_hints:
                 self._refuse(entity, f"`@rename_from` of property `{owner}.{name}`: {bad_hints[name]}")
             else:
@@ -216,14 +217,28 @@ class _MigrationPlanner:
         self.planned.extend(steps.DropProperty(kind, owner, each.name) for each in accepted if each.name not in renames)
         return renames
 
-    def _plan_property(self, kind: TypeKind, owner: str, old: IrProperty, new: IrProperty) -> None:
+    def _plan_property(
+        self, kind: TypeKind, owner: str, old: IrProperty, new: IrProperty, renames: Mapping[str, str]
+    ) -> None:
         if old.name != new.name:
             self.planned.append(steps.RenameProperty(kind, owner, old.name, new.name))
         members, kept = set(new.type.enum_values or ()), set(old.type.enum_values or ())
-        if kept and kept < members and old.type._replace(enum_values=new.type.enum_values) == new.type:
+        # The source of an `@embed` keeps its new name, because the rules require that name there.
+        before, after = _embedding(old, renames), _embedding(new, {})
+        resized = old.type.dimension != new.type.dimension
+        # Vectors of another dimension need an `@embed` on both sides, or there would be no way back.
+        if (
+            old.type.scalar is Scalar.VECTOR
+            and after is not None
+            and (before is not None if resized else before != after)
+        ):
+            self.planned.append(steps.ChangeEmbedding(kind, owner, new.name, old.type, new.type, *after))
+        elif kept and kept < members and old.type._replace(enum_values=new.type.enum_values) == new.type:
             self.planned.append(steps.ExtendEnum(kind, owner, new.name, tuple(sorted(members - kept))))
         elif old.type != new.type:
             self._plan_type(kind, owner, old.type, new)
+        if before is not None and after is None and new.type.scalar is Scalar.VECTOR:
+            self.planned.append(steps.ChangeEmbedding(kind, owner, new.name, new.type, new.type))
         notes = _metadata(new.annotations)
         if _metadata(old.annotations) != notes:
             self.planned.append(steps.UpdatePropertyMetadata(kind, owner, new.name, notes))
@@ -240,6 +255,8 @@ class _MigrationPlanner:
         exact = convertible(old, new.type, dict(renamed))
         if exact is None:
             reason = f"changing property type of `{owner}.{new.name}` from {old} to {new.type} is not supported"
+            if old.scalar is new.type.scalar is Scalar.VECTOR:
+                reason = f"{reason} without `@{_EMBED}` before and after"
             self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
             return
         convert = _value(new, CONVERT_HINT) if exact is Exactness.CHECKED else None
@@ -253,17 +270,9 @@ class _MigrationPlanner:
             return
         self.planned.append(steps.ChangeType(kind, owner, new.name, old, new.type, convert, backfill, renamed))
 
-    def _refuse_other_annotations(
-        self, entity: str, old: Iterable[IrAnnotation], new: Iterable[IrAnnotation], renames: Mapping[str, str]
-    ) -> None:
-        before = {each for each in old if each.name not in _PLANNED_ELSEWHERE}
-        # An `@embed` follows the rename of its source, because the rules require the new name there.
-        before = {
-            each._replace(value=renames.get(each.value, each.value)) if each.name == "embed" and each.value else each
-            for each in before
-        }
-        changed = before ^ {each for each in new if each.name not in _PLANNED_ELSEWHERE}
-        if changed:
+    def _refuse_other_annotations(self, entity: str, old: Iterable[IrAnnotation], new: Iterable[IrAnnotation]) -> None:
+        before, after = ({each for each in notes if each.name not in _PLANNED_ELSEWHERE} for notes in (old, new))
+        if changed := before ^ after:
             names = ", ".join(sorted({f"`@{each.name}`" for each in changed}))
             self._refuse(entity, f"changing annotations of `{entity}` is not supported: {names}")
 
@@ -319,6 +328,14 @@ def _hint(item: _Item) -> str | None:
 
 def _value(field: IrProperty, hint: str) -> str | None:
     return next((note.value for note in field.annotations if note.name == hint), None)
+
+
+def _embedding(field: IrProperty, renames: Mapping[str, str]) -> tuple[str, str | None] | None:
+    """Return the source and the model of an `@embed`, if a property has one."""
+    for note in field.annotations:
+        if note.name == _EMBED and note.value is not None:
+            return renames.get(note.value, note.value), dict(note.keywords).get("model")
+    return None
 
 
 def renamed_members(field: IrProperty) -> Iterable[tuple[str, str]]:

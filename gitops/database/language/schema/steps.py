@@ -326,6 +326,50 @@ class ChangeType(_PropertyStep):
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeEmbedding(_PropertyStep):
+    """Change the `@embed` of a vector property, or its dimension, and compute its vectors again.
+
+    Each row with a text in `source` gets a new vector, by `model` or the embedding service's default. Other rows get
+    null. Without a `source`, vectors stay as they are.
+    """
+
+    kind: ClassVar[str] = "change_embedding"
+    is_listed: ClassVar[bool] = True
+    changes_types: ClassVar[bool] = True
+    from_: PropType
+    to: PropType
+    source: str | None = None
+    model: str | None = None
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether vectors are computed. An interface has no values."""
+        return self.source is not None and self.type_kind is not TypeKind.INTERFACE
+
+    @property
+    def sort(self) -> Sort:
+        """Checked if a row without a text breaks the new type."""
+        if not self.rewrites:
+            return Sort.FREE
+        return Sort.CONVERTING if self.to.nullable else Sort.CHECKED
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """Lossy, because a vector that was not computed from its text cannot be computed again."""
+        return Reversibility.LOSSY if self.rewrites else Reversibility.REVERSIBLE
+
+    @property
+    def brief(self) -> Words:
+        """Name the property and, if vectors are computed, its type, the texts and the model."""
+        if self.source is None:
+            return "no longer compute vectors of ", self.where
+        by: Words = () if self.model is None else (" by the model ", Shown(self.model))
+        text = Shown(f"{self.type_name}.{self.source}")
+        replaced = (", ", Shown("which replaces the present ones", Style.STRONG))
+        return "compute vectors of ", self.where, " as ", Shown(str(self.to)), " from ", text, *by, *replaced
+
+
+@dataclass(frozen=True, slots=True)
 class _ConstraintStep(_OwnerStep):
     constraint: IrConstraint
 
@@ -584,6 +628,7 @@ MigrationStep = (
     | AddProperty
     | RenameProperty
     | ChangeType
+    | ChangeEmbedding
     | AddConstraint
     | DropConstraint
     | ChangeCardinality
@@ -778,6 +823,7 @@ _READER_OF: Mapping[str, Callable[[Any], Any]] = {
 }
 _ENDS_OF: Mapping[str, Callable[[Any], Any]] = {
     ChangeType.kind: PropType.from_json,
+    ChangeEmbedding.kind: PropType.from_json,
     ChangeCardinality.kind: _ends,
     ChangeEnds.kind: _pair,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.database.graph import read
+from gitops.database.graph.embedding import HashEmbedder
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.diff import diff_versions
@@ -58,7 +61,7 @@ class Graph:
 
     def __init__(self, uri: str, schema: str, *records: dict[str, Any]) -> None:
         self.uri, self.ids = uri, SequentialIds()
-        self.engine = LanceEngine(CLOCK, self.ids)
+        self.engine = LanceEngine(CLOCK, self.ids, embedder=HashEmbedder)
         self.engine.prepare_create(uri, schema.encode(), actor=None).publish()
         self.load(*records)
 
@@ -85,7 +88,7 @@ class Graph:
 def in_words(count: StepCount | None) -> dict[str, Any] | None:
     if count is None:
         return None
-    told = {"breaking": count.breaking, "keys": list(count.keys), "lost": count.lost}
+    told = {"breaking": count.breaking, "keys": list(count.keys), "lost": count.lost, "characters": count.characters}
     return {"rows": count.rows} | {name: value for name, value in told.items() if value}
 
 
@@ -255,6 +258,61 @@ def test_garbage_collection_and_purges_leave_converted_rows(graph: Graph) -> Non
     purge_dropped(graph.uri, graph.work())
     assert graph.contents() == rows
     assert graph.is_sound()
+
+
+def files_of(graph: Graph) -> set[str]:
+    return {str(path) for path in Path(graph.uri).rglob("*.lance")}
+
+
+def test_values_that_do_not_convert_leave_no_files(graph: Graph) -> None:
+    graph.load({"type": "T", "data": {"k": "a", "n": 0, "s": "1"}})
+    graph.load({"type": "T", "data": {"k": "z", "n": 9, "s": "2"}}, mode=LoadMode.APPEND)
+    files, rows = files_of(graph), graph.contents()
+    with pytest.raises(GitopsError) as refused:
+        graph.migrate(BASE.replace("n: I32?", "n: String?").replace("s: String?", "s: I32?"))
+    assert refused.value.detail.endswith(": 7 of 9 rows break it")
+    assert (files_of(graph), graph.contents()) == (files, rows)
+
+
+EMBEDDED = (
+    "node T { k: String @key s: String? v: Vector(2)? @embed(s) } node U { k: String @key s: String v: Vector(2)? }"
+)
+LONGER = EMBEDDED.replace("Vector(2)? @embed", "Vector(3)? @embed")
+
+
+class NoService:
+    def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
+        raise RemoteError(Code.EMBEDDING_FAILED, f"no answer for {len(texts)} texts")
+
+
+class ShortService:
+    def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
+        return [[1.0] * (dimension - 1) for _ in texts]
+
+
+def test_vectors_are_computed_only_with_a_service(tmp_path: Path) -> None:
+    rows = [{"type": "T", "data": {"k": str(at), "s": f"text {at % 3}", "v": [at, 0]}} for at in range(5)]
+    graph = Graph(str(tmp_path / "g.omni"), EMBEDDED, *rows)
+    files, start = files_of(graph), graph.contents()
+    graph.engine = LanceEngine(CLOCK, graph.ids)
+    for attempt in (graph.engine.check_migration, lambda _, source: graph.migrate(source)):
+        with pytest.raises(GitopsError) as refused:
+            attempt(graph.uri, LONGER.encode())
+        assert refused.value.code == "graph_migration_unsupported"
+        assert refused.value.detail.endswith("no embedding service is set")
+        assert "GITOPS_EMBEDDINGS" in (refused.value.fix or "")
+    for service, reason in ((NoService, "no answer for 3 texts"), (ShortService, "one vector for each text")):
+        graph.engine = LanceEngine(CLOCK, graph.ids, embedder=service)
+        with pytest.raises(GitopsError) as failed:
+            graph.migrate(LONGER)
+        assert failed.value.code == "embedding_failed"
+        assert failed.value.detail.endswith(reason)
+    assert (files_of(graph), graph.contents()) == (files, start)
+    graph.engine = LanceEngine(CLOCK, graph.ids)
+    graph.migrate(EMBEDDED.replace("s: String v: Vector(2)?", "s: String v: Vector(2)? @embed(s)"))
+    graph.engine = LanceEngine(CLOCK, graph.ids, embedder=HashEmbedder)
+    graph.migrate(LONGER)
+    assert [len(row["v"]) for row in graph.contents()["T"]] == [3] * 5
 
 
 KINDS = [

@@ -262,7 +262,9 @@ def fields_in_order(step):
     """The fields of a step's JSON form, as the cases have them."""
     hints = {name: step[name] for name in ("convert", "backfill", "renamed") if name in step}
     values = [
-        str(PropType.from_json(value)) if step["kind"] == "change_property_type" and name in ("from", "to") else value
+        str(PropType.from_json(value))
+        if isinstance(value, dict) and "scalar" in value and name in ("from", "to")
+        else value
         for name, value in step.items()
         if name not in hints
     ]
@@ -318,9 +320,11 @@ def test_every_class_sort_and_kind_of_step_has_a_case():
 
 def test_field_names_of_each_kind():
     migration = plan(
-        "node Old { a: I32? b: enum(x) c: I32? d: I32? @index f: enum(p)? } node Gone {} edge E: Old -> Old interface I {}",
+        "node Old { a: I32? b: enum(x) c: I32? d: I32? @index f: enum(p)? "
+        "s: String? v: Vector(2)? } node Gone {} edge E: Old -> Old interface I {}",
         'node New @rename_from("Old") @description("n") implements I '
-        '{ z: I32? @rename_from("a") b: enum(x, y) d: I64 @backfill(1) @unique e: I32 @backfill(2) g: Blob '
+        '{ s: String? v: Vector(2)? @embed(s, model="m") '
+        'z: I32? @rename_from("a") b: enum(x, y) d: I64 @backfill(1) @unique e: I32 @backfill(2) g: Blob '
         '@description("e") f: enum(q)? @rename_member("p", to="q") @convert(null) } '
         'edge E: Added -> Added @card(0..1) @colour("red") node Added {} interface I {}',
     )
@@ -334,6 +338,7 @@ def test_field_names_of_each_kind():
         "add_property": ["property_name", "property_type", "type_kind", "type_name"],
         "rename_property": ["from", "to", "type_kind", "type_name"],
         "change_property_type": ["from", "property_name", "renamed", "to", "type_kind", "type_name"],
+        "change_embedding": ["from", "model", "property_name", "source", "to", "type_kind", "type_name"],
         "drop_property": ["mode", "property_name", "type_kind", "type_name"],
         "add_constraint": ["constraint", "type_kind", "type_name"],
         "drop_constraint": ["constraint", "type_kind", "type_name"],
