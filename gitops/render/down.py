@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gitops.database.language.schema.steps import Migration, Sort, UnsupportedChange, plain_words
+from gitops.database.language.schema import Scalar
+from gitops.database.language.schema.conversion import BACKFILL_HINT
+from gitops.database.language.schema.steps import (
+    AddProperty,
+    ChangeType,
+    Migration,
+    Sort,
+    UnsupportedChange,
+    plain_words,
+)
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.json_text import plain
@@ -61,6 +70,11 @@ def _down_lines(outcome: DownOutcome) -> Iterator[str]:
         yield f"  {title}: {count(len(migration.steps), 'step')}"
         for step in migration.steps:
             checked = "only if no row breaks it" if step.sort is Sort.CHECKED else ""
+            required = step.to if isinstance(step, ChangeType) and step.requires else None
+            if isinstance(step, AddProperty) and step.sort is Sort.CHECKED:
+                required = step.property_type
+            if required is not None and required.scalar not in (Scalar.VECTOR, Scalar.BLOB):
+                checked = f"{checked}; rows without a value need @{BACKFILL_HINT}(VALUE)"
             cost = StepView(step.to_json()).back if migration is planned.forward else checked
             if isinstance(step, UnsupportedChange):
                 words = f"not supported: {step.entity}: {step.text}"

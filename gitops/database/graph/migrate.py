@@ -33,7 +33,7 @@ from gitops.database.graph.embedding import Embedder, embed_column
 from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry, find_manifest, line_numbers
 from gitops.database.graph.results import PurgeResult
 from gitops.database.graph.root import GraphFolder, tables_at_once
-from gitops.database.graph.snapshot import find_root, open_snapshot, table_keys
+from gitops.database.graph.snapshot import Snapshot, find_root, open_snapshot, table_keys
 from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease, require_no_branches
 from gitops.database.graph.table_changes import (
     BATCH_ROWS,
@@ -42,6 +42,7 @@ from gitops.database.graph.table_changes import (
     MigratedTables,
     RowsBreakStepError,
     table_changes,
+    table_key,
 )
 from gitops.database.graph.tables import (
     TableWriter,
@@ -57,7 +58,8 @@ from gitops.database.graph.tables import (
 from gitops.database.graph.write.columns import key_ids
 from gitops.database.graph.write.committed import ADDRESS, CommittedTable
 from gitops.database.language.schema import Catalog, Scalar, TypeKind
-from gitops.database.language.schema.steps import ChangeEmbedding, MigrationStep
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.steps import ChangeEmbedding, DropProperty, MigrationStep
 from gitops.database.storage.parallel import in_parallel
 
 _MADE = "Made"
@@ -246,6 +248,29 @@ def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: st
     return writer.finish(recount=True)
 
 
+def _dropped_properties(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """Return the properties that migrations dropped from tables that are still there, by current table key.
+
+    A conversion and new ids also replace a column, but drop no property. A renamed column keeps its number.
+    """
+    base, lost = snapshot.manifest, defaultdict[str, set[str]](set)
+    keys = {entry.path: key for key, entry in base.tables.items()}
+    later, after = base, snapshot.schema().ir
+    for n in line_numbers(snapshot.store):
+        earlier = find_manifest(snapshot.store, n) if n < base.n else None
+        if earlier is None:
+            continue
+        before = after if earlier.schema_ir == later.schema_ir else replace(snapshot, manifest=earlier).schema().ir
+        fields = {entry.path: entry.fields for entry in earlier.tables.values()}
+        for step in plan_migration(before, after).steps if before is not after else ():
+            if isinstance(step, DropProperty) and step.type_kind is not TypeKind.INTERFACE:
+                path = later.tables[table_key(step.type_kind, step.type_name)].path
+                if path in keys and fields[path][step.property_name] not in base.tables[keys[path]].fields.values():
+                    lost[keys[path]].add(step.property_name)
+        later, after = earlier, before
+    return {key: tuple(sorted(names)) for key, names in lost.items()}
+
+
 def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> PurgeResult:
     """Permanently remove dropped data. By design, readers of older versions lose access to the affected tables.
 
@@ -257,16 +282,7 @@ def purge_dropped(uri: str, context: WriteContext, *, dry_run: bool = False) -> 
         require_no_branches(snapshot)
         base, version = snapshot.manifest, snapshot.manifest.n
         types = [entry for entry in base.dropped if not entry.purged]
-        # Earlier column names of the current tables, by table key; a renamed column keeps its number.
-        keys = {entry.path: key for key, entry in base.tables.items()}
-        lost: dict[str, set[str]] = defaultdict(set)
-        for n in line_numbers(snapshot.store):
-            manifest = find_manifest(snapshot.store, n)
-            for entry in () if manifest is None else manifest.tables.values():
-                if (key := keys.get(entry.path)) is not None:
-                    now = set(base.tables[key].fields.values())
-                    lost[key].update(name for name, number in entry.fields.items() if number not in now)
-        properties = {key: tuple(sorted(names)) for key, names in lost.items() if names}
+        properties = _dropped_properties(snapshot)
         if not dry_run and (types or properties):
             with hold_lease(snapshot, context):
                 tables, gone, catalog = dict(base.tables), [], snapshot.schema().catalog

@@ -96,7 +96,7 @@ def count_steps(
             case AddConstraint() if step.constraint.kind is not ConstraintKind.INDEX:
                 found.append(_count(rows, counter.breaking(key, step.constraint)))
             case ChangeCardinality():
-                found.append(_count(rows, image.cardinality(key)))
+                found.append(counter.of_sources(key, rows))
             case ChangeEnds():
                 found.append(_count(rows, image.orphans(key)))
             case _:
@@ -175,6 +175,16 @@ class _StepCounter:
         broken = dict.fromkeys(each.id for rule in rules for each in self.breaking(key, rule))
         keys += islice(broken, SHOWN_KEYS - len(keys))
         return StepCount(values if step.sort is Sort.CONVERTING else rows, breaking + len(broken), lost, tuple(keys))
+
+    def of_sources(self, key: str, rows: int) -> StepCount:
+        """Count the edges of nodes that have too few or too many of them."""
+        sources = pa.array([each.id for each in self._image.cardinality(key)], pa.string())
+        breaking, keys = 0, list[str]()
+        for batch in self._image.accepted(key, ["src", "id"]) if len(sources) else ():
+            bad = pc.is_in(batch.column(0), sources)
+            breaking += bad.true_count
+            keys += batch.column(1).filter(bad)[: SHOWN_KEYS - len(keys)].to_pylist()
+        return StepCount(rows, breaking, keys=tuple(keys))
 
     def embedded(self, key: str, step: ChangeEmbedding, rows: int) -> StepCount:
         """Count the rows with a text, and those whose vector is lost or missing because they have none."""

@@ -375,8 +375,8 @@ class TableWriter:
                     made.append(done)
         except RemoteError:
             known = {file.path for part in parts for file in part.metadata.files}
-            for part in made:
-                part.files = [file for file in part.files if file.path not in known]
+            for done in made:
+                done.files = [file for file in done.files if file.path not in known]
             remove_files(self._folder, self._path, made)
             if raised:
                 raise raised[0] from None

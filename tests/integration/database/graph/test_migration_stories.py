@@ -250,6 +250,38 @@ def test_a_branch_with_rows_keeps_a_conversion_from_being_applied(graph: Graph) 
     assert graph.is_sound()
 
 
+def test_lost_values_of_a_required_property_come_back_as_a_backfill(graph: Graph) -> None:
+    required = BASE.replace("s: String?", "s: String")
+    graph.migrate(required)
+    graph.load({"type": "T", "data": {"k": "a", "s": "7"}})
+    lossy = BASE.replace("s: String?", "s: I32? @convert(null)")
+    graph.migrate(lossy)
+    reverse = down_source(*(compile_schema(text.encode()) for text in (required, lossy))).decode()
+    with pytest.raises(GitopsError) as refused:
+        graph.migrate(reverse)
+    assert refused.value.detail.endswith(": 7 of 8 rows break it")
+    graph.migrate(reverse.replace("s: String", 's: String @backfill("unknown")'))
+    assert [row["s"] for row in graph.contents()["T"]] == ["7", *["unknown"] * 7]
+
+
+def test_a_purge_names_only_what_was_dropped(graph: Graph) -> None:
+    """Not the former columns of conversions, renamed ones included, nor the ids and ends of a former key."""
+    graph.migrate(BASE.replace("n: I32?", 'm: String? @rename_from("n")'))
+    graph.migrate(BASE.replace("n: I32?", "m: I64?"))
+    graph.migrate(REKEYED.replace("n: I32 @key", 'n: I64 @key @rename_from("m")'))
+    graph.migrate(BASE.replace("n: I32?", "n: I64?"))
+    nothing = purge_dropped(graph.uri, graph.work(), dry_run=True)
+    assert (nothing.types, nothing.properties) == ((), {})
+    graph.migrate(BASE.replace("n: I32? @index s: String?", "n: I64? t: String?"))
+    graph.migrate(BASE.replace("n: I32? @index s: String?", 'n: I64? s: String? @rename_from("t")'))
+    for _ in range(2):
+        found = purge_dropped(graph.uri, graph.work(), dry_run=True)
+        assert found.properties == {"node:T": ("s",)}
+    purge_dropped(graph.uri, graph.work())
+    assert purge_dropped(graph.uri, graph.work(), dry_run=True).properties == {}
+    assert graph.is_sound()
+
+
 def test_garbage_collection_and_purges_leave_converted_rows(graph: Graph) -> None:
     graph.migrate(WIDER.replace("s: String?", ""))
     rows = graph.contents()
