@@ -92,6 +92,9 @@ def _columns(start: int, count: int) -> Any:
 
 
 def _ours(rows: int, folder: Path, step: str) -> tuple[Callable[[], object], Callable[[], object]]:
+    # As DuckDB, the program is loaded before the time is taken.
+    import gitops.database.graph.migrate
+    import gitops.database.graph.step_counts  # noqa: F401 - see above
     from gitops.database.graph.engine import LanceEngine
     from gitops.database.graph.snapshot import open_snapshot
     from gitops.database.graph.staged import StagedVersion, WriteContext

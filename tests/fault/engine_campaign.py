@@ -153,6 +153,8 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "add": (),
     "rename": ("add",),
     "drop": ("add", "fill", "rename"),
+    "convert": (),
+    "rekey": (),
     "branch_create": (),
     "branch_delete": ("branch_create", "insert@side"),
     "merge": ("branch_create", "insert@side", "insert"),
@@ -161,6 +163,15 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "gc": ("add", "plain", "insert", "branch_create", "insert@side", "branch_delete"),
 }
 """What is killed, where it is not on `main`, and what comes before it."""
+
+_HOME: Mapping[str, tuple[str, ...]] = {
+    "add": ("plain",),
+    "rename": ("back",),
+    "drop": ("back",),
+    "convert": ("plain",),
+    "rekey": ("plain",),
+}
+"""What leads back to the first schema from another one."""
 
 _VERSIONED = frozenset({"load_merge", "load_append", "load_overwrite", "insert", "update", "delete", *SCHEMAS, "merge"})
 _TARGETED = frozenset({"load_merge", "update", "delete", "fill"})
@@ -371,7 +382,7 @@ def _source(model: Model) -> bytes:
 def _way_home(model: Model) -> tuple[str, ...]:
     """What leads back to one branch and the first schema."""
     branch = ("branch_delete",) if SIDE in model.branches else ()
-    return (*branch, *{"add": ("plain",), "rename": ("back",), "drop": ("back",)}.get(model.schema, ()))
+    return (*branch, *_HOME.get(model.schema, ()))
 
 
 def recorded() -> dict[str, list[str]]:

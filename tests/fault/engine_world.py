@@ -47,6 +47,12 @@ SCHEMAS: Mapping[str, str] = {
     ),
     "drop": f"{_HEAD}remark: String? }}\n{_EDGES}",
     "back": f'{_HEAD}note: String? @rename_from("remark") }}\n{_EDGES}',
+    "convert": (
+        f'{_HEAD}note: String @backfill("none") }}\n{_EDGES}'.replace("value: I64", "value: String").replace(
+            "weight: I64", "weight: String"
+        )
+    ),
+    "rekey": f"{_HEAD}note: String? }}\n{_EDGES}".replace("n: I64 @key  code: String", "n: I64  code: String @key"),
 }
 _QUERIES = {
     "insert": (
@@ -247,6 +253,10 @@ def _mutate(rows: Rows, deed: Deed) -> None:
 
 def _migrate(model: Model, schema: str) -> None:
     rows = model.branches["main"]
+    if "convert" in (schema, model.schema):
+        _retype(rows, str if schema == "convert" else int)
+    if "rekey" in (schema, model.schema):
+        _rename_ids(rows, "code" if schema == "rekey" else "n")
     if schema in ("plain", "drop", "back"):
         rows.nodes = {key: data for key, data in rows.nodes.items() if key[0] != "Extra"}
         for data in rows.nodes.values():
@@ -256,6 +266,38 @@ def _migrate(model: Model, schema: str) -> None:
         if old in data:
             data[new] = data.pop(old)
     model.schema = schema
+
+
+def _retype(rows: Rows, kind: type[int | str]) -> None:
+    for (label, _), data in rows.nodes.items():
+        if label == "Counter":
+            data["value"] = kind(data["value"])
+        elif kind is str:
+            data["note"] = data.get("note") or "none"
+    edges = rows.edges.items()
+    rows.edges = Counter(
+        {
+            (edge, source, target, _weighing(text, kind) if edge == "Next" else text): number
+            for (edge, source, target, text), number in edges
+        }
+    )
+
+
+def _weighing(text: str, kind: type[int | str]) -> str:
+    return json.dumps({"weight": kind(json.loads(text)["weight"])})
+
+
+def _rename_ids(rows: Rows, member: str) -> None:
+    names = {node_id: str(data[member]) for (label, node_id), data in rows.nodes.items() if label == "Item"}
+    rows.nodes = {
+        (label, names[node_id] if label == "Item" else node_id): data for (label, node_id), data in rows.nodes.items()
+    }
+    rows.edges = Counter(
+        {
+            (edge, names[source], names.get(target, target), text): number
+            for (edge, source, target, text), number in rows.edges.items()
+        }
+    )
 
 
 def _merge(model: Model) -> None:

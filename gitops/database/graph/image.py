@@ -196,6 +196,10 @@ def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.A
 
 
 def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
+    # Most often the lowest and the highest number are within the range. Python compares them exactly.
+    lowest, highest = (end.as_py() for end in pc.min_max(column).values())
+    if lowest is None or ((bound.low is None or lowest >= bound.low) and (bound.high is None or highest <= bound.high)):
+        return pa.array(np.zeros(len(column), bool))
     ends = [end for end in (bound.low, bound.high) if end is not None]
     if not all(isinstance(end, int) == pa.types.is_integer(column.type) and abs(end) < _EXACT for end in ends):
         return pc.is_valid(column)

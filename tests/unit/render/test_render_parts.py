@@ -36,6 +36,7 @@ from gitops.database.language.schema.steps import (
     AddProperty,
     AddType,
     ChangeCardinality,
+    ChangeEmbedding,
     ChangeEnds,
     ChangeInterfaces,
     ChangeType,
@@ -398,7 +399,7 @@ def test_text_and_json_load_no_template_engine():
 
 
 def test_every_step_of_a_migration_has_words():
-    node, text = TypeKind.NODE, PropType(Scalar.STRING, nullable=True)
+    node, text, vector = TypeKind.NODE, PropType(Scalar.STRING, nullable=True), PropType(Scalar.VECTOR, dimension=2)
     steps = [
         AddType(node, "A"),
         RenameType(node, "A", "B"),
@@ -409,6 +410,7 @@ def test_every_step_of_a_migration_has_words():
         UpdatePropertyMetadata(node, "A", "p", ()),
         ExtendEnum(node, "A", "p", ("m",)),
         ChangeType(node, "A", "p", text, text._replace(scalar=Scalar.I32), convert="null"),
+        ChangeEmbedding(node, "A", "p", vector, vector._replace(dimension=3), "s", "m"),
         DropConstraint(node, "A", IrConstraint(ConstraintKind.CHECK, ("p",), pattern="`x`")),
         ChangeCardinality(TypeKind.EDGE, "E", (0, None), (1, 2)),
         ChangeEnds(TypeKind.EDGE, "E", ("A", "A"), ("A", "B")),
